@@ -1,0 +1,54 @@
+# Two commands for a new machine: `make demo` and `make test`. Both make .venv and install into it.
+TORCH := torch==2.13.0
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
+
+.PHONY: demo test check pictures benchmarks triton clean tools
+
+demo: $(VENV)/.installed
+	$(BIN)/rocm-tui demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+check: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+pictures: $(VENV)/.installed-test
+	$(BIN)/python -m tests.pictures screenshots
+
+benchmarks: $(VENV)/.installed-test
+	for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+$(VENV)/.installed: pyproject.toml Makefile | tools
+	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -c "import torch" 2>/dev/null || test -z "$(TORCH)" || $(BIN)/python -m pip install -q $(TORCH)
+	$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install -q -e '.[test,pictures]'
+	@touch $@
+
+# A second environment for the tests of the Triton template: with triton in the first, Inductor
+# would tune otherwise. Without it those tests are skipped.
+triton: .venv-triton/.installed
+
+.venv-triton/.installed: $(VENV)/.installed-test
+	$(PYTHON) -m venv .venv-triton
+	.venv-triton/bin/python -m pip install -q triton==3.9.0 numpy
+	@ours=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	theirs=$$(.venv-triton/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	echo "import site; site.addsitedir('$$ours')" > $$theirs/base.pth
+	@touch $@
+
+tools:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo "make: Python 3.10 or newer is missing ($(PYTHON)); install python3, or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@command -v g++ >/dev/null || { echo "make: g++ is missing; Inductor compiles its CPU kernels with it: install g++" >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) .venv-triton build dist *.egg-info
