@@ -1,0 +1,48 @@
+"""What can go wrong with files below the cache dir.
+
+Each message is one line: what happened, where, what to do.
+
+StoreError
+  CacheUnreadable     a file cannot be parsed or read; it is kept as it is
+  UnsafePath          writing there could write for, or as, another user
+  NotWritable         read-only, no permission, or the disk is full; the old file is intact
+  PinRefused          the pin makes no sense: failed, unknown, or not pinned at all
+  InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
+  EventInvalid        a line that is not an event (also a ValueError)
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The root of this package's errors."""
+
+
+class CacheUnreadable(StoreError):
+    """A file cannot be parsed or read. It is never overwritten."""
+
+
+class UnsafePath(StoreError):
+    """Refused to write through a symlink or into a folder that others can change."""
+
+
+class NotWritable(StoreError):
+    """The file could not be written; what it held before is still there."""
+
+
+class PinRefused(StoreError):
+    """What was asked of a pin cannot be done."""
+
+
+class InputsKeyInvalid(StoreError, ValueError):
+    """A text is not an inputs key."""
+
+
+class EventInvalid(StoreError, ValueError):
+    """A line of an event log is not an event."""
+
+
+def brief(text: str, limit: int = 120) -> str:
+    """`text` as one printable line of at most `limit` characters, for use in a message."""
+    line = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,0 +1,160 @@
+"""Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: found by text, moved, restored.
+
+Entries are pickles at `fxgraph/<2 letters>/<key>/<content hash>` and
+`aotautograd/<key>/<content hash>`. They are never loaded. An entry of `aotautograd/` matters only
+where it holds the generated code itself (`bundled_autograd_cache`); otherwise it names an entry of
+`fxgraph/`, and finding that gone, PyTorch compiles again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.store import safe
+from backend.store.graph_match import Verdict, Wanted, judge, may_hold
+from backend.store.graph_text import GraphText, read_graph_text
+from backend.store.paths import Layout
+
+MAX_BYTES = 256 << 20
+"""A bigger entry is not looked at: it is constants, not code."""
+
+_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """One compiled graph. `relative` is its path below the cache dir; `mtime` when it was made."""
+
+    path: Path
+    relative: str
+    mtime: float
+    size: int
+
+
+class GraphIndex:
+    """The entries of one cache dir; each is read once and its judgements are remembered."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._texts: dict[tuple[str, float, int], GraphText] = {}
+        self._verdicts: dict[tuple[tuple[str, float, int], str], Verdict] = {}
+
+    def live(self) -> list[GraphEntry]:
+        """The entries where PyTorch finds them."""
+        return list(entries_below(self._layout.root))
+
+    def evicted(self, folder: Path) -> list[GraphEntry]:
+        """The entries that lie in `folder`, moved aside."""
+        return list(entries_below(folder))
+
+    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
+        """See `graph_match.judge`; an entry that cannot be read is absent."""
+        identity = (entry.relative, entry.mtime, entry.size)
+        question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
+        question += repr(sorted(wanted.config.items()))
+        known = self._verdicts.get((identity, question))
+        if known is None:
+            known = self._judge(entry, identity, wanted)
+            self._verdicts[(identity, question)] = known
+        return known
+
+    def _judge(
+        self, entry: GraphEntry, identity: tuple[str, float, int], wanted: Wanted
+    ) -> Verdict:
+        text = self._texts.get(identity)
+        if text is None:
+            data = _read(entry)
+            if not may_hold(data, wanted):
+                return "absent"
+            text = self._texts[identity] = read_graph_text(data)
+        return judge(text, wanted)
+
+
+def is_stale(verdict: Verdict, entry: GraphEntry, trusted: tuple[float, float]) -> bool:
+    """Whether an entry must go. One of which the text does not tell the template is judged by its
+    age: it may stay if it was made within `trusted`, Unix seconds, while the choice ruled."""
+    if verdict == "unknown":
+        return not trusted[0] <= entry.mtime <= trusted[1]
+    return verdict == "other"
+
+
+def find_stale(
+    layout: Layout,
+    wanted: Wanted,
+    trusted: tuple[float, float] = (float("inf"), float("inf")),
+    index: GraphIndex | None = None,
+) -> list[GraphEntry]:
+    """The entries that hold the op with these inputs, built with another choice than wanted."""
+    index = index or GraphIndex(layout)
+    return [e for e in index.live() if is_stale(index.verdict(e, wanted), e, trusted)]
+
+
+def entries_below(root: Path) -> Iterator[GraphEntry]:
+    """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
+    for name, depth in _DEPTHS:
+        for path, status in _files(root / name, depth):
+            relative = path.relative_to(root).as_posix()
+            yield GraphEntry(path, relative, status.st_mtime, status.st_size)
+
+
+def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
+    """Move entries below `folder`, each at its relative path; how many were still there.
+
+    Raises UnsafePath or NotWritable.
+    """
+    return sum(_move(layout, entry.path, folder / entry.relative) for entry in entries)
+
+
+def restore(layout: Layout, entries: Iterable[GraphEntry]) -> int:
+    """Move entries from where `move_aside` put them back to their place; how many there were."""
+    return sum(_move(layout, entry.path, layout.root / entry.relative) for entry in entries)
+
+
+def check_writable(layout: Layout) -> None:
+    """Raise UnsafePath if graphs could not be moved safely, before anything is changed."""
+    for folder in (layout.fxgraph, layout.aotautograd, layout.evicted):
+        safe.check_folder(layout.root, folder)
+
+
+def _move(layout: Layout, source: Path, target: Path) -> bool:
+    safe.make_folder(layout.root, target.parent)
+    safe.check_folder(layout.root, source.parent)
+    try:
+        source.replace(target)  # the name is a hash of the content: what it replaces is the same
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise safe.not_writable(source, error) from error
+    with contextlib.suppress(OSError):
+        source.parent.rmdir()
+    return True
+
+
+def _files(folder: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
+    try:
+        children = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for child in children:
+        with contextlib.suppress(OSError):
+            status = child.stat(follow_symlinks=False)
+            if depth > 1 and stat.S_ISDIR(status.st_mode):
+                yield from _files(folder / child.name, depth - 1)
+            elif depth == 1 and stat.S_ISREG(status.st_mode) and not child.name.startswith("."):
+                yield folder / child.name, status
+
+
+def _read(entry: GraphEntry) -> bytes:
+    if entry.size > MAX_BYTES:
+        return b""
+    try:
+        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""

@@ -1,0 +1,84 @@
+"""Where things lie below Inductor's cache dir."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """The cache dir that a process with the environment `env` would use.
+
+    As torch/_inductor/runtime/cache_dir_utils.py finds it, but nothing is created:
+    `TORCHINDUCTOR_CACHE_DIR`, else `<temporary folder>/torchinductor_<user>`.
+    """
+    given = env.get("TORCHINDUCTOR_CACHE_DIR")
+    if given is not None:
+        return Path(os.path.abspath(given))  # noqa: PTH100 - resolve() would follow symlinks
+    user = re.sub(r'[\\/:*?"<>|]', "_", _user(env))
+    return Path(_temporary_folder(env), f"torchinductor_{user}")
+
+
+def _user(env: Mapping[str, str]) -> str:
+    """`getpass.getuser` for another environment than our own."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        if env.get(name):
+            return env[name]
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (KeyError, ImportError):
+        return f"uid_{os.getuid()}"
+
+
+def _temporary_folder(env: Mapping[str, str]) -> str:
+    """`tempfile.gettempdir` for another environment than our own."""
+    given = [env[name] for name in ("TMPDIR", "TEMP", "TMP") if env.get(name)]
+    for folder in (*given, "/tmp", "/var/tmp", "/usr/tmp"):
+        absolute = os.path.abspath(folder)  # noqa: PTH100
+        if os.access(absolute, os.W_OK | os.X_OK) and Path(absolute).is_dir():
+            return absolute
+    return str(Path.cwd())
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders and files below the cache dir `root`."""
+
+    root: Path
+
+    @property
+    def autotune(self) -> Path:
+        """One file a system: Inductor's persistent autotune cache."""
+        return self.root / "cache"
+
+    @property
+    def fxgraph(self) -> Path:
+        return self.root / "fxgraph"
+
+    @property
+    def aotautograd(self) -> Path:
+        return self.root / "aotautograd"
+
+    @property
+    def home(self) -> Path:
+        """Everything of ours."""
+        return self.root / "rocm_tui"
+
+    @property
+    def pins(self) -> Path:
+        return self.home / "pins.json"
+
+    @property
+    def sessions(self) -> Path:
+        """Event logs, one a process."""
+        return self.home / "sessions"
+
+    @property
+    def evicted(self) -> Path:
+        """Compiled graphs that a pin moved aside."""
+        return self.home / "evicted"

@@ -1,0 +1,108 @@
+"""The autotune cache files, made to agree with the pins."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from backend.store import exchange, safe
+from backend.store.autotune_cache import read_bytes
+from backend.store.cache_edit import CacheText, Found
+from backend.store.paths import Layout
+from backend.store.pin_edit import Changes, came_back, edited, holding, learn, releasing
+from backend.store.pin_file import PinFile, Record
+
+RELEASED_SECONDS = 86_400.0
+"""How long a released pin is watched for: a process that read the cache file while the pin held
+and benchmarks for long writes our `Infinity` back."""
+
+
+class HeldCache:
+    """Reads and changes the cache files; a file is read again only when it changed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._texts: dict[Path, tuple[object, CacheText]] = {}
+
+    def agree(
+        self, file: PinFile, system: str, count_drifts: bool
+    ) -> dict[tuple[str, str, str], int]:
+        """Make one cache file agree with its pins; how many numbers were changed for each.
+
+        What unpinning restores is on disk before the cache file changes.
+        """
+        path = self._layout.autotune / system
+        if not path.exists():
+            return {}
+        counts: dict[tuple[str, str, str], int] = {}
+
+        def edit(data: bytes) -> bytes:
+            text = CacheText(path, data)
+            parts: list[Changes] = []
+            for record in [r for r in file.pins if r.system_hash == system]:
+                found = text.find(record.op, record.inputs)
+                learned = learn(record, found)
+                changes = holding(learned, found)
+                if changes and count_drifts and record.identity not in counts:
+                    now = time.time()
+                    learned = replace(learned, drifts=learned.drifts + 1, applied=now)
+                    file.note("drift", learned, default_who(), now)
+                if changes:
+                    counts[record.identity] = len(changes)
+                    parts.append(changes)
+                file.put(learned)
+            for record in [r for r in self.watched(file) if r.system_hash == system]:
+                found = text.find(record.op, record.inputs)
+                if record.pending or came_back(record, found):
+                    changes = releasing(record, found)
+                    if not record.pending and record.identity not in counts:
+                        file.note("restore", record, default_who(), time.time())
+                    counts[record.identity] = len(changes)
+                    parts.append(changes)
+            file.save()
+            return edited(text, parts) if any(parts) else data
+
+        safe.check_file(self._layout.root, path)
+        with safe.locked(self._layout.root, path):
+            exchange.update(path, edit)
+        return counts
+
+    def found(self, record: Record) -> Found | None:
+        """The numbers of a pin's tuning; None if the file is gone. Raises CacheUnreadable."""
+        path = self.path(record)
+        if not path.exists():
+            return None
+        return self.text(path).find(record.op, record.inputs)
+
+    def text(self, path: Path) -> CacheText:
+        signature = exchange.signature_of(path)
+        known = self._texts.get(path)
+        if known is None or known[0] != signature:
+            known = self._texts[path] = signature, CacheText(path, read_bytes(path))
+        return known[1]
+
+    def path(self, record: Record) -> Path:
+        return self._layout.autotune / record.system_hash
+
+    def watched(self, file: PinFile) -> list[Record]:
+        """Released pins that are not finished, or may still be written back."""
+        pinned = {record.identity for record in file.pins}
+        since = time.time() - RELEASED_SECONDS
+        return [
+            record
+            for record in file.released
+            if record.identity not in pinned and (record.pending or record.released > since)
+        ]
+
+
+def default_who() -> str:
+    """`user@host`."""
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"

@@ -1,0 +1,50 @@
+"""Whether a pin holds, as a cache file and the compiled graphs tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.records import Pin, PinState
+from backend.store.cache_edit import Found
+from backend.store.errors import brief
+from backend.store.pin_edit import holding, is_held, learn
+from backend.store.pin_file import Record
+
+
+@dataclass(frozen=True, slots=True)
+class PinStatus:
+    """A pin with its state; `detail` says in one line what is wrong or what was done."""
+
+    pin: Pin
+    state: PinState
+    detail: str = ""
+
+
+def state_of(record: Record, found: Found | None, stale_graphs: int) -> PinStatus:
+    """The state of a pin; `found` are its numbers in the file, None if the file is gone."""
+    pin = record.pin
+    if not found:
+        what = "the cache file is gone" if found is None else "the tuning is no longer in the cache"
+        return PinStatus(pin, "orphaned", f"{what}; it counts again once tuned again")
+    record = learn(record, found)
+    held = [precision for precision in found if is_held(record, found, precision)]
+    if not held:
+        return PinStatus(
+            pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
+        )
+    changes = holding(record, found)
+    if changes:
+        return PinStatus(pin, "drifted", f"{_count(len(changes), 'number')} was written over ours")
+    if stale_graphs:
+        what = f"{_count(stale_graphs, 'compiled graph')} made with another choice"
+        return PinStatus(pin, "drifted", what)
+    free = sorted(set(found) - set(held))
+    if free:
+        where = brief(", ".join(free), 60)
+        what = f"also tuned with precision {where}, without a time for {brief(record.label, 60)}"
+        return PinStatus(pin, "shadowed", what)
+    return PinStatus(pin, "active")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,416 @@
+"""Pins: recorded in `pins.json`, held by the autotune cache, never contradicted by old graphs.
+
+A transaction records first what is wanted, then makes the cache file agree, then the compiled
+graphs. Each step can be repeated, so a process that was killed between any two of them leaves
+what `reconcile` (or the next `pin` or `unpin`) finishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from backend.records import Pin, TuningKey
+from backend.store import exchange, graphs, safe
+from backend.store.autotune_cache import cache_paths
+from backend.store.errors import CacheUnreadable, PinRefused, StoreError, brief
+from backend.store.graphs import GraphEntry
+from backend.store.inputs_key import parse_inputs_key
+from backend.store.paths import Layout
+from backend.store.pin_cache import HeldCache, default_who
+from backend.store.pin_edit import came_back, holding, is_time, learn
+from backend.store.pin_file import HistoryEntry, PinFile, Record, read_pin_file
+from backend.store.pin_graphs import GraphSweeper
+from backend.store.pin_state import PinStatus, state_of
+
+__all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class PinPlan:
+    """What a pin would change. `numbers` of `path` become `Infinity`, in these precisions;
+    `graphs` are moved aside. `timings` are the measured times by precision and choice hash."""
+
+    key: TuningKey
+    hash: str
+    system_hash: str
+    path: Path
+    numbers: int
+    precisions: tuple[str, ...]
+    graphs: tuple[GraphEntry, ...]
+    timings: Mapping[str, Mapping[str, float]]
+    replaces: Pin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PinReport:
+    """What was done: numbers changed in `path`, graphs moved aside and brought back.
+
+    `status` is what was read back after a pin; None after an unpin.
+    """
+
+    pin: Pin
+    path: Path
+    numbers: int
+    moved: int
+    restored: int
+    status: PinStatus | None = None
+
+
+class PinStore:
+    """The pins of one cache dir. Every method may raise a StoreError leaf; reading needs no
+    lock and changes nothing."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._cache = HeldCache(layout)
+        self._graphs = GraphSweeper(layout)
+        self._settled: tuple[object, list[PinStatus]] | None = None
+
+    def pins(self) -> tuple[Pin, ...]:
+        """The pins, oldest first."""
+        return tuple(record.pin for record in read_pin_file(self.layout.pins).pins)
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """What happened to pins, oldest first."""
+        return tuple(read_pin_file(self.layout.pins).history)
+
+    def measured(self, key: TuningKey, system_hash: str | None = None) -> dict[str, float] | None:
+        """The measured milliseconds of a pinned tuning by choice hash, never the `Infinity` that
+        holds the pin; `inf` is a choice that failed. None if it is not pinned."""
+        for record in read_pin_file(self.layout.pins).pins:
+            if (record.op, record.inputs) == (key.op, key.inputs) and system_hash in (
+                None,
+                record.system_hash,
+            ):
+                with contextlib.suppress(CacheUnreadable):
+                    record = learn(record, self._cache.found(record) or {})
+                return record.timings.get(key.precision, {})
+        return None
+
+    def plan(
+        self,
+        system_hash: str | None,
+        key: TuningKey,
+        hash: str,
+        config: Mapping[str, str] | None = None,
+    ) -> PinPlan:
+        """What `pin` would change. Raises PinRefused for a failed or unknown choice or tuning.
+
+        Without `system_hash` it is the cache file written last of those that have the choice.
+        """
+        path = self._locate(system_hash, key, hash)
+        old = _find(read_pin_file(self.layout.pins).pins, path.name, key)
+        record = self._record(path, key, hash, old, config=dict(config or {}))
+        found = self._cache.found(record) or {}
+        changes = holding(record, found)
+        return PinPlan(
+            key=key,
+            hash=hash,
+            system_hash=path.name,
+            path=path,
+            numbers=sum(text == "Infinity" for text in changes.values()),
+            precisions=tuple(p for p in found if is_time(record.tokens[p].get(hash, "Infinity"))),
+            graphs=tuple(self._graphs.stale(record, self._graphs.live())),
+            timings=record.timings,
+            replaces=old.pin if old else None,
+        )
+
+    def pin(
+        self,
+        system_hash: str | None,
+        key: TuningKey,
+        hash: str,
+        label: str = "",
+        note: str = "",
+        who: str | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> PinReport:
+        """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
+
+        `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
+        Raises PinRefused, CacheUnreadable, UnsafePath, NotWritable; then nothing was changed, or
+        what was recorded is finished by `reconcile`.
+        """
+        path = self._locate(system_hash, key, hash)
+        safe.check_file(self.layout.root, path)
+        graphs.check_writable(self.layout)
+        with self._transaction() as file:
+            old = _find(file.pins, path.name, key)
+            record = self._record(path, key, hash, old, dict(config or {}))
+            record = replace(record, label=label or hash, note=note, who=who or default_who())
+            _forget(file.released, record)
+            file.put(record)
+            file.note("repin" if old else "pin", record, record.who, record.when, note)
+            file.save()
+            try:
+                numbers = self._cache.agree(file, path.name, count_drifts=False)
+            except StoreError:
+                self._give_up(file, record, old)
+                raise
+            record = _find(file.pins, path.name, key) or record
+            moved, restored = self._graphs.sweep(record)
+            status = self._status(record)
+            return PinReport(
+                record.pin, path, numbers.get(record.identity, 0), moved, restored, status
+            )
+
+    def unpin(
+        self, key: TuningKey, system_hash: str | None = None, who: str | None = None
+    ) -> PinReport:
+        """Take a pin back: its numbers and graphs. Raises PinRefused if there is none."""
+        with self._transaction() as file:
+            records = [*file.pins, *(record for record in file.released if record.pending)]
+            chosen = [
+                record
+                for record in records
+                if (record.op, record.inputs) == (key.op, key.inputs)
+                and system_hash in (None, record.system_hash)
+            ]
+            if not chosen:
+                raise PinRefused(
+                    f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
+                )
+            reports = [self._release(file, record, who or default_who()) for record in chosen]
+            return reports[0]
+
+    def unpin_all(self, who: str | None = None) -> list[PinReport]:
+        """Take every pin back."""
+        with self._transaction() as file:
+            return [self._release(file, r, who or default_who()) for r in list(file.pins)]
+
+    def status(self) -> list[PinStatus]:
+        """Each pin with its state. Reads only."""
+        file = read_pin_file(self.layout.pins)
+        live = self._graphs.live() if file.pins else []
+        return [self._status(record, live) for record in file.pins]
+
+    def reconcile(self) -> list[PinStatus]:
+        """Make the cache agree with the pins again, and say how each is doing.
+
+        Nothing is read where nothing changed since the last call. What cannot be repaired is
+        the detail of its pin; only `pins.json` itself or its lock raise.
+        """
+        if not self.layout.pins.exists():
+            return []
+        fingerprint = self._fingerprint()
+        if self._settled is not None and self._settled[0] == fingerprint:
+            return self._settled[1]
+        before = read_pin_file(self.layout.pins)
+        if self._needs_work(before):
+            with self._transaction() as file:
+                statuses = self._repair(file)
+        else:
+            statuses = self.status()
+        # Taken before the files were read: what changed since then is seen by the next call.
+        settled = all(status.state != "drifted" for status in statuses)
+        self._settled = (fingerprint, statuses) if settled else None
+        return statuses
+
+    def _repair(self, file: PinFile) -> list[PinStatus]:
+        failed: dict[str, str] = {}
+        repaired: set[tuple[str, str, str]] = set()
+        for system in sorted({r.system_hash for r in (*file.pins, *self._cache.watched(file))}):
+            try:
+                repaired |= {
+                    i for i, n in self._cache.agree(file, system, count_drifts=True).items() if n
+                }
+                for record in [r for r in self._cache.watched(file) if r.system_hash == system]:
+                    if record.pending:
+                        self._graphs.sweep(record)
+                        _replace(file.released, replace(record, pending=False))
+                        file.save()
+            except StoreError as error:
+                failed[system] = str(error)
+        statuses = []
+        for record in list(file.pins):
+            moved = 0
+            if record.system_hash not in failed:
+                try:
+                    moved, _ = self._graphs.sweep(record)
+                except StoreError as error:
+                    failed[record.system_hash] = str(error)
+            status = self._status(record)
+            why = failed.get(record.system_hash)
+            if why:
+                status = PinStatus(status.pin, "drifted", why)
+            elif status.state == "active" and (moved or record.identity in repaired):
+                status = replace(status, detail="applied again just now")
+            statuses.append(status)
+        return statuses
+
+    def _needs_work(self, file: PinFile) -> bool:
+        if any(record.pending for record in file.released):
+            return True
+        records = [*file.pins, *self._cache.watched(file)]
+        if any(exchange.leftover_path(self._cache.path(record)).exists() for record in records):
+            return True
+        for record in self._cache.watched(file):
+            with contextlib.suppress(CacheUnreadable):
+                if came_back(record, self._cache.found(record) or {}):
+                    return True
+        live = self._graphs.live()
+        for record in file.pins:
+            with contextlib.suppress(CacheUnreadable):
+                found = self._cache.found(record) or {}
+                learned = learn(record, found)
+                if learned is not record or holding(learned, found):
+                    return True
+            if self._graphs.stale(record, live):
+                return True
+        return False
+
+    def _give_up(self, file: PinFile, record: Record, old: Record | None) -> None:
+        """The cache file could not be changed: what was wanted before is wanted again."""
+        _forget(file.pins, record)
+        if old is not None:
+            file.put(old)
+        else:
+            file.released.append(replace(record, pending=True, released=time.time()))
+        del file.history[-1]
+        with contextlib.suppress(StoreError):
+            file.save()
+
+    def _release(self, file: PinFile, record: Record, who: str) -> PinReport:
+        path = self._cache.path(record)
+        if path.exists():
+            safe.check_file(self.layout.root, path)
+        graphs.check_writable(self.layout)
+        now = time.time()
+        if not record.pending:
+            record = learn(record, self._cache.found(record) or {})
+            record = replace(record, pending=True, released=now)
+            file.pins = [other for other in file.pins if other.identity != record.identity]
+            _forget(file.released, record)
+            file.released.append(record)
+            file.note("unpin", record, who, now)
+            file.save()
+        try:
+            numbers = self._cache.agree(file, record.system_hash, count_drifts=False)
+        except StoreError:
+            _forget(file.released, record)
+            file.put(replace(record, pending=False, released=0.0))
+            del file.history[-1]
+            with contextlib.suppress(StoreError):
+                file.save()
+            raise
+        moved, restored = self._graphs.sweep(record)
+        _replace(file.released, replace(record, pending=False))
+        file.save()
+        for other in file.pins:  # what came back may be stale for another pin
+            self._graphs.sweep(other)
+        return PinReport(record.pin, path, numbers.get(record.identity, 0), moved, restored)
+
+    def _status(self, record: Record, live: list[GraphEntry] | None = None) -> PinStatus:
+        try:
+            found = self._cache.found(record)
+        except CacheUnreadable as error:
+            return PinStatus(record.pin, "drifted", str(error))
+        stale = self._graphs.stale(record, self._graphs.live() if live is None else live)
+        return state_of(record, found, len(stale))
+
+    def _record(
+        self, path: Path, key: TuningKey, hash: str, old: Record | None, config: dict[str, str]
+    ) -> Record:
+        """The record of a new pin; one that it replaces lends it the measured times."""
+        now = time.time()
+        record = Record(
+            op=key.op,
+            inputs=key.inputs,
+            precision=key.precision,
+            hash=hash,
+            label=hash,
+            system_hash=path.name,
+            tokens=old.tokens if old else {},
+            config=config,
+            device=_device(key),
+            when=now,
+            applied=now,
+            made=old.made if old else now,
+            drifts=old.drifts if old and old.hash == hash else 0,
+            unknown=old.unknown if old else {},
+        )
+        record = learn(record, self._cache.found(record) or {})
+        texts = record.tokens.get(key.precision, {})
+        if not is_time(texts.get(hash, "Infinity")):
+            raise PinRefused(
+                f"{brief(hash, 80)} failed when it was tuned; pin a choice with a time"
+            )
+        return record
+
+    def _locate(self, system_hash: str | None, key: TuningKey, hash: str) -> Path:
+        """The cache file that has the choice, the last written of several."""
+        if system_hash is None:
+            paths = cache_paths(self.layout)
+        else:
+            path = self.layout.autotune / system_hash
+            if path.parent != self.layout.autotune or not path.exists():
+                raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
+            paths = [path]
+        unreadable: CacheUnreadable | None = None
+        known: list[Path] = []
+        fitting: list[Path] = []
+        for path in paths:
+            try:
+                numbers = self._cache.text(path).find(key.op, key.inputs).get(key.precision)
+            except CacheUnreadable as error:
+                unreadable = error
+                continue
+            if numbers is not None:
+                known.append(path)
+                if hash in numbers:
+                    fitting.append(path)
+        if fitting:
+            return max(fitting, key=lambda path: path.stat().st_mtime_ns)
+        if unreadable is not None:
+            raise unreadable
+        if known:
+            raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
+        raise PinRefused(
+            f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
+            f"{brief(key.precision, 40)} is not in {self.layout.autotune}; run the model first"
+        )
+
+    def _fingerprint(self) -> object:
+        """Changes when anything that a pin depends on changes."""
+        paths = cache_paths(self.layout)
+        return (
+            exchange.signature_of(self.layout.pins),
+            [(path, exchange.signature_of(path)) for path in paths],
+            [exchange.leftover_path(path).exists() for path in paths],
+            [(entry.relative, entry.mtime, entry.size) for entry in self._graphs.live()],
+        )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[PinFile]:
+        safe.check_file(self.layout.root, self.layout.pins)
+        with safe.locked(self.layout.root, self.layout.pins):
+            yield read_pin_file(self.layout.pins)
+        self._settled = None
+
+
+def _find(records: list[Record], system_hash: str, key: TuningKey) -> Record | None:
+    identity = (system_hash, key.op, key.inputs)
+    return next((record for record in records if record.identity == identity), None)
+
+
+def _forget(records: list[Record], record: Record) -> None:
+    records[:] = [other for other in records if other.identity != record.identity]
+
+
+def _replace(records: list[Record], record: Record) -> None:
+    for at, other in enumerate(records):
+        if other.identity == record.identity:
+            records[at] = record
+
+
+def _device(key: TuningKey) -> str | None:
+    """The device of the first input."""
+    try:
+        specs = parse_inputs_key(key.inputs).specs
+    except ValueError:
+        return None
+    return specs[0].device if specs else None

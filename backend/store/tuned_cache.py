@@ -1,0 +1,217 @@
+"""Inductor's autotune cache file for a process that looks up and tunes.
+
+The file is parsed once and again only when somebody else replaced it. A new entry goes into the
+journal, is seen by every other process of ours at once, and is folded into the file: at once while
+the file is small, else soon in the background, else at exit, else by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.store import tuned_journal
+from backend.store.autotune_cache import load_json, read_bytes
+from backend.store.errors import CacheUnreadable, StoreError, UnsafePath
+from backend.store.exchange import Signature, signature_of
+from backend.store.later import Later
+from backend.store.tuned_fold import cache_of, fold
+from backend.store.tuned_journal import NOTHING, Journal, Read
+from backend.store.tuned_line import Tuned, decode_all, encode
+from backend.store.tuned_view import Index, apply, holds, view
+
+SMALL = 1 << 20
+"""Bytes of a cache file that is rewritten for each new entry: it takes some 10 ms."""
+
+TRIES = 5
+
+_index_lock = threading.RLock()
+_fold_lock = threading.RLock()
+_LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
+
+
+class TunedCache:
+    """One cache file and its journal. Safe to use from several threads and across forks.
+
+    `system` is what stands in the file's header; `say` tells the user one line.
+    """
+
+    def __init__(self, path: Path, system: Mapping[str, Any], say: Callable[[str], None]) -> None:
+        self.path = path
+        self._root = path.parent.parent
+        self._system = system
+        self._say = say
+        self._journal = Journal(self._root, path)
+        self._index: Index = {}
+        self._file: Signature | None = None
+        self._read: Read = NOTHING
+        self._stamp: object = ()
+        self._unwritten: list[Tuned] = []
+        self._own: list[Tuned] = []
+        self._checked: Signature | None = None
+        self._later = Later(self.fold)
+        self._exit_pid: int | None = None
+
+    def view(self) -> dict[str, Any]:
+        """All that is known now, in the shape of the file's "cache"; see `tuned_view`."""
+        with _index_lock:
+            first = self._stamp == ()
+            self._refresh()
+            to_fold = (first and bool(self._read.lines)) or self._restore()
+            found = view(self._index)
+        if to_fold:
+            self._fold_soon()
+        return found
+
+    def insert(self, news: Sequence[Tuned]) -> None:
+        """Keep new timings. Raises UnsafePath, and then nobody else will know them.
+
+        Anything else that fails is told; the timings hold in this process at least.
+        """
+        if not news:
+            return
+        with _index_lock:
+            self._unwritten += news
+            if not self._write():
+                return
+            self._own += news
+        self._fold_soon()
+
+    def measuring(self) -> contextlib.AbstractContextManager[None]:
+        """A time in which nothing is folded in the background: it would disturb a benchmark."""
+        return self._later.held()
+
+    def _write(self) -> bool:
+        """Append what is not written to the journal. Raises UnsafePath."""
+        try:
+            self._journal.append(b"".join(map(encode, self._unwritten)))
+        except StoreError as error:
+            for tuned in self._unwritten:
+                apply(self._index, tuned)
+            if isinstance(error, UnsafePath):
+                raise
+            self._say(f"new timings are not kept: {error}")
+            return False
+        self._unwritten = []
+        return True
+
+    def _restore(self) -> bool:
+        """Write again what was ours and is lost: stock PyTorch replaces the file by an old copy.
+
+        True if something was written.
+        """
+        if self._checked == self._file:
+            return False
+        self._checked = self._file
+        if self._file is None:  # somebody cleared the cache, and meant it
+            self._own = []
+        lost = [tuned for tuned in self._own if not holds(self._index, tuned)]
+        self._unwritten += lost
+        with contextlib.suppress(UnsafePath):
+            return bool(lost) and self._write()
+        return False
+
+    def fold(self) -> None:
+        """Bring the journal into the file now; what hinders it is told."""
+        try:
+            with _fold_lock:
+                fold(self._root, self.path, self._system)
+        except StoreError as error:
+            self._tell(error)
+
+    def _tell(self, error: StoreError) -> None:
+        self._say(f"new timings stay in {self._journal.path} for now: {error}")
+
+    def _fold_soon(self) -> None:
+        if self._exit_pid != os.getpid():
+            self._exit_pid = os.getpid()
+            atexit.register(self._at_exit, os.getpid())
+        signature = signature_of(self.path)
+        if signature is None or signature[2] < SMALL:
+            self.fold()
+        else:
+            self._later.call()
+
+    def _at_exit(self, pid: int) -> None:
+        if pid == os.getpid() and self._root.is_dir():
+            self.fold()
+            with _index_lock:
+                self._refresh()
+                restored = self._restore()
+            if restored:
+                self.fold()
+
+    # The index
+
+    def _refresh(self) -> None:
+        stamp = signature_of(self.path), self._journal.signature()
+        if stamp == self._stamp:
+            return
+        for _ in range(TRIES):
+            # A fold changes the file first, then the journal. So if the file was the same before
+            # and after the journal was read, they belong together.
+            before = signature_of(self.path)
+            read = self._journal.read(self._read)
+            if signature_of(self.path) != before:
+                continue
+            if not self._follow(before, read):
+                self._load(before)
+                read = self._journal.read()
+                self._apply(read.lines)
+            if signature_of(self.path) == before:
+                self._read, self._file, self._stamp = read, before, stamp
+                break
+            self._read, self._file = NOTHING, None
+        for tuned in self._unwritten:
+            apply(self._index, tuned)
+
+    def _follow(self, file: Signature | None, read: Read) -> bool:
+        """Whether the index could be brought up to date without parsing the file."""
+        if self._stamp == ():
+            return False
+        if file == self._file:  # so what a fold took from the journal was in it already
+            self._apply(read.lines)
+            return True
+        folded = read.fold
+        if folded is None or (folded.before, folded.after) != (self._file, file):
+            return False
+        missed = self._journal.rest(self._read, folded)
+        if missed is None:
+            return False
+        self._apply(missed + read.lines)
+        return True
+
+    def _load(self, signature: Signature | None) -> None:
+        self._index = {}
+        if signature is None:
+            return
+        try:
+            cache = cache_of(self.path, load_json(self.path, read_bytes(self.path)))
+        except CacheUnreadable as error:
+            if self.path.exists():
+                self._tell(error)
+            return
+        self._index = {op: found for op, found in cache.items() if isinstance(found, dict)}
+
+    def _apply(self, lines: bytes) -> None:
+        for tuned in decode_all(lines):
+            apply(self._index, tuned)
+
+
+def _before_fork() -> None:
+    """A child must not inherit a file lock that we hold: nobody could release it."""
+    for lock in _LOCKS:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in reversed(_LOCKS):
+        lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,0 +1,113 @@
+"""What PyTorch's `lookup` gets for a parsed cache file: it reads it, writes into it, and hands it
+back. This one costs nothing to hand out, and knows what was written into it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from backend.store.tuned_line import Tuned
+
+ByInputs = dict[str, Any]
+"""By inputs, then precision, then choice hash: milliseconds. As JSON gave it, so other things may
+stand there."""
+Index = dict[str, ByInputs]
+"""By op. What lies below `ByInputs` is replaced, never changed."""
+
+
+def view(index: Mapping[str, ByInputs]) -> dict[str, Any]:
+    """A copy of `index` in what it shows, made as it is looked at."""
+    return {op: _Inputs(by_inputs) for op, by_inputs in index.items()}
+
+
+def written(looked_up: Mapping[str, Any]) -> list[Tuned]:
+    """What was written into a view, or all of a plain dict of that shape."""
+    now = time.time()
+    return [
+        Tuned(op, inputs, precision, timings, now)
+        for op, inputs, precision, leaf in _leaves(looked_up)
+        if (timings := leaf.news if isinstance(leaf, _Timings) else leaf)
+    ]
+
+
+def apply(index: Index, tuned: Tuned) -> None:
+    """Let `index` say what `tuned` says; other choices of the tuning stay."""
+    by_inputs = index.setdefault(tuned.op, {})
+    by_precision = _object(by_inputs.get(tuned.inputs))
+    timings = {**_object(by_precision.get(tuned.precision)), **tuned.timings}
+    by_inputs[tuned.inputs] = {**by_precision, tuned.precision: timings}
+
+
+def holds(index: Index, tuned: Tuned) -> bool:
+    """Whether `index` has a time, if another, of each choice in `tuned`."""
+    by_precision = _object(index.get(tuned.op, {}).get(tuned.inputs))
+    return tuned.timings.keys() <= _object(by_precision.get(tuned.precision)).keys()
+
+
+class _Timings(dict[str, Any]):
+    """One tuning's times. `news` are those that were set."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        super().__init__(found)
+        self.news: dict[str, float] = {}
+
+    def __setitem__(self, name: str, ms: Any) -> None:
+        super().__setitem__(name, ms)
+        self.news[name] = ms
+
+
+class _Inputs(dict[str, Any]):
+    """What was asked for of one op; the rest is looked up in the index when it is asked for."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._found = found
+
+    def get(self, inputs: str, default: Any = None) -> Any:
+        there = super().get(inputs)
+        if there is None:
+            there = _copied(self._found.get(inputs))
+            if there is None:
+                return default
+            self[inputs] = there
+        return there
+
+    def __missing__(self, inputs: str) -> Any:
+        there = self.get(inputs)
+        if there is None:
+            raise KeyError(inputs)
+        return there
+
+    def __contains__(self, inputs: object) -> bool:
+        return isinstance(inputs, str) and self.get(inputs) is not None
+
+    def setdefault(self, inputs: str, default: Any = None) -> Any:
+        there = self.get(inputs)
+        if there is None:
+            there = self[inputs] = default
+        return there
+
+
+def _copied(by_precision: object) -> dict[str, Any] | None:
+    if not isinstance(by_precision, dict):
+        return None
+    return {name: _Timings(_numbers(times)) for name, times in by_precision.items()}
+
+
+def _numbers(times: object) -> Mapping[str, Any]:
+    found = _object(times)
+    if set(map(type, found.values())) <= {float, int}:
+        return found
+    return {name: ms for name, ms in found.items() if type(ms) in (float, int)}
+
+
+def _leaves(looked_up: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    for op, by_inputs in looked_up.items():
+        for inputs, by_precision in by_inputs.items():
+            for precision, timings in by_precision.items():
+                yield op, inputs, precision, timings
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
