@@ -1,0 +1,269 @@
+"""Compiled kernels below Inductor's cache dir, named by all that went into them.
+
+`rocm_tui/code/<2>/<key>.so` (or `.co`), with the source `.hip`, the command and what it printed
+`.log`, and `.json` that says the hash of the artefact: it is written last, and without it, or with
+a file that differs from it, the kernel is compiled again. One process at a time compiles a key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from backend.toolchain import targets
+from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
+from backend.toolchain.process import Finished, run
+from backend.toolchain.target import INCLUDE, Compiler, Options, Target
+
+_FORMAT = 1
+_ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One kernel, compiled. `seconds` is what the compile took, also when it was long ago.
+
+    `command` is for a shell; `log` is what the compiler printed (for CUDA: registers and spills).
+    `loadable` is False for a code object that no host program can load by itself.
+    """
+
+    key: str
+    target: Target
+    path: Path
+    source_path: Path
+    command: str
+    seconds: float
+    from_cache: bool
+    loadable: bool
+    log: str
+
+
+def compile(
+    source: str,
+    target: Target,
+    options: Options = Options(),  # noqa: B008
+    *,
+    cache_root: Path,
+    compiler: Compiler | None = None,
+) -> Compiled:
+    """Compile `source` for `target`, or take it from the cache below `cache_root`.
+
+    `cache_root` is Inductor's cache dir. Raises MissingCompilerError, CompileError,
+    CompileTimeoutError, and CacheError where the folder is not ours alone.
+    """
+    compiler = compiler or targets.require(target)
+    entry = _Entry.of(source, compiler, options, cache_root)
+    if cached := entry.load():
+        return cached
+    with entry.locked(options.timeout_seconds):
+        return entry.load() or entry.build(source, options)
+
+
+def cache_key(source: str, compiler: Compiler, options: Options) -> str:
+    """SHA-256 of source, headers, command, compiler version and target; no path goes in."""
+    # Three folders up from the program is ROCm's, which stands in its command.
+    nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
+    command = targets.commands(nameless, Path("SOURCE"), Path("OUTPUT"), options, Path("INCLUDE"))
+    parts = [_FORMAT, source, _headers_hash(), command, compiler.version, str(compiler.target)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def code_folder(cache_root: Path) -> Path:
+    return cache_root / "rocm_tui" / "code"
+
+
+@lru_cache(maxsize=1)
+def _headers_hash() -> str:
+    digest = hashlib.sha256()
+    for header in sorted(INCLUDE.rglob("*.h")):
+        text = header.read_bytes()
+        digest.update(f"{header.relative_to(INCLUDE).as_posix()}\0{len(text)}\0".encode())
+        digest.update(text)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    key: str
+    folder: Path
+    compiler: Compiler
+
+    @classmethod
+    def of(cls, source: str, compiler: Compiler, options: Options, cache_root: Path) -> _Entry:
+        key = cache_key(source, compiler, options)
+        folder = code_folder(cache_root) / key[:2]
+        for private in (folder.parent, folder):
+            _make_private(private)
+        return cls(key, folder, compiler)
+
+    def file(self, suffix: str) -> Path:
+        return self.folder / f"{self.key}{suffix}"
+
+    @property
+    def artefact(self) -> Path:
+        return self.file(self.compiler.suffix)
+
+    @contextmanager
+    def locked(self, timeout: float) -> Iterator[None]:
+        lock = FileLock(self.file(".lock"))
+        try:
+            with lock.acquire(timeout=timeout):
+                yield
+        except Timeout:
+            raise CompileTimeoutError(
+                str(self.compiler.target),
+                self.compiler.executable[-1],
+                (f"another process has been compiling it for {timeout:g} s",),
+                self.file(".hip"),
+                self.file(".log"),
+            ) from None
+
+    def load(self) -> Compiled | None:
+        """What the cache holds, if it is whole."""
+        try:
+            meta: dict[str, Any] = json.loads(self.file(".json").read_text())
+            content = self.artefact.read_bytes()
+            whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(content)
+            if not whole or not self.file(".hip").is_file():
+                return None
+            return self._compiled(meta["command"], meta["seconds"], meta["log"], from_cache=True)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def build(self, source: str, options: Options) -> Compiled:
+        """Compile under the lock. Nothing is at its final name before it is whole."""
+        self._sweep()
+        source_path = self.file(".hip")
+        _write(source_path, source.encode())
+        workdir = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.folder))
+        try:
+            output = workdir / f"kernel{self.compiler.suffix}"
+            began = time.monotonic()
+            command, log = self._run(source_path, output, options, workdir)
+            seconds = time.monotonic() - began
+            digest = _sha256(output.read_bytes())
+            _sync(output)
+            output.replace(self.artefact)
+        finally:
+            shutil.rmtree(workdir, ignore_errors=True)
+        meta = {
+            "format": _FORMAT,
+            "target": str(self.compiler.target),
+            "compiler": self.compiler.version,
+            "command": command,
+            "seconds": seconds,
+            "sha256": digest,
+            "log": log,
+        }
+        _write(self.file(".json"), json.dumps(meta, indent=1).encode())
+        return self._compiled(command, seconds, log, from_cache=False)
+
+    def _run(self, source: Path, output: Path, options: Options, workdir: Path) -> tuple[str, str]:
+        commands = targets.commands(self.compiler, source, output, options)
+        # What a person can paste: the result at its final name.
+        shell = " && ".join(shlex.join(command) for command in commands)
+        shell = shell.replace(str(output), str(self.artefact))
+        log = ""
+        deadline = time.monotonic() + options.timeout_seconds
+        for command in commands:
+            finished = run(command, deadline - time.monotonic(), workdir)
+            log += finished.text
+            if finished.code != 0 or finished.timed_out:
+                raise self._error(finished, shell, log, options)
+        if not output.is_file():
+            raise self._error(Finished(0, "the compiler wrote nothing"), shell, log, options)
+        self._write_log(shell, log)
+        return shell, log
+
+    def _error(self, finished: Finished, shell: str, log: str, options: Options) -> CompileError:
+        self._write_log(shell, log)
+        kind = CompileTimeoutError if finished.timed_out else CompileError
+        errors = first_errors(finished.text) or (f"exit status {finished.code}, nothing printed",)
+        if finished.timed_out:
+            errors = (f"stopped after {options.timeout_seconds:g} s", *errors[:4])
+        files = self.file(".hip"), self.file(".log")
+        return kind(str(self.compiler.target), shell, errors, *files)
+
+    def _write_log(self, shell: str, log: str) -> None:
+        _write(self.file(".log"), f"{shell}\n{log}".encode())
+
+    def _compiled(self, command: str, seconds: float, log: str, *, from_cache: bool) -> Compiled:
+        return Compiled(
+            key=self.key,
+            target=self.compiler.target,
+            path=self.artefact,
+            source_path=self.file(".hip"),
+            command=command,
+            seconds=seconds,
+            from_cache=from_cache,
+            loadable=self.compiler.loadable,
+            log=log,
+        )
+
+    def _sweep(self) -> None:
+        """Remove what a killed process left; we hold the lock, so nobody works there."""
+        for left in self.folder.glob(f".{self.key}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
+    """The lines that name an error, else the first lines; nothing that a terminal would obey."""
+    lines = [
+        "".join(char if char.isprintable() else " " for char in line).strip()
+        for line in text.splitlines()
+    ]
+    lines = [line for line in lines if line]
+    named = [line for line in lines if _ERROR_LINE.search(line)]
+    return tuple((named or lines)[:count])
+
+
+def _make_private(folder: Path) -> None:
+    """A folder of ours that nobody else can write: what is loaded from it runs as us."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise CacheError(f"cannot use {folder} for compiled kernels: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise CacheError(f"{folder} is a link or a file: remove it, kernels are loaded from there")
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise CacheError(f"{folder} can be written by others: kernels from there are not loaded")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Atomically, by a file beside it."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except OSError:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,107 @@
+// The part of HIP that kernels and their host code need, on the CPU. See rt_cpu/machine.h.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <rt_cpu/machine.h>
+#include <rt_cpu/wave.h>
+
+#define __HIP_PLATFORM_CPU__ 1
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static const
+#define __shared__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+
+#define threadIdx (::rt_cpu::machine.current->thread)
+#define blockIdx (::rt_cpu::machine.block_index)
+#define blockDim (::rt_cpu::machine.block)
+#define gridDim (::rt_cpu::machine.grid)
+constexpr int warpSize = 64;
+
+inline void __syncthreads(int site = __builtin_LINE()) { rt_cpu::block_barrier(site); }
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+
+template <class T>
+T atomicAdd(T* address, T value) {
+  const T before = *address;
+  *address = before + value;
+  return before;
+}
+
+struct ihipStream_t;
+using hipStream_t = ihipStream_t*;
+using hipError_t = int;
+enum : int {
+  hipSuccess = 0,
+  hipErrorInvalidValue = rt_cpu::invalid_value,
+  hipErrorOutOfMemory = rt_cpu::out_of_memory,
+  hipErrorInvalidConfiguration = rt_cpu::invalid_configuration,
+  hipErrorLaunchFailure = rt_cpu::launch_failure,
+};
+enum hipMemcpyKind { hipMemcpyHostToHost, hipMemcpyHostToDevice, hipMemcpyDeviceToHost, hipMemcpyDeviceToDevice };
+
+inline hipError_t hipGetLastError() {
+  const int error = rt_cpu::machine.last_error;
+  rt_cpu::machine.last_error = hipSuccess;
+  return error;
+}
+
+inline const char* hipGetErrorString(hipError_t error) {
+  if (error == hipSuccess) return "no error";
+  if (error == hipErrorInvalidValue) return "invalid value";
+  return *rt_cpu::machine.message ? rt_cpu::machine.message : "unknown error";
+}
+
+inline hipError_t hipGetDeviceCount(int* count) { return *count = 1, hipSuccess; }
+inline hipError_t hipSetDevice(int) { return hipSuccess; }
+inline hipError_t hipDeviceSynchronize() { return hipSuccess; }
+inline hipError_t hipStreamSynchronize(hipStream_t) { return hipSuccess; }
+inline hipError_t hipFree(void* memory) { return free(memory), hipSuccess; }
+
+template <class T>
+hipError_t hipMalloc(T** memory, size_t bytes) {
+  *memory = static_cast<T*>(aligned_alloc(256, (bytes + 255) & ~size_t{255}));
+  return *memory || !bytes ? hipSuccess : hipErrorOutOfMemory;
+}
+
+inline hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind) {
+  return memcpy(to, from, bytes), hipSuccess;
+}
+inline hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t = nullptr) {
+  return hipMemcpy(to, from, bytes, kind);
+}
+inline hipError_t hipMemset(void* to, int value, size_t bytes) { return memset(to, value, bytes), hipSuccess; }
+inline hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t = nullptr) {
+  return hipMemset(to, value, bytes);
+}
+
+// Events are points in time: everything before them is already done.
+struct rt_cpu_event {
+  timespec when;
+};
+using hipEvent_t = rt_cpu_event*;
+
+inline hipError_t hipEventCreate(hipEvent_t* event) { return *event = new rt_cpu_event{}, hipSuccess; }
+inline hipError_t hipEventDestroy(hipEvent_t event) { return delete event, hipSuccess; }
+inline hipError_t hipEventSynchronize(hipEvent_t) { return hipSuccess; }
+inline hipError_t hipEventRecord(hipEvent_t event, hipStream_t = nullptr) {
+  return clock_gettime(CLOCK_MONOTONIC, &event->when), hipSuccess;
+}
+inline hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t from, hipEvent_t to) {
+  *milliseconds = static_cast<float>((to->when.tv_sec - from->when.tv_sec) * 1e3 +
+                                     (to->when.tv_nsec - from->when.tv_nsec) * 1e-6);
+  return hipSuccess;
+}
+
+#define hipLaunchKernelGGL(kernel, grid, block, lds_bytes, stream, ...) \
+  ((void)(stream), (void)::rt_cpu::launch(kernel, grid, block, lds_bytes, ##__VA_ARGS__))
+
+#include <hip/hip_bf16.h>
+#include <hip/hip_fp16.h>
+#include <rt_cpu/mfma.h>

@@ -1,0 +1,89 @@
+// fp16 and bf16 to and from fp32; a narrowing rounds to nearest even. Arithmetic is done in fp32.
+#pragma once
+
+namespace rt {
+
+template <class To, class From>
+RT_FN To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+#if defined(RT_CPU)
+
+using half = __half;
+using bf16 = __hip_bfloat16;
+RT_FN float to_float(half value) { return __half2float(value); }
+RT_FN float to_float(bf16 value) { return __bfloat162float(value); }
+
+#elif defined(RT_CUDA)
+
+using half = __half;
+using bf16 = __nv_bfloat16;
+RT_FN float to_float(half value) { return __half2float(value); }
+RT_FN float to_float(bf16 value) { return __bfloat162float(value); }
+
+#else
+
+using half = _Float16;
+struct alignas(2) bf16 {
+  uint16_t bits;
+};
+RT_FN float to_float(half value) { return static_cast<float>(value); }
+RT_FN float to_float(bf16 value) { return bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+
+#endif
+
+RT_FN float to_float(float value) { return value; }
+
+template <class T>
+RT_FN T from_float(float value);
+
+template <>
+RT_FN float from_float<float>(float value) {
+  return value;
+}
+
+#if defined(RT_AMDGPU)
+
+template <>
+RT_FN half from_float<half>(float value) {
+  return static_cast<half>(value);
+}
+
+template <>
+RT_FN bf16 from_float<bf16>(float value) {
+  const uint32_t bits = bit_cast<uint32_t>(value);
+  const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return bf16{static_cast<uint16_t>(value != value ? (bits >> 16 & 0x8000u) | 0x7fc0u : rounded)};
+}
+
+#elif defined(RT_CUDA)
+
+template <>
+RT_FN half from_float<half>(float value) {
+  return __float2half_rn(value);
+}
+
+template <>
+RT_FN bf16 from_float<bf16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+
+#else
+
+template <>
+RT_FN half from_float<half>(float value) {
+  return half(value);
+}
+
+template <>
+RT_FN bf16 from_float<bf16>(float value) {
+  return bf16(value);
+}
+
+#endif
+
+}  // namespace rt

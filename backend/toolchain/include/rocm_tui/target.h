@@ -1,0 +1,83 @@
+// What differs between the targets: the wave, the matrix cores, LDS and launches.
+#pragma once
+
+#if defined(__HIP_PLATFORM_CPU__)
+#define RT_CPU 1
+#elif defined(__CUDACC__)
+#define RT_CUDA 1
+#else
+#define RT_AMDGPU 1
+#endif
+
+#if !defined(RT_WAVE)
+#if defined(RT_CPU)
+#define RT_WAVE 64
+#elif defined(RT_CUDA)
+#define RT_WAVE 32
+#else
+#error "say -DRT_WAVE=64 (gfx9) or -DRT_WAVE=32 (gfx10 and later): the host code must know it too"
+#endif
+#endif
+
+#if !defined(RT_HAS_MFMA)
+#if defined(RT_CPU)
+#define RT_HAS_MFMA 1
+#else
+#define RT_HAS_MFMA 0
+#endif
+#endif
+
+#define RT_EXPORT extern "C" __attribute__((visibility("default")))
+
+// What an entry's error number means, for whoever loads the library.
+extern "C" __attribute__((weak, used, visibility("default"))) const char* rocm_tui_error_text(int error) {
+  return hipGetErrorString(static_cast<hipError_t>(error));
+}
+
+#define RT_FN __device__ __forceinline__
+#define RT_PRAGMA(text) _Pragma(#text)
+
+#if defined(RT_CPU)
+
+#define RT_UNROLL RT_PRAGMA(GCC unroll 16)
+#define RT_LDS(type, name, dims) \
+  auto& name = *static_cast<type(*) dims>(::rt_cpu::block_lds(sizeof(type dims)))
+#define RT_DYNAMIC_LDS(type, name) type* const name = reinterpret_cast<type*>(::rt_cpu::machine.lds)
+#define RT_LAUNCH(kernel, grid, block, lds_bytes, stream, ...) \
+  ((void)(stream), ::rt_cpu::launch(kernel, grid, block, lds_bytes, ##__VA_ARGS__))
+
+#else
+
+#define RT_UNROLL RT_PRAGMA(unroll)
+#define RT_LDS(type, name, dims) __shared__ __attribute__((aligned(16))) type name dims
+#define RT_DYNAMIC_LDS(type, name)                                                   \
+  extern __shared__ __attribute__((aligned(16))) unsigned char rt_dynamic_lds_bytes[]; \
+  type* const name = reinterpret_cast<type*>(rt_dynamic_lds_bytes)
+
+namespace rt {
+
+// More dynamic LDS than every device has must be asked for, kernel by kernel.
+inline hipError_t allow_lds(const void* kernel, size_t bytes) {
+#if defined(RT_CUDA)
+  constexpr size_t always = 48 * 1024;
+#else
+  constexpr size_t always = 64 * 1024;
+#endif
+  if (bytes <= always) return hipSuccess;
+  return hipFuncSetAttribute(kernel, hipFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+
+}  // namespace rt
+
+#define RT_LAUNCH(kernel, grid, block, lds_bytes, stream, ...)                         \
+  __extension__({                                                                      \
+    const size_t rt_lds_bytes = (lds_bytes);                                           \
+    hipError_t rt_error = ::rt::allow_lds(reinterpret_cast<const void*>(kernel), rt_lds_bytes); \
+    if (rt_error == hipSuccess) {                                                      \
+      kernel<<<(grid), (block), rt_lds_bytes, (stream)>>>(__VA_ARGS__);                \
+      rt_error = hipGetLastError();                                                    \
+    }                                                                                  \
+    static_cast<int>(rt_error);                                                        \
+  })
+
+#endif

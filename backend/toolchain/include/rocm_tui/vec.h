@@ -1,0 +1,112 @@
+// N values side by side in registers, and loads and stores of up to 16 bytes at once.
+#pragma once
+
+namespace rt {
+
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) vec {
+  static_assert((N & (N - 1)) == 0, "a power of two");
+  T v[N];
+  RT_FN T& operator[](int i) { return v[i]; }
+  RT_FN const T& operator[](int i) const { return v[i]; }
+};
+
+template <class T, int N>
+RT_FN vec<T, N> fill(T value) {
+  vec<T, N> out;
+  RT_UNROLL
+  for (int i = 0; i < N; ++i) out[i] = value;
+  return out;
+}
+
+namespace detail {
+
+template <int bytes>
+struct word;
+template <>
+struct word<1> {
+  using type = uint8_t;
+};
+template <>
+struct word<2> {
+  using type = uint16_t;
+};
+template <>
+struct word<4> {
+  using type = uint32_t;
+};
+#if defined(RT_AMDGPU)
+template <>
+struct word<8> {
+  typedef uint32_t type __attribute__((ext_vector_type(2)));
+};
+template <>
+struct word<16> {
+  typedef uint32_t type __attribute__((ext_vector_type(4)));
+};
+#elif defined(RT_CUDA)
+template <>
+struct word<8> {
+  using type = uint2;
+};
+template <>
+struct word<16> {
+  using type = uint4;
+};
+#endif
+
+RT_FN void check_aligned(const void* address, size_t bytes) {
+#if defined(RT_CPU)
+  if (reinterpret_cast<uintptr_t>(address) % bytes) ::rt_cpu::fail("a vector access at a misaligned address");
+#else
+  (void)address, (void)bytes;
+#endif
+}
+
+}  // namespace detail
+
+// `from` is aligned to the whole vector, which has 1, 2, 4, 8 or 16 bytes. In one instruction.
+template <int N, class T>
+RT_FN vec<T, N> load(const T* from) {
+  static_assert(sizeof(T) * N <= 16, "16 bytes at most");
+  detail::check_aligned(from, sizeof(vec<T, N>));
+#if defined(RT_CPU)
+  vec<T, N> out;
+  __builtin_memcpy(&out, from, sizeof out);
+  return out;
+#else
+  using word = typename detail::word<sizeof(T) * N>::type;
+  return bit_cast<vec<T, N>>(*reinterpret_cast<const word*>(from));
+#endif
+}
+
+template <class T, int N>
+RT_FN void store(T* to, const vec<T, N>& value) {
+  static_assert(sizeof(T) * N <= 16, "16 bytes at most");
+  detail::check_aligned(to, sizeof(vec<T, N>));
+#if defined(RT_CPU)
+  __builtin_memcpy(to, &value, sizeof value);
+#else
+  using word = typename detail::word<sizeof(T) * N>::type;
+  *reinterpret_cast<word*>(to) = bit_cast<word>(value);
+#endif
+}
+
+// The first `count` of N values, one by one, and zeros for the rest; any alignment.
+template <int N, class T>
+RT_FN vec<T, N> load_part(const T* from, int count) {
+  vec<T, N> out;
+  RT_UNROLL
+  for (int i = 0; i < N; ++i) out[i] = i < count ? from[i] : from_float<T>(0.0f);
+  return out;
+}
+
+template <class T, int N>
+RT_FN void store_part(T* to, const vec<T, N>& value, int count) {
+  RT_UNROLL
+  for (int i = 0; i < N; ++i) {
+    if (i < count) to[i] = value[i];
+  }
+}
+
+}  // namespace rt

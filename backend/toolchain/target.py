@@ -1,0 +1,164 @@
+"""What a kernel is compiled for, by which compiler, and how."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["amdgpu", "cuda", "cpu"]
+Command = tuple[str, ...]
+
+INCLUDE = Path(__file__).parent / "include"
+"""The headers: `rocm_tui/gpu.h` for kernels, and one folder of HIP's names a target."""
+
+_ARCH = {
+    "amdgpu": re.compile(r"gfx[0-9a-f]{3,4}\Z"),
+    "cuda": re.compile(r"sm_[0-9]{2,3}[af]?\Z"),
+    "cpu": re.compile(r"\Z"),
+}
+_MFMA = frozenset({"gfx90a", "gfx942", "gfx950"})
+_LARGE_LDS = {"gfx950": 160 * 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of device and its architecture: `gfx942`, `sm_90`, or "" for the CPU.
+
+    Raises ValueError for an architecture that is not a plain name.
+    """
+
+    kind: Kind
+    arch: str = ""
+
+    def __post_init__(self) -> None:
+        pattern = _ARCH.get(self.kind)
+        if pattern is None or not pattern.match(self.arch):
+            raise ValueError(f"no such target: {self}")
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.arch}" if self.arch else self.kind
+
+    @property
+    def wave(self) -> int:
+        """Threads of a wave, as `RT_WAVE` in the kernel."""
+        return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32
+
+    @property
+    def has_mfma(self) -> bool:
+        """Whether `rt::mfma` works, as `RT_HAS_MFMA` in the kernel."""
+        return self.kind == "cpu" or self.arch in _MFMA
+
+    @property
+    def lds_bytes(self) -> int:
+        """The most LDS that a block may declare statically."""
+        if self.kind == "cuda":
+            return 48 * 1024
+        return _LARGE_LDS.get(self.arch, 64 * 1024)
+
+
+def amdgpu(arch: str) -> Target:
+    """From `gfx942`, or the full name that a runtime gives: `gfx942:sramecc+:xnack-`."""
+    return Target("amdgpu", arch.partition(":")[0])
+
+
+def cuda(arch: str) -> Target:
+    """From `sm_90`, or a compute capability such as `9.0`."""
+    major, dot, minor = arch.partition(".")
+    return Target("cuda", f"sm_{major}{minor}" if dot else arch)
+
+
+def cpu() -> Target:
+    return Target("cpu")
+
+
+def parse_target(text: str) -> Target:
+    """The inverse of `str(target)`. Raises ValueError."""
+    kind, _, arch = text.partition(":")
+    if kind == "amdgpu":
+        return amdgpu(arch)
+    if kind == "cuda":
+        return cuda(arch)
+    if kind == "cpu" and not arch:
+        return cpu()
+    raise ValueError(f"no such target: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`."""
+
+    level: int = 3
+    defines: tuple[tuple[str, str], ...] = ()
+    flags: tuple[str, ...] = ()
+    timeout_seconds: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """One that is there. `version` is the line that it prints.
+
+    `loadable`: it makes a library (`.so`); else only a code object for the device (`.co`).
+    """
+
+    target: Target
+    driver: Literal["g++", "nvcc", "rocm", "hipcc", "clang", "zig"]
+    executable: Command
+    version: str
+    loadable: bool = True
+
+    @property
+    def suffix(self) -> str:
+        return ".so" if self.loadable else ".co"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """No compiler for a target: one line that says what would help."""
+
+    target: Target
+    reason: str
+
+
+def defines(target: Target, options: Options) -> list[str]:
+    """The macros that host and device code must agree on; the caller's go before them."""
+    own = {"RT_WAVE": str(target.wave), "RT_HAS_MFMA": str(int(target.has_mfma))}
+    return [f"-D{name}={value}" for name, value in {**own, **dict(options.defines)}.items()]
+
+
+def first_on_path(names: Iterable[str]) -> str | None:
+    """The path of the first of these programs that PATH has."""
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def version_of(executable: Command, pattern: str = "version") -> str | None:
+    """The first line of `--version` that contains `pattern`; None if it does not run."""
+    return _version_line(executable, pattern, file_times(executable))
+
+
+def file_times(command: Command) -> tuple[int, ...]:
+    """When its programs were last written: an upgrade must not be answered from memory."""
+    paths = [Path(part) for part in command]
+    return tuple(path.stat().st_mtime_ns for path in paths if path.is_absolute())
+
+
+@functools.lru_cache(maxsize=64)
+def _version_line(executable: Command, pattern: str, times: tuple[int, ...]) -> str | None:
+    text = output_of((*executable, "--version"))
+    return next((line.strip() for line in text.splitlines() if pattern in line), None)
+
+
+def output_of(command: Command) -> str:
+    """All that a short command prints; "" if it cannot run or takes 20 seconds."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
