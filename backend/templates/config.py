@@ -1,0 +1,105 @@
+"""How a template computes a problem: one frozen dataclass a template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from backend.config_text import parse_config
+from backend.templates.errors import ConfigError
+
+
+def _describe(config: GemmConfig | SkinnyConfig) -> str:
+    pairs = ((f.name.upper(), getattr(config, f.name)) for f in fields(config))
+    return ", ".join(f"{name}={value}" for name, value in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConfig:
+    """A tiled product through LDS. Tiles are in elements, rows by columns of the result.
+
+    A block computes `block_m` x `block_n`, `block_k` products at a time; each of its waves
+    `wave_m` x `wave_n` of that. `mfma` is the side of a matrix instruction, 16 or 32, and 0 is
+    plain FMA. `kpack` is how many of these instructions one LDS read feeds. `vec_*` are elements
+    an access of the left factor, the right factor and the result. `stages` 2 has two LDS buffers,
+    1 has one. Blocks go through `group_m` rows of tiles before the next column; `xcds` is how many
+    dies, each with its own L2, the hardware deals blocks to in turn. `split_k` parts of K are
+    summed in a second kernel; it is a runtime argument, and no part of the source.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    wave_m: int
+    wave_n: int
+    mfma: Literal[0, 16, 32] = 0
+    kpack: int = 1
+    vec_a: int = 1
+    vec_b: int = 1
+    vec_c: int = 1
+    stages: Literal[1, 2] = 2
+    group_m: int = 8
+    xcds: int = 1
+    split_k: int = 1
+
+    @property
+    def waves(self) -> int:
+        """Waves of a block."""
+        return (self.block_m // self.wave_m) * (self.block_n // self.wave_n)
+
+    @property
+    def description(self) -> str:
+        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
+        return _describe(self)
+
+    @property
+    def binary(self) -> GemmConfig:
+        """What the source depends on: the config without its runtime arguments."""
+        return replace(self, split_k=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SkinnyConfig:
+    """A product with few rows, straight from memory to registers.
+
+    A wave computes `rows` x `cols` of the result; its lanes share K, and `waves_k` waves of a block
+    do too, which then meet in LDS. A block has `waves_n` such groups side by side. `vec_a` and
+    `vec_b` are elements a load of each factor. `unroll` steps of K are loaded before they are used.
+    """
+
+    rows: int
+    cols: int
+    waves_n: int = 4
+    waves_k: int = 1
+    vec_a: int = 1
+    vec_b: int = 1
+    unroll: int = 1
+    split_k: int = 1
+
+    @property
+    def waves(self) -> int:
+        """Waves of a block."""
+        return self.waves_n * self.waves_k
+
+    @property
+    def description(self) -> str:
+        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
+        return _describe(self)
+
+    @property
+    def binary(self) -> SkinnyConfig:
+        """What the source depends on: the config without its runtime arguments."""
+        return replace(self, split_k=1)
+
+
+def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
+    """The config of a choice of `gemm` or `skinny`, from its description. Raises ConfigError."""
+    kind = {"gemm": GemmConfig, "skinny": SkinnyConfig}.get(template)
+    if kind is None:
+        raise ConfigError(f"there is no template {template[:40]}")
+    given = parse_config(description)
+    try:
+        values = {field.name: int(given[field.name.upper()]) for field in fields(kind)}
+    except (KeyError, ValueError):
+        raise ConfigError(f"{description[:200]!r} is no config of ours") from None
+    return kind(**values)  # type: ignore[no-any-return]

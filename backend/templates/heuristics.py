@@ -1,0 +1,194 @@
+"""Which configs are offered for a problem: a list by device and shape, pruned, ordered, cut.
+
+Nothing is compiled or measured here, and nothing depends on anything but the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.device import Device, device_defect, device_of
+from backend.templates.legality import gemm_defect, run_length, skinny_defect
+from backend.templates.problem import GemmProblem, Side, Sizes, canonical
+from backend.templates.tiles import Tile, shape_class, tiles
+from backend.toolchain.target import Target
+
+SKINNY_ROWS = 16
+"""Up to so many rows the skinny template is offered."""
+_LEAST_K_STEPS = 8
+"""Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
+_MOST_PARTS = 16
+_TRAFFIC = 64
+"""Products that a matrix core does while one element comes from L2; only their order matters."""
+
+
+def gemm_configs(
+    problem: GemmProblem,
+    target: Target,
+    sizes: Sizes,
+    budget: int = 8,
+    compute_units: int | None = None,
+) -> tuple[GemmConfig, ...]:
+    """At most `budget` configs of the tiled product, the most promising first; maybe none.
+
+    `sizes` are those of `problem`, guesses where they are dynamic. Raises ConfigError for an
+    architecture that is not known.
+    """
+    device = device_of(target, compute_units)
+    sizes = _as_kernel(problem, sizes)
+    found = [
+        config
+        for tile in tiles(target.arch, target.has_mfma, shape_class(sizes))
+        for config in _splits(_gemm_config(tile, problem, device), sizes, device)
+        if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
+    ]
+    if target.kind != "cpu":
+        found.sort(key=lambda config: _gemm_cost(config, sizes, device))
+    return tuple(found[:budget])
+
+
+def skinny_configs(
+    problem: GemmProblem,
+    target: Target,
+    sizes: Sizes,
+    budget: int = 4,
+    compute_units: int | None = None,
+) -> tuple[SkinnyConfig, ...]:
+    """At most `budget` configs of the product with few rows; none for more than 16 rows.
+
+    Raises ConfigError for an architecture that is not known.
+    """
+    device = device_of(target, compute_units)
+    sizes = _as_kernel(problem, sizes)
+    if sizes.m > SKINNY_ROWS:
+        return ()
+    found = [
+        config
+        for config in _unique(_skinny_candidates(problem, sizes, device))
+        if skinny_defect(config, problem) is None and device_defect(config, problem, device) is None
+    ]
+    found.sort(key=lambda config: _skinny_cost(config, sizes, device))
+    return tuple(found[:budget])
+
+
+def _as_kernel(problem: GemmProblem, sizes: Sizes) -> Sizes:
+    return replace(sizes, m=sizes.n, n=sizes.m) if problem.flipped else sizes
+
+
+def _unique(configs: Iterable[SkinnyConfig]) -> Iterator[SkinnyConfig]:
+    yield from dict.fromkeys(configs)
+
+
+def _gemm_config(tile: Tile, problem: GemmProblem, device: Device) -> GemmConfig:
+    form, item = canonical(problem), problem.a.item_bytes
+    block_k = tile.k_bytes // item
+    config = GemmConfig(
+        block_m=tile.block_m,
+        block_n=tile.block_n,
+        block_k=block_k,
+        wave_m=tile.wave_m,
+        wave_n=tile.wave_n,
+        mfma=tile.mfma,
+        # One LDS read of 16 bytes: two instructions' worth of fp16 and bf16, four of fp32.
+        kpack=(2 if item == 2 else 4) if tile.mfma else 1,
+        stages=tile.stages,
+        group_m=max(1, 1024 // tile.block_m),
+        xcds=device.xcds,
+    )
+    threads = config.waves * device.target.wave
+    return replace(
+        config,
+        vec_a=_vector(form.left, tile.block_m * block_k // threads),
+        vec_b=_vector(form.right, tile.block_n * block_k // threads),
+        vec_c=min(form.out_vector, run_length(config, item)),
+    )
+
+
+def _vector(side: Side, elements_per_thread: int) -> int:
+    """As wide as the alignment allows while every thread has something to load."""
+    return min(side.vector, 1 << max(0, elements_per_thread.bit_length() - 1))
+
+
+def _splits(config: GemmConfig, sizes: Sizes, device: Device) -> Iterator[GemmConfig]:
+    """The config, and with K in as many parts as still fit the device at once."""
+    yield config
+    if device.target.kind == "cpu":
+        return
+    blocks = _blocks(config, sizes)
+    steps = -(-sizes.k // config.block_k)
+    parts = 1
+    while 2 * blocks * parts <= device.compute_units and parts < _MOST_PARTS:
+        parts *= 2
+    while parts > 1 and steps // parts < _LEAST_K_STEPS:
+        parts //= 2
+    if parts > 1:
+        yield replace(config, split_k=parts)
+
+
+def _blocks(config: GemmConfig, sizes: Sizes) -> int:
+    return -(-sizes.m // config.block_m) * -(-sizes.n // config.block_n) * sizes.batch
+
+
+def _gemm_cost(config: GemmConfig, sizes: Sizes, device: Device) -> float:
+    """Relative time by counting: rounds of blocks over the compute units, what each computes and
+    reads, and the sums that a split writes and reads again."""
+    rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
+    area = config.block_m * config.block_n
+    step = area + _TRAFFIC * (config.block_m + config.block_n)
+    main = rounds * step * sizes.k / config.split_k
+    if config.split_k == 1:
+        return main
+    sums = 2 * config.split_k * sizes.m * sizes.n * sizes.batch
+    return main + _TRAFFIC * sums / device.compute_units
+
+
+def _skinny_candidates(
+    problem: GemmProblem, sizes: Sizes, device: Device
+) -> Iterator[SkinnyConfig]:
+    """For each arrangement of lanes and waves, as many steps at once as registers allow."""
+    for most_unrolled in _skinny_arrangements(problem, sizes, device):
+        unroll = most_unrolled.unroll
+        while unroll > 1 and device_defect(most_unrolled, problem, device) is not None:
+            unroll //= 2
+            most_unrolled = replace(most_unrolled, unroll=unroll)
+        yield most_unrolled
+
+
+def _skinny_arrangements(
+    problem: GemmProblem, sizes: Sizes, device: Device
+) -> Iterator[SkinnyConfig]:
+    form = canonical(problem)
+    rows = 1 << (max(1, sizes.m) - 1).bit_length()
+    vec_a, vec_b = form.left.vector if form.left.k_fast else 1, form.right.vector
+    if form.right.k_fast:
+        # Few columns make more waves to fill the device; many use a loaded row more often.
+        vec = min(vec_a, vec_b) if form.left.k_fast else vec_b
+        for waves_n, waves_k, cols in _waves(device, ((4, 1, 4), (1, 4, 4), (2, 4, 2), (1, 8, 1))):
+            vec_left = vec if form.left.k_fast else 1
+            yield SkinnyConfig(rows, cols, waves_n, waves_k, vec_left, vec, 4 // cols)
+    else:
+        # A line of 8 to 32 lanes is 128 to 512 bytes, if aligned.
+        vec = min(vec_b, 4 if rows > 8 else 8)
+        for waves_n, waves_k, lanes in _waves(
+            device, ((4, 1, 16), (1, 4, 16), (1, 8, 8), (1, 8, 32))
+        ):
+            yield SkinnyConfig(rows, vec * lanes, waves_n, waves_k, min(vec_a, 4), vec, 2)
+
+
+_Waves = tuple[tuple[int, int, int], ...]
+
+
+def _waves(device: Device, lists: _Waves) -> _Waves:
+    """Waves along columns and along K, and columns or lanes of a wave. A fiber a thread is dear:
+    the CPU gets the two with four waves in all."""
+    return lists[:2] if device.target.kind == "cpu" else lists
+
+
+def _skinny_cost(config: SkinnyConfig, sizes: Sizes, device: Device) -> tuple[float, int, int]:
+    """How far the waves are from filling the device (eight a compute unit hide the memory), then
+    how often the rows are read again, then the size of a block."""
+    waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch
+    wanted = 8 * device.compute_units
+    return max(1.0, wanted / waves), -config.cols, config.waves

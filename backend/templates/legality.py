@@ -1,0 +1,124 @@
+"""What a config must obey: the rules of the templates, then the limits of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.operand import VECTOR_BYTES
+from backend.templates.problem import GemmProblem, canonical
+
+
+def gemm_defect(config: GemmConfig, problem: GemmProblem) -> str | None:
+    """The first rule that the config breaks for this problem on any target; None if none."""
+    return next(_gemm_defects(config, problem), None)
+
+
+def skinny_defect(config: SkinnyConfig, problem: GemmProblem) -> str | None:
+    """The first rule that the config breaks for this problem on any target; None if none."""
+    return next(_skinny_defects(config, problem), None)
+
+
+def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
+    form = canonical(problem)
+    item = form.left.operand.item_bytes
+    yield from _positive(
+        config.block_m, config.block_n, config.block_k, config.group_m, config.xcds
+    )
+    if config.block_m % config.wave_m or config.block_n % config.wave_n:
+        yield "the block is no multiple of the wave's tile"
+    if config.mfma:
+        yield from _mfma_defects(config, item)
+    else:
+        yield from _fma_defects(config)
+    yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
+    yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
+    yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
+    if config.vec_c > run_length(config, item):
+        yield f"vec_c: a lane has runs of {run_length(config, item)} neighbours"
+    for side, vector, outer in (
+        (form.left, config.vec_a, config.block_m),
+        (form.right, config.vec_b, config.block_n),
+    ):
+        if (config.block_k if side.k_fast else outer) % vector:
+            yield "the block is no multiple of a vector"
+    if any(
+        lines * item % VECTOR_BYTES for lines in (config.block_m, config.block_n, config.block_k)
+    ):
+        yield "a line of LDS is no multiple of 16 bytes"
+
+
+def _positive(*values: int) -> Iterator[str]:
+    if any(value < 1 for value in values):
+        yield "a size below 1"
+
+
+def _mfma_defects(config: GemmConfig, item: int) -> Iterator[str]:
+    if config.wave_m % config.mfma or config.wave_n % config.mfma:
+        yield "the wave's tile is no multiple of the matrix instruction"
+    if config.kpack * mfma_operands(config.mfma, item) * item > VECTOR_BYTES:
+        yield "kpack: an LDS read has 16 bytes at most"
+    if config.block_k % (config.kpack * mfma_k(config.mfma, item)):
+        yield "block_k is no multiple of what one LDS read feeds"
+
+
+def _fma_defects(config: GemmConfig) -> Iterator[str]:
+    if config.kpack != 1:
+        yield "kpack is for matrix instructions"
+    for wave in (32, 64):
+        rows, cols = lane_grid(wave)
+        if config.wave_m % rows or config.wave_n % cols:
+            yield f"the wave's tile is no multiple of {rows} x {cols} lanes"
+
+
+def _vector_defects(name: str, width: int, most: int) -> Iterator[str]:
+    if width < 1 or width & (width - 1):
+        yield f"{name} is no power of two"
+    elif width > most:
+        yield f"{name}: the operand's alignment allows {most}"
+
+
+def mfma_k(side: int, item_bytes: int) -> int:
+    """Products a matrix instruction adds up; as `rt::mfma<T, M>::K`."""
+    return (64 if item_bytes == 4 else 256) // side
+
+
+def mfma_operands(side: int, item_bytes: int) -> int:
+    """Elements of a factor that a lane gives to a matrix instruction."""
+    return mfma_k(side, item_bytes) * side // 64
+
+
+def lane_grid(wave: int) -> tuple[int, int]:
+    """How the lanes of a wave share its tile without matrix cores: rows by columns."""
+    return (8, 8) if wave == 64 else (4, 8)
+
+
+def run_length(config: GemmConfig, item_bytes: int) -> int:
+    """Neighbouring columns of the result that a lane holds."""
+    if config.mfma:
+        return 4
+    return run_of(config.wave_n // 8, item_bytes)
+
+
+def run_of(per_lane: int, item_bytes: int) -> int:
+    """The largest power of two that divides what a lane has and fits one LDS read."""
+    run = VECTOR_BYTES // item_bytes
+    while per_lane % run:
+        run //= 2
+    return run
+
+
+def _skinny_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
+    form = canonical(problem)
+    yield from _positive(config.rows, config.cols, config.waves_n, config.waves_k, config.unroll)
+    if config.rows > 16 or config.rows & (config.rows - 1) or config.cols & (config.cols - 1):
+        yield "rows and cols are powers of two, rows up to 16"
+    yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
+    yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
+    if not form.left.k_fast and config.vec_a != 1:
+        yield "vec_a: a left factor whose rows are not contiguous is loaded one by one"
+    if form.right.k_fast:
+        if config.vec_a != (config.vec_b if form.left.k_fast else 1):
+            yield "vec_a and vec_b must be equal where K is contiguous in both"
+    elif not 1 <= config.cols // config.vec_b <= 32 or config.cols % config.vec_b:
+        yield "cols: 1 to 32 lanes side by side"

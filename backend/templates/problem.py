@@ -1,0 +1,209 @@
+"""A matrix product to be computed: its operands, and what a kernel must know of them in advance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from backend.templates.errors import UnsupportedProblemError
+from backend.templates.operand import Expr, Operand, SizeArg, is_number, vector_width
+
+Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
+ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu", "gelu_tanh", "silu")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers, or guesses where the sizes are dynamic: `m` x `k` times `k` x `n`, `batch` times."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GemmProblem:
+    """`out = activation(alpha * a @ b + beta * bias)`, in fp32 until the store.
+
+    `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
+    of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Raises
+    UnsupportedProblemError.
+    """
+
+    a: Operand
+    b: Operand
+    out: Operand
+    bias: Operand | None = None
+    activation: Activation = "none"
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        rank = len(self.out.sizes)
+        if rank not in (2, 3) or not len(self.a.sizes) == len(self.b.sizes) == rank:
+            raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+        if self.bias is not None and not 1 <= len(self.bias.sizes) <= rank:
+            raise UnsupportedProblemError(f"a bias of {len(self.bias.sizes)} dimensions")
+        if self.a.dtype != self.b.dtype:
+            raise UnsupportedProblemError(f"{self.a.dtype} times {self.b.dtype}")
+        if self.activation not in ACTIVATIONS:
+            raise UnsupportedProblemError(f"no activation {self.activation}")
+        if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
+            raise UnsupportedProblemError(
+                f"alpha {self.alpha} and beta {self.beta}: not both finite"
+            )
+        for operand in (self.a, self.b, self.out):
+            contiguous_dim(operand)
+
+    @property
+    def batched(self) -> bool:
+        return len(self.out.sizes) == 3
+
+    @property
+    def m(self) -> Expr:
+        return self.out.sizes[-2]
+
+    @property
+    def n(self) -> Expr:
+        return self.out.sizes[-1]
+
+    @property
+    def k(self) -> Expr:
+        return self.a.sizes[-1]
+
+    @property
+    def batch(self) -> Expr:
+        return self.out.sizes[0] if self.batched else 1
+
+    def sizes(self, hint: Callable[[Expr], int] = int) -> Sizes:
+        """Numbers for the heuristics; `hint` guesses those that are dynamic."""
+        return Sizes(hint(self.m), hint(self.n), hint(self.k), hint(self.batch))
+
+    @property
+    def flipped(self) -> bool:
+        """Whether `out` is column-major. Then out^T = b^T a^T is what the kernel computes."""
+        return contiguous_dim(self.out) == -2
+
+    def inputs(self) -> tuple[Operand | None, ...]:
+        """In the order in which a template names them."""
+        return self.a, self.b, self.bias
+
+    def size_args(self) -> tuple[SizeArg, ...]:
+        """Sizes, then leading strides, then batch strides, then the strides of the bias."""
+        a, b, out = self.a, self.b, self.out
+        sizes = [
+            SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
+            SizeArg("N", self.n, sizes=((b.name, -1), (out.name, -1))),
+            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2))),
+        ]
+        if self.batched:
+            sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))
+        leading = [
+            SizeArg(f"ld_{suffix}", leading_stride(x), strides=((x.name, _other_dim(x)),))
+            for suffix, x in (("a", a), ("b", b), ("out", out))
+        ]
+        batch = [
+            SizeArg(f"batch_{suffix}", x.strides[0], strides=((x.name, 0),))
+            for suffix, x in (("a", a), ("b", b), ("out", out))
+            if self.batched
+        ]
+        return (*sizes, *leading, *batch, *self._bias_args())
+
+    def _bias_args(self) -> tuple[SizeArg, ...]:
+        if self.bias is None:
+            return ()
+        names = ["bias_row", "bias_col"]
+        strides = broadcast_strides(self.bias, len(self.out.sizes))
+        if self.batched:
+            names = ["bias_batch", *names]
+        return tuple(SizeArg(name, value) for name, value in zip(names, strides, strict=True))
+
+
+def contiguous_dim(operand: Operand) -> Literal[-1, -2]:
+    """Which dimension of the matrix has neighbours in memory. Raises UnsupportedProblemError.
+
+    A dimension of size 1 counts as contiguous: its stride is never used.
+    """
+    dims: tuple[Literal[-1, -2], ...] = (-1, -2)
+    for of_dims in (operand.strides, operand.sizes):
+        for dim in dims:
+            if is_number(of_dims[dim], 1):
+                return dim
+    raise UnsupportedProblemError(
+        f"{operand.name}: neither rows nor columns are contiguous (strides {operand.strides})"
+    )
+
+
+def _other_dim(operand: Operand) -> int:
+    return -3 - contiguous_dim(operand)
+
+
+def leading_stride(operand: Operand) -> Expr:
+    """Elements from one line of the matrix to the next."""
+    return operand.strides[_other_dim(operand)]
+
+
+def widest_access(operand: Operand) -> int:
+    """Elements that a vector access of this matrix may have."""
+    batch = operand.strides[:1] if len(operand.sizes) == 3 else ()
+    return vector_width(operand, (leading_stride(operand), *batch))
+
+
+def broadcast_strides(operand: Operand, rank: int) -> tuple[Expr, ...]:
+    """The strides of an operand that is broadcast to `rank` dimensions."""
+    own = zip(operand.sizes, operand.strides, strict=True)
+    strides = tuple(0 if is_number(size, 1) else stride for size, stride in own)
+    return (0,) * (rank - len(strides)) + strides
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One factor as the kernel sees it: lines of `outer` (rows of the result for the left factor,
+    columns for the right one) by K."""
+
+    operand: Operand
+    k_fast: bool
+    """Whether K is the contiguous dimension."""
+    vector: int
+    """Elements that may be loaded at once along the contiguous dimension."""
+    ld: str
+    batch_stride: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """The problem with a row-major result: names of arguments, factors in order."""
+
+    left: Side
+    right: Side
+    rows: str
+    cols: str
+    bias_row: str
+    bias_col: str
+    out_vector: int
+
+
+def canonical(problem: GemmProblem) -> Canonical:
+    """The problem, or its transpose if `out` is column-major."""
+    a = _side(problem.a, "a", k_dim=-1)
+    b = _side(problem.b, "b", k_dim=-2)
+    form = Canonical(a, b, "M", "N", "bias_row", "bias_col", widest_access(problem.out))
+    if not problem.flipped:
+        return form
+    return replace(
+        form, left=b, right=a, rows="N", cols="M", bias_row="bias_col", bias_col="bias_row"
+    )
+
+
+def _side(operand: Operand, suffix: str, k_dim: int) -> Side:
+    return Side(
+        operand,
+        k_fast=contiguous_dim(operand) == k_dim,
+        vector=widest_access(operand),
+        ld=f"ld_{suffix}",
+        batch_stride=f"batch_{suffix}",
+    )

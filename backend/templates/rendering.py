@@ -1,0 +1,132 @@
+"""From a problem and a config to C++: one entry, what to call it with, and its workspace."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.errors import ConfigError
+from backend.templates.kernel import CallArg, TemplateKernel
+from backend.templates.legality import gemm_defect, skinny_defect
+from backend.templates.operand import ArgInfo
+from backend.templates.problem import GemmProblem, Sizes, canonical
+
+RUNTIME_ARGS = (ArgInfo("split_k", "int"),)
+"""What the caller of either template chooses at run time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A source with the entry `name`. `args` are those of its signature, without the tail.
+
+    Two configs that differ only in runtime arguments have the same source.
+    """
+
+    name: str
+    source: str
+    args: tuple[CallArg, ...]
+    problem: GemmProblem
+    config: GemmConfig | SkinnyConfig
+
+    def workspace_bytes(self, sizes: Sizes, split_k: int | None = None) -> int:
+        """What the entry stores in `workspace_size`; `split_k` is the config's if None."""
+        split = self.config.split_k if split_k is None else split_k
+        return workspace_bytes(self.problem, self.config, sizes, split)
+
+
+def workspace_bytes(
+    problem: GemmProblem, config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int
+) -> int:
+    """Bytes of fp32 partial sums: none without a split. The entry computes the same."""
+    parts = split_parts(config, sizes, split_k)
+    if parts == 1:
+        return 0
+    rows, cols = (sizes.n, sizes.m) if problem.flipped else (sizes.m, sizes.n)
+    return 4 * parts * sizes.batch * rows * -(-cols // 8) * 8
+
+
+def split_parts(config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int) -> int:
+    """Into how many parts K really is split: no more than it has tiles of `block_k`."""
+    block_k = config.block_k if isinstance(config, GemmConfig) else SKINNY_SPLIT_UNIT
+    return max(1, min(split_k, -(-sizes.k // block_k)))
+
+
+SKINNY_SPLIT_UNIT = 256
+"""The least K of a part of a skinny product."""
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Where templates come from. An undefined name is an error, not an empty text."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render_gemm(
+    problem: GemmProblem,
+    config: GemmConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """The tiled product. Raises ConfigError where the config does not fit the problem.
+
+    `kernel` replaces the kernel that is made here, for one that knows more than this does.
+    """
+    if (defect := gemm_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
+
+
+def render_skinny(
+    problem: GemmProblem,
+    config: SkinnyConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """The product with few rows. Raises ConfigError where the config does not fit the problem."""
+    if (defect := skinny_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    return _render("skinny.hip.jinja", problem, config, name, kernel, input_reorder)
+
+
+def _render(
+    template: str,
+    problem: GemmProblem,
+    config: GemmConfig | SkinnyConfig,
+    name: str,
+    kernel: TemplateKernel | None,
+    input_reorder: Sequence[int] | None,
+) -> Rendered:
+    kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
+    source = (
+        environment()
+        .get_template(template)
+        .render(
+            kernel=kernel,
+            problem=problem,
+            form=canonical(problem),
+            config=config.binary,
+            input_reorder=input_reorder,
+            skinny_split_unit=SKINNY_SPLIT_UNIT,
+            cfloat=cfloat,
+        )
+    )
+    return Rendered(kernel.name, source, kernel.call_args(), problem, config)
+
+
+def cfloat(value: float) -> str:
+    """A float literal of C++ with the same bits as `value` rounded to fp32."""
+    return f"{float(value).hex()}f"

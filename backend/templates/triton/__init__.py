@@ -1,0 +1,1 @@
+"""Triton templates with AMD's knobs. Nothing here imports torch; Triton only where it compiles."""

@@ -1,0 +1,252 @@
+"""mm, addmm, bmm and baddbmm in Triton."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import sympy
+
+from backend.templates.errors import ConfigError, UnsupportedProblemError
+from backend.templates.operand import Expr, Operand
+from backend.templates.problem import GemmProblem, broadcast_strides
+from backend.templates.triton.choice import TritonChoice, module_text
+from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.triton.expressions import ceildiv, divides, symbols
+from backend.templates.triton.kernel import TritonTemplateKernel
+from backend.templates.triton.pointwise import (
+    ACC,
+    DTYPES,
+    Load,
+    Pointwise,
+    apply,
+    gelu_tanh,
+    loads,
+)
+from backend.templates.triton.template import RenderedKernel, TritonTemplate
+
+IndexDtype = Literal["int32", "int64"]
+
+
+@dataclass(frozen=True, slots=True)
+class TritonGemm:
+    """`out = epilogue(a @ b)`, in fp32 until the store, for any strides.
+
+    `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). `epilogue` has
+    the product as `ACC` and may load `extras`, which broadcast to `out`. Raises
+    UnsupportedProblemError.
+    """
+
+    a: Operand
+    b: Operand
+    out: Operand
+    epilogue: Pointwise = ACC
+    extras: tuple[Operand, ...] = ()
+
+    def __post_init__(self) -> None:
+        rank = len(self.out.sizes)
+        if rank not in (2, 3) or not len(self.a.sizes) == len(self.b.sizes) == rank:
+            raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+        if self.a.dtype != self.b.dtype:
+            raise UnsupportedProblemError(f"{self.a.dtype} times {self.b.dtype}")
+        for operand in (self.a, self.b, self.out, *self.extras):
+            if operand.dtype not in DTYPES:
+                raise UnsupportedProblemError(f"{operand.name} is {operand.dtype}")
+            if len(operand.sizes) > rank:
+                raise UnsupportedProblemError(f"{operand.name} has {len(operand.sizes)} dimensions")
+        for what, left, right in self._equal_sizes():
+            if left != right and not symbols(left) and not symbols(right):
+                raise UnsupportedProblemError(f"{what} is {left} and {right}")
+        for name in loads(self.epilogue):
+            if not name.isidentifier() or name not in {extra.name for extra in self.extras}:
+                raise UnsupportedProblemError(f"the epilogue loads {name}, which is no extra")
+
+    def _equal_sizes(self) -> list[tuple[str, Expr, Expr]]:
+        a, b, out = self.a.sizes, self.b.sizes, self.out.sizes
+        pairs = [("M", a[-2], out[-2]), ("N", b[-1], out[-1]), ("K", a[-1], b[-2])]
+        if len(out) == 3:
+            pairs += [("the batch", a[0], out[0]), ("the batch", b[0], out[0])]
+        return pairs
+
+    @property
+    def batched(self) -> bool:
+        return len(self.out.sizes) == 3 and self.out.sizes[0] != 1
+
+    @property
+    def batch(self) -> Expr:
+        return self.out.sizes[0] if len(self.out.sizes) == 3 else 1
+
+
+def from_gemm(problem: GemmProblem) -> TritonGemm:
+    """The same problem with its bias and activation as an epilogue."""
+    graph: Pointwise = ACC if problem.alpha == 1 else ACC * problem.alpha
+    extras: tuple[Operand, ...] = ()
+    if problem.bias is not None and problem.beta != 0:
+        extras = (replace(problem.bias, name="bias"),)
+        graph = graph + (Load("bias") if problem.beta == 1 else Load("bias") * problem.beta)
+    if problem.activation == "gelu_tanh":
+        graph = gelu_tanh(graph)
+    elif problem.activation != "none":
+        graph = apply(problem.activation, graph)
+    return TritonGemm(problem.a, problem.b, problem.out, graph, extras)
+
+
+def index_dtype(problem: TritonGemm) -> IndexDtype:
+    """int32 if every operand is known to be addressed by it, else int64."""
+    operands = (problem.a, problem.b, problem.out, *problem.extras)
+    return "int32" if all(_reach(operand) < 2**31 for operand in operands) else "int64"
+
+
+def generate(
+    problem: TritonGemm,
+    config: TritonGemmConfig,
+    arch: str,
+    *,
+    index: IndexDtype | None = None,
+) -> TritonChoice:
+    """Render one choice. `arch` decides only which launch options Triton knows.
+
+    `index` is the integer type of offsets; None takes `index_dtype`, which for dynamic shapes is
+    the slower int64: a caller that guards on the sizes may say int32. Raises ConfigError.
+    """
+    dtype = index or index_dtype(problem)
+    kernels = _split(problem, config, arch, dtype) if config.split_k > 1 else None
+    kernels = kernels or (_product(problem, config, arch, dtype, _padded(problem.out)),)
+    used = [a.source for k in kernels for a in k.arguments if a.kind == "extra"]
+    extras = tuple(dict.fromkeys(used))
+    parameters = {("input", problem.a.name): "a", ("input", problem.b.name): "b"}
+    if problem.a.name == problem.b.name:
+        raise UnsupportedProblemError(f"both factors are named {problem.a.name}: name them apart")
+    parameters |= {("extra", name): f"in_{name}" for name in extras}
+    parameters[("output", problem.out.name)] = "out"
+    workspace = _partials(problem, config) if config.split_k > 1 else None
+    if workspace is not None:
+        parameters |= {(kind, workspace.name): "workspace" for kind in ("output", "input")}
+    source, sizes = module_text(kernels, parameters)
+    return TritonChoice(
+        name="rocm_triton_bmm" if len(problem.out.sizes) == 3 else "rocm_triton_mm",
+        op="bmm" if len(problem.out.sizes) == 3 else "mm",
+        arch=arch,
+        config=config,
+        facts=_facts(problem, config, dtype),
+        kernels=kernels,
+        source=source,
+        inputs=(problem.a.name, problem.b.name),
+        extras=extras,
+        sizes=sizes,
+        workspace=workspace,
+    )
+
+
+@functools.cache
+def _template(name: str) -> TritonTemplate:
+    return TritonTemplate.from_file(name)
+
+
+def _product(
+    problem: TritonGemm, config: TritonGemmConfig, arch: str, dtype: IndexDtype, out: Operand
+) -> RenderedKernel:
+    """The kernel that multiplies; `out` is the result, or the partial sums of the splits."""
+    kernel = TritonTemplateKernel(
+        "triton_gemm",
+        [_padded(problem.a), _padded(problem.b)],
+        out,
+        extras=[_padded(extra) for extra in problem.extras],
+        subgraphs=[problem.epilogue],
+        defines=config.defines(),
+        index_dtype=dtype,
+    )
+    even_m, even_n, even_k = _even(problem, config)
+    return _template("gemm").generate(
+        kernel,
+        _tiles(problem, config.block_m, config.block_n) * config.split_k,
+        config.options(arch),
+        BATCHED=problem.batched,
+        SPLIT_K=config.split_k,
+        NUM_XCDS=config.xcds,
+        A_MASK=_mask(("m < M", not even_m), ("k_a < K", not even_k)),
+        B_MASK=_mask(("k_b < K", not even_k), ("n < N", not even_n)),
+        OUT_MASK=_mask(("m < M", not even_m), ("n < N", not even_n)),
+    )
+
+
+_SUM_BLOCK = 32
+"""Rows and columns that one program of the second kernel adds up: enough to fill wide loads."""
+
+
+def _split(
+    problem: TritonGemm, config: TritonGemmConfig, arch: str, dtype: IndexDtype
+) -> tuple[RenderedKernel, ...]:
+    """Two kernels: each split writes its own partial sums, the second adds them. No atomics, so the
+    result is the same in every run, and the epilogue sees the whole sum."""
+    partials = _partials(problem, config)
+    if dtype == "int32" and _reach(partials) >= 2**31:
+        raise ConfigError(f"split_k {config.split_k}: the partial sums need 64-bit offsets")
+    out = _padded(problem.out)
+    kernel = TritonTemplateKernel(
+        "triton_splitk_sum",
+        [partials],
+        out,
+        extras=[_padded(extra) for extra in problem.extras],
+        subgraphs=[problem.epilogue],
+        defines={"BLOCK_M": _SUM_BLOCK, "BLOCK_N": _SUM_BLOCK, "SPLIT_K": config.split_k},
+        index_dtype=dtype,
+    )
+    options = replace(config, num_warps=4, num_stages=1).options(arch)
+    total = _template("splitk_sum").generate(
+        kernel, _tiles(problem, _SUM_BLOCK, _SUM_BLOCK), options
+    )
+    return _product(problem, config, arch, dtype, partials), total
+
+
+def _partials(problem: TritonGemm, config: TritonGemmConfig) -> Operand:
+    """The sums of each split, (split, batch, M, N), contiguous."""
+    sizes = (config.split_k, problem.batch, *problem.out.sizes[-2:])
+    strides = [math.prod(map(sympy.sympify, sizes[at + 1 :])) for at in range(4)]
+    return Operand("workspace", "float32", sizes, tuple(strides))
+
+
+def _padded(operand: Operand) -> Operand:
+    """With three dimensions, the missing ones in front; those of size 1 broadcast."""
+    missing = 3 - len(operand.sizes)
+    sizes = (1,) * missing + operand.sizes
+    return replace(operand, sizes=sizes, strides=broadcast_strides(operand, 3))
+
+
+def _tiles(problem: TritonGemm, block_m: int, block_n: int) -> sympy.Expr:
+    m, n = problem.out.sizes[-2:]
+    return sympy.sympify(problem.batch) * ceildiv(m, block_m) * ceildiv(n, block_n)
+
+
+def _even(problem: TritonGemm, config: TritonGemmConfig) -> tuple[bool, bool, bool]:
+    """Whether blocks cover M, N and K with nothing over, whatever the symbols are."""
+    m, n = problem.out.sizes[-2:]
+    return (
+        divides(config.block_m, m),
+        divides(config.block_n, n),
+        divides(config.block_k, problem.a.sizes[-1]),
+    )
+
+
+def _mask(*parts: tuple[str, bool]) -> str | None:
+    needed = [f"({text})" for text, wanted in parts if wanted]
+    return " & ".join(needed) or None
+
+
+def _reach(operand: Operand) -> float:
+    """The furthest element from the first, or infinity if that depends on symbols."""
+    dims: Sequence[tuple[Expr, Expr]] = list(zip(operand.sizes, operand.strides, strict=True))
+    if any(symbols(size) or symbols(stride) for size, stride in dims):
+        return math.inf
+    return sum(max(0, int(size) - 1) * abs(int(stride)) for size, stride in dims)
+
+
+def _facts(
+    problem: TritonGemm, config: TritonGemmConfig, dtype: IndexDtype
+) -> tuple[tuple[str, str], ...]:
+    even = dict(zip(("EVEN_M", "EVEN_N", "EVEN_K"), _even(problem, config), strict=True))
+    facts = {"ACC_TYPE": "'tl.float32'", "INDEX_DTYPE": f"'tl.{dtype}'"}
+    return tuple((facts | {name: str(value) for name, value in even.items()}).items())

@@ -1,0 +1,263 @@
+"""The hooks that a Triton template calls while it is rendered, and the arguments they add."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import sympy
+
+from backend.templates.operand import Expr, Operand
+from backend.templates.triton.errors import HookError
+from backend.templates.triton.expressions import print_size, symbols
+from backend.templates.triton.partial_render import PartialRender, mark
+from backend.templates.triton.pointwise import DTYPES, Pointwise, Value, emit
+
+Kind = Literal["input", "extra", "output", "size"]
+
+
+class Renderable(Protocol):
+    """A compiled Jinja template."""
+
+    def render(self, **variables: Any) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter of the kernel.
+
+    `source` is the name of the operand that is passed, or for a size the symbol's. `triton_type` is
+    as in Triton's signatures: `*fp16`, `i32`.
+    """
+
+    name: str
+    kind: Kind
+    source: str
+    triton_type: str
+
+
+class TritonTemplateKernel:
+    """State of one rendering: which inputs got which name, which sizes and extras are needed.
+
+    `inputs` are taken in order by `def_kernel`; `extras` are tensors that subgraphs load, of the
+    output's rank, a dimension of size 1 broadcasting. Extras and symbolic sizes become arguments
+    only when something uses them, which is why the signature is written last.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Operand],
+        output: Operand,
+        *,
+        extras: Sequence[Operand] = (),
+        subgraphs: Sequence[Pointwise] = (),
+        defines: Mapping[str, object] | None = None,
+        index_dtype: Literal["int32", "int64"] = "int32",
+    ) -> None:
+        self.name = name
+        self.output = output
+        self._inputs = tuple(inputs)
+        self._extras = {extra.name: extra for extra in extras}
+        self._subgraphs = tuple(subgraphs)
+        self._defines = dict(defines or {})
+        self._index_dtype = index_dtype
+        self._named: dict[str, Operand] = {}
+        self._used_extras: dict[str, Operand] = {}
+        self._sizes: dict[sympy.Symbol, str] = {}
+        self._hooks: dict[str, Callable[[], str]] = {}
+        self._fused: Pointwise | None = None
+
+    def render(self, template: Renderable, **variables: Any) -> PartialRender:
+        """Render the template; marks stay for the signature, the subgraphs and the store.
+
+        The signature is the last hook, because the others may add arguments.
+        """
+        text = template.render(**self.environment(), **variables)
+        signature = self._hooks.pop("DEF_KERNEL", None)
+        if signature is None:
+            raise HookError(f"the template of {self.name} never calls def_kernel")
+        return PartialRender(text, self._hooks | {"DEF_KERNEL": signature})
+
+    def environment(self) -> dict[str, Callable[..., str]]:
+        """The hooks by the names that templates call them."""
+        return {
+            "def_kernel": self.def_kernel,
+            "size": self.size,
+            "stride": self.stride,
+            "make_load": self.make_load,
+            "modification": self.modification,
+            "store_output": self.store_output,
+        }
+
+    def fuse(self, graph: Pointwise) -> None:
+        """Put one more subgraph between the value and the store, until the store hook is filled.
+
+        Its `Value` is what the template stores. Raises HookError the second time.
+        """
+        if self._fused is not None:
+            raise HookError(f"{self.name} has a fused subgraph already: compose the two before")
+        self._fused = graph
+
+    def def_kernel(self, *names: str) -> str:
+        """Name the inputs, in order, and mark the place of the signature."""
+        if len(names) != len(self._inputs):
+            raise HookError(
+                f"def_kernel names {len(names)} inputs; {self.name} has {len(self._inputs)}"
+            )
+        self._named = dict(zip(names, self._inputs, strict=True))
+        return self._later("DEF_KERNEL", self._signature)
+
+    def size(self, name: str | None, index: int) -> str:
+        """The size of an input, or of the output for None; a symbol becomes an argument."""
+        return self.expression(self._dimension(name, "sizes", index))
+
+    def stride(self, name: str | None, index: int) -> str:
+        """The stride of an input, or of the output for None, in elements."""
+        return self.expression(self._dimension(name, "strides", index))
+
+    def make_load(self, name: str, indices: Sequence[str], mask: str | None) -> str:
+        """The text that loads an input at `indices`; where `mask` is false it gives 0."""
+        return self._load(name, self._tensor(name), indices, mask)
+
+    def modification(
+        self,
+        subgraph: int,
+        output_name: str,
+        indices: Sequence[str],
+        mask: str | None,
+        **values: str,
+    ) -> str:
+        """Mark the place where a subgraph is computed into `output_name`.
+
+        `values` names what the template has for each `Value`; what the subgraph loads is loaded at
+        `indices` under `mask` and becomes an argument.
+        """
+        if not 0 <= subgraph < len(self._subgraphs):
+            raise HookError(
+                f"there is no subgraph {subgraph}; {self.name} has {len(self._subgraphs)}"
+            )
+
+        def body() -> str:
+            graph = self._subgraphs[subgraph]
+            return self._compute(graph, values, indices, mask, output_name, f"mod{subgraph}_")
+
+        return self._later(f"MODIFICATION_{subgraph}", body)
+
+    def store_output(self, indices: Sequence[str], value: str, mask: str | None) -> str:
+        """Mark the place where the output is stored, after the fused subgraph if there is one."""
+
+        def body() -> str:
+            lines, stored = [], value
+            if self._fused is not None:
+                stored = "fused"
+                given = {Value().name: value}
+                lines.append(self._compute(self._fused, given, indices, mask, stored, "fused_"))
+            offset = self._offset(self.output, indices)
+            guard = f", mask={mask}" if mask else ""
+            lines.append(f"tl.store(out + ({offset}), {stored}.to(tl.{self.output.dtype}){guard})")
+            return "\n".join(lines)
+
+        return self._later("STORE_OUTPUT", body)
+
+    def expression(self, size: Expr) -> str:
+        """The text of a size; its symbols become arguments."""
+        for symbol in symbols(size):
+            self._sizes.setdefault(symbol, f"ks{len(self._sizes)}")
+        return print_size(size, self._sizes.__getitem__)
+
+    def arguments(self) -> tuple[Argument, ...]:
+        """Inputs, extras, output, sizes: complete once every hook but the signature is filled."""
+        tensors = [
+            Argument(f"arg_{name}", "input", operand.name, _pointer(operand))
+            for name, operand in self._named.items()
+        ]
+        tensors += [
+            Argument(name, "extra", operand.name, _pointer(operand))
+            for name, operand in self._used_extras.items()
+        ]
+        tensors.append(Argument("out", "output", self.output.name, _pointer(self.output)))
+        index = "i64" if self._index_dtype == "int64" else "i32"
+        return (*tensors, *(Argument(n, "size", str(s), index) for s, n in self._sizes.items()))
+
+    @property
+    def size_args(self) -> tuple[sympy.Symbol, ...]:
+        """The symbols behind the arguments of kind `size`, in their order."""
+        return tuple(self._sizes)
+
+    def _signature(self) -> str:
+        names = ", ".join(argument.name for argument in self.arguments())
+        constants = self._defines | {"INDEX_DTYPE": f"tl.{self._index_dtype}"}
+        return "\n".join(
+            [
+                "@triton.jit",
+                f"def {self.name}({names}):",
+                *(f"    {name}: tl.constexpr = {value}" for name, value in constants.items()),
+                *(f"    {name} = arg_{name}" for name in self._named),
+            ]
+        )
+
+    def _compute(
+        self,
+        graph: Pointwise,
+        values: Mapping[str, str],
+        indices: Sequence[str],
+        mask: str | None,
+        output_name: str,
+        prefix: str,
+    ) -> str:
+        def load(name: str) -> str:
+            if name not in self._extras:
+                known = ", ".join(self._extras) or "none"
+                raise HookError(f"a subgraph of {self.name} loads {name}; it has {known}")
+            self._used_extras[f"in_{name}"] = self._extras[name]
+            return self._load(f"in_{name}", self._extras[name], indices, mask)
+
+        lines, result = emit(graph, values, load, prefix)
+        return "\n".join([*lines, f"{output_name} = {result}"])
+
+    def _load(self, pointer: str, tensor: Operand, indices: Sequence[str], mask: str | None) -> str:
+        guard = f", mask={mask}, other=0.0" if mask else ""
+        return f"tl.load({pointer} + ({self._offset(tensor, indices)}){guard})"
+
+    def _offset(self, tensor: Operand, indices: Sequence[str]) -> str:
+        if len(indices) != len(tensor.strides):
+            raise HookError(
+                f"{tensor.name} has {len(tensor.strides)} dimensions, not {len(indices)}"
+            )
+        terms = []
+        for index, size, stride in zip(indices, tensor.sizes, tensor.strides, strict=True):
+            # A dimension of size 1 broadcasts. Its index stays: it gives the block its shape.
+            step = self.expression(0 if size == 1 else stride)
+            terms.append(index if step == "1" else f"{index} * {_paren(step)}")
+        return " + ".join(terms)
+
+    def _dimension(self, name: str | None, what: Literal["sizes", "strides"], index: int) -> Expr:
+        tensor = self._tensor(name)
+        dims: tuple[Expr, ...] = getattr(tensor, what)
+        if not -len(dims) <= index < len(dims):
+            raise HookError(f"{name or 'the output'} has {len(dims)} dimensions: no {what} {index}")
+        return dims[index]
+
+    def _tensor(self, name: str | None) -> Operand:
+        if name is None:
+            return self.output
+        if name not in self._named:
+            known = ", ".join(self._named) or "none before def_kernel"
+            raise HookError(f"{self.name} has no input {name}; named inputs: {known}")
+        return self._named[name]
+
+    def _later(self, hook: str, body: Callable[[], str]) -> str:
+        if hook in self._hooks:
+            raise HookError(f"{self.name} calls the hook of {mark(hook)} twice")
+        self._hooks[hook] = body
+        return mark(hook)
+
+
+def _pointer(operand: Operand) -> str:
+    return f"*{DTYPES[operand.dtype]}"
+
+
+def _paren(text: str) -> str:
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
