@@ -1,0 +1,97 @@
+"""One of our kernels as a choice: what Inductor compiles, times, names and takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from backend.inductor import torch_api
+from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
+from backend.inductor.rocm_buffer import ROCmTemplateBuffer
+from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice
+from backend.inductor.rocm_hash import choice_hash
+from backend.inductor.rocm_process import benchmark as benchmark_apart
+from backend.inductor.torch_api import Node
+from backend.records import TuningKey
+from backend.store.graph_text import OwnChoice
+from backend.toolchain.errors import ToolchainError
+
+
+class ROCmTemplateCaller(torch_api.StockChoiceCaller):  # type: ignore[misc]
+    """`info_kwargs` is the config by name; the description has it too, so that no row of a table
+    and no pin is anonymous. `tuning` is what the choice was offered for."""
+
+    def __init__(
+        self,
+        name: str,
+        category: str,
+        input_nodes: Sequence[Node],
+        layout: Any,
+        make_kernel_render: Callable[..., Any],
+        bmreq: ROCmBenchmarkRequest,
+        template: Any,
+        info_kwargs: dict[str, Any],
+        workspace_size: Any = 0,
+    ) -> None:
+        description = ", ".join(f"{key}={value}" for key, value in info_kwargs.items())
+        super().__init__(name, list(input_nodes), layout, description)
+        self.category = category
+        self.make_kernel_render = make_kernel_render
+        self.bmreq = bmreq
+        self.template = template
+        self.info_kwargs = info_kwargs
+        self.workspace_size = workspace_size
+        self.tuning: TuningKey | None = None
+
+    def set_tuning(self, key: TuningKey) -> None:
+        self.tuning = key
+
+    def precompile(self) -> None:
+        """Compile it into the code cache. Raises CompileFailed."""
+        self.bmreq.precompile()
+
+    def benchmark(self, *args: Any, out: Any) -> float:
+        """Milliseconds, measured in a process of its own. Raises ErrorFromChoice."""
+        try:
+            self.bmreq.precompile()
+            return benchmark_apart(self.bmreq)
+        except (ChoiceError, ToolchainError) as error:
+            raise ErrorFromChoice(error, self, self._inputs()) from error
+
+    def _inputs(self) -> str:
+        metas = [*self.bmreq.input_tensor_meta, self.bmreq.output_tensor_meta]
+        sizes = ["x".join(map(str, meta.sizes)) for meta in metas]
+        return f"{', '.join(sizes[:-1])} -> {sizes[-1]} {metas[-1].dtype}"
+
+    def call_name(self) -> str:
+        return f"rocm_template_kernels.{self.name}"
+
+    def kernel_hash_key(self) -> str:
+        """One binary serves every choice that differs in runtime arguments alone."""
+        return f"{self.category}-{self.bmreq.spec.hash_key}"
+
+    def hash_key(self) -> str:
+        """The name under which the time is kept and pinned: the binary and the config."""
+        return choice_hash(self.category, self.bmreq.spec.hash_key, self.description)
+
+    def info_dict(self) -> dict[str, Any]:
+        """What Inductor writes into its log of matrix products."""
+        return {"backend": "ROCm", "name": self.name, **self.info_kwargs}
+
+    def output_node(self) -> Any:
+        own = None
+        if self.tuning is not None:
+            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
+        return torch_api.tensor_box(
+            ROCmTemplateBuffer(
+                layout=self.layout,
+                inputs=self.input_nodes,
+                make_kernel_render=self.make_kernel_render,
+                workspace_size=self.workspace_size,
+                template=self.template,
+                choice=own,
+            )
+        )
+
+    def __str__(self) -> str:
+        return f"ROCmTemplateCaller({self.name}, {self.description})"

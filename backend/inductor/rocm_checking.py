@@ -1,0 +1,89 @@
+"""`ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win.
+
+Choices of our templates are checked in any case, where they are benchmarked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+
+from backend.inductor import torch_api
+from backend.inductor.rocm_caller import ROCmTemplateCaller
+from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice, WrongResult
+from backend.inductor.templates_wanted import check_wanted
+from backend.inductor.torch_api import ChoiceCaller
+
+_here = threading.local()
+
+
+def failures() -> list[tuple[str, str]]:
+    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
+    found: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
+    return found
+
+
+class CheckingSelector(torch_api.LazySelector):
+    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
+
+    @classmethod
+    def get_inputs(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = super().get_inputs(choices, *args, **kwargs)
+        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
+        if check_wanted() and aten is not None and tensors.expected is None:
+            inputs, output = tensors.get_benchmark_tensors(True).unpack()
+            aten.benchmark(*inputs, out=output)
+            tensors.expected = output.clone()
+        return tensors
+
+    @classmethod
+    def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        compile_ahead(choices)
+        return super().benchmark_in_current_process(choices, *args, **kwargs)
+
+    @classmethod
+    def benchmark_choice(cls, choice: ChoiceCaller, autotune_args: Any) -> Any:
+        try:
+            milliseconds = super().benchmark_choice(choice, autotune_args)
+            if autotune_args.expected is not None and not _checks_itself(choice):
+                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
+        except RuntimeError as error:
+            failures().append((str(choice.name), torch_api.describe(error)))
+            raise
+        return milliseconds
+
+
+def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
+    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
+
+    What fails is said when its choice is benchmarked, and does not compile again then.
+    """
+    binaries = {choice.kernel_hash_key(): choice for choice in choices if _checks_itself(choice)}
+    if not binaries:
+        return
+    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
+        for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
+            with contextlib.suppress(ChoiceError):
+                compiling.result()
+
+
+def _checks_itself(choice: ChoiceCaller) -> bool:
+    return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
+
+
+def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) -> None:
+    """Raises ErrorFromChoice. Both are rounded sums, in orders of their own."""
+    wide = torch.float32 if output.is_cuda else torch.float64
+    error = (output.to(wide) - expected.to(wide)).abs()
+    worst = float(error.max()) if error.numel() else 0.0
+    scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
+    allowed = 8 * torch.finfo(output.dtype).eps * scale + 1e-4 * scale
+    if not worst <= allowed:  # a NaN is not
+        cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
+        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")

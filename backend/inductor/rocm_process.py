@@ -1,0 +1,171 @@
+"""A process that benchmarks for us and may crash or hang: then its choice has failed, nothing else.
+
+One is started when first needed, serves one choice after the other, and is started again after it
+was lost. It ends with us, however we end, and by itself when it was idle for long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut
+
+SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
+"""The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
+
+DEFAULT_SECONDS = 60.0
+
+_ROOT = Path(__file__).parents[2]
+_CODE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from backend.inductor.rocm_worker import main; main(int(sys.argv[2]))"
+)
+
+
+def benchmark(request: Any) -> float:
+    """Milliseconds of `request.benchmark()`, run in the process. Raises ChoiceError leaves."""
+    seconds = allowed_seconds()
+    if seconds == 0:
+        return float(request.benchmark())
+    with _lock:
+        try:
+            return _current().run(request, seconds)
+        except _Idle:  # it ended by itself while we were about to ask
+            return _current().run(request, seconds)
+
+
+def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
+    """What `SECONDS` says, if it is a number that makes sense."""
+    try:
+        seconds = float(env.get(SECONDS, DEFAULT_SECONDS))
+    except ValueError:
+        return DEFAULT_SECONDS
+    return seconds if seconds >= 0 else DEFAULT_SECONDS
+
+
+class _Idle(Crashed):
+    """The process ended as it does when nobody needs it."""
+
+
+class BenchmarkProcess:
+    """The process, and a pipe to it. One request at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = _pipe()
+        self.pid = os.getpid()
+        self._pipe = ours
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT), str(theirs.fileno())],
+            env=environment(),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
+        )
+        theirs.close()
+        self._ready = False
+
+    def alive(self) -> bool:
+        return self.pid == os.getpid() and self._process.poll() is None
+
+    def run(self, request: Any, seconds: float) -> float:
+        """Raises Crashed, TimedOut, or a ChoiceError with what the process said."""
+        try:
+            if not self._ready:
+                self._wait_until_ready()
+            self._pipe.send(request)
+            if not self._pipe.poll(seconds):
+                self.close()
+                raise TimedOut(f"no result within {seconds:g} s: its process was stopped")
+            answer = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            how = self._how_it_ended()
+            kind = _Idle if self._process.returncode == 0 else Crashed
+            raise kind(f"crashed: {how}") from error
+        if isinstance(answer, float):
+            return answer
+        raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
+
+    def _wait_until_ready(self) -> None:
+        # Importing torch is no part of a choice's time.
+        if not self._pipe.poll(300):
+            self.close()
+            raise ChoiceError("the process that benchmarks does not start")
+        self._pipe.recv()
+        self._ready = True
+
+    def close(self) -> None:
+        """Kill it if it lives, and forget it."""
+        if self.pid != os.getpid():
+            return
+        self._process.kill()
+        self._process.wait()
+        self._pipe.close()
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "its process closed the pipe"
+        self._pipe.close()
+        if code >= 0:
+            return f"its process ended with status {code}"
+        with contextlib.suppress(ValueError):
+            return f"its process died of {signal.Signals(-code).name}"
+        return f"its process died of signal {-code}"
+
+
+_lock = threading.Lock()
+_process: BenchmarkProcess | None = None
+
+
+def _current() -> BenchmarkProcess:
+    global _process
+    if _process is None or not _process.alive():
+        if _process is None:
+            atexit.register(shut_down)
+        _process = BenchmarkProcess()
+    return _process
+
+
+def shut_down() -> None:
+    """End the process, if there is one."""
+    global _process
+    if _process is not None:
+        _process.close()
+        _process = None
+
+
+def _after_fork() -> None:
+    # The child has neither the lock nor the process of its parent.
+    global _lock, _process
+    _lock = threading.Lock()
+    _process = None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _pipe() -> tuple[Connection, Connection]:
+    from multiprocessing import Pipe
+
+    ours, theirs = Pipe(duplex=True)
+    return ours, theirs
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would turn hooks and logs on there: nothing is tuned in it."""
+    theirs = ("ROCM_TUI", "TORCH_LOGS", "TORCH_TRACE")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return env

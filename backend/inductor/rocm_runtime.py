@@ -1,0 +1,54 @@
+"""What the code of a compiled graph imports: a kernel from its source, by way of the code cache.
+
+A graph may be compiled by one process and run by many, none of which has our hooks on. So this
+imports no torch, and the source stands in the graph: what the cache lacks is compiled again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from backend.store.paths import cache_dir
+from backend.toolchain import code_cache, loader
+from backend.toolchain.target import parse_target
+
+
+class Kernel:
+    """A loaded entry. Calling it starts the kernel; raises KernelError for an error code.
+
+    The arguments are those of the C entry: addresses of tensors as numbers, `int`s, and at the end
+    None, the address of the workspace or None, and the stream or None.
+    """
+
+    def __init__(self, library: loader.Library, entry: str, pointers: int, integers: int) -> None:
+        self._library = library
+        self._name = entry
+        self._pointers = pointers
+        self._entry = library.entry(entry, loader.argtypes(pointers, integers))
+
+    def __call__(self, *arguments: object) -> None:
+        code = self._entry(*arguments)
+        if code:
+            self._library.check(self._name, code)
+
+    def workspace_bytes(self, integers: Sequence[int]) -> int:
+        """The workspace that a call with these sizes and runtime arguments needs."""
+        size = ctypes.c_size_t(0)
+        self(*[None] * self._pointers, *integers, ctypes.byref(size), None, None)
+        return size.value
+
+
+def load_kernel(
+    source: str, *, entry: str, target: str, pointers: int, integers: int, alias: str = ""
+) -> Kernel:
+    """The kernel of `source`, which takes `pointers` tensors and `integers` numbers.
+
+    Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. Raises what
+    the toolchain raises where the kernel must be compiled and cannot be.
+    """
+    compiled = code_cache.compile(source, parse_target(target), cache_root=cache_dir())
+    kernel = Kernel(loader.load(compiled.path), entry, pointers, integers)
+    if alias:
+        setattr(kernel, alias, kernel)
+    return kernel

@@ -1,0 +1,56 @@
+"""The other end of `rocm_process`: benchmarks what it is sent until the pipe closes.
+
+What goes over the pipe is pickled. Both ends are one program's own processes, and nobody else
+holds the pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+
+IDLE_SECONDS = 300.0
+"""On a GPU an idle process keeps memory that the program may need."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(handle: int) -> None:
+    parent = os.getppid()
+    _die_with_parent()
+    if os.getppid() != parent:
+        return  # it died before we could ask to be told
+    pipe = Connection(handle)
+    os.dup2(2, 1)  # what a kernel prints is no output of the program
+
+    from backend.inductor import rocm_benchmark  # noqa: F401 - loads torch before the first clock
+
+    pipe.send("ready")
+    while pipe.poll(IDLE_SECONDS):
+        try:
+            request = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_answer(request))
+
+
+def _answer(request: object) -> object:
+    from backend.inductor.rocm_errors import ChoiceError
+    from backend.inductor.torch_api import describe
+
+    try:
+        return float(request.benchmark())  # type: ignore[attr-defined]
+    except ChoiceError as error:
+        return error
+    except Exception as error:  # the outermost boundary of a choice
+        return ChoiceError(describe(error))
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill us when the parent ends, however it ends."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

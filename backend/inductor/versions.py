@@ -1,0 +1,14 @@
+"""Which torch versions the hooks know. Read without importing torch."""
+
+from __future__ import annotations
+
+import re
+
+OLDEST, NEWEST = (2, 5), (2, 13)
+"""Up to 2.13 the keys of the autotune cache are made the same way; 2.15 makes others."""
+
+
+def known(version: str) -> bool:
+    """Whether the hooks fit the torch `version`, such as `2.13.0+cpu`."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return match is not None and OLDEST <= (int(match[1]), int(match[2])) <= NEWEST

@@ -1,0 +1,1 @@
+"""A kernel of ours as a folder that a kernel engineer can build and run, without PyTorch."""

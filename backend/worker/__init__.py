@@ -1,0 +1,1 @@
+"""A process in the user's torch environment that does one job at a time; see `protocol`."""

@@ -1,0 +1,10 @@
+"""`python -m backend.worker`: jobs on stdin, events on stdout, what libraries print on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from backend.worker.loop import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""One file a job: `run(arguments, progress)` gives the result, or raises."""

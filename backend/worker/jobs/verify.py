@@ -1,0 +1,194 @@
+"""Does the code that Inductor generates for an op really call the pinned choice?
+
+The op is rebuilt from its inputs key and compiled as a user would: caches warm, nothing special
+set. Then it is compiled again without graph caches and with the pinned choice as the only one, and
+the two generated sources are compared. Equal sources call the same kernel; if they differ, each
+other choice is compiled alone to say which one it is. Nothing is benchmarked: the autotune cache
+stays as it is, and the one graph that may be added is what any compile of this op adds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from backend.inductor import templates_wanted, torch_api
+from backend.records import TuningKey
+from backend.store.errors import InputsKeyInvalid
+from backend.store.graph_match import is_own
+from backend.store.inputs_key import parse_inputs_key
+from backend.worker.probe import ProbeSelector, Sight
+from backend.worker.protocol import Arguments, BadJob, Progress, text_argument
+from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
+
+
+class NotVerified(Exception):
+    """The pinned choice was not seen to be called; one line says why."""
+
+
+class NotInThisMode(NotVerified):
+    """Inductor was not tuned in this mode: it has other choices than those in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """One compile: the generated source, comparable; and what the selector was asked."""
+
+    code: str
+    sight: Sight
+
+
+def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
+    """Arguments: `op`, `inputs`, `precision`, `hash`, all texts; `mode`, an index of the `MODES`.
+
+    The result: `ok`; `kernel`, the name of the choice that is called, `hash` its hash, where they
+    are known; `proof`, how that was seen; `reason`, why it is not ok; `conclusive`, whether the
+    cache was tuned in this mode. If not, try another of the `modes` that there are: torch keeps
+    what it made for one mode, so each needs a process of its own.
+    """
+    names = ("op", "inputs", "precision", "hash")
+    op, inputs, precision, pinned = (text_argument(arguments, name) for name in names)
+    try:
+        key, mode = TuningKey(op, inputs, precision), _mode(arguments)
+        return _Verification(key, pinned, mode, progress).result()
+    except NotInThisMode as error:
+        return _result(ok=False, reason=str(error), conclusive=False)
+    except (NotVerified, NotRebuildable) as error:
+        return _result(ok=False, reason=str(error))
+    except InputsKeyInvalid as error:
+        return _result(ok=False, reason=f"cannot rebuild it: {error}")
+
+
+def _result(
+    *,
+    ok: bool,
+    kernel: str | None = None,
+    hash: str | None = None,
+    proof: str = "",
+    reason: str = "",
+    conclusive: bool = True,
+) -> dict[str, Any]:
+    return {
+        "ok": ok,
+        "kernel": kernel,
+        "hash": hash,
+        "proof": proof,
+        "reason": reason,
+        "conclusive": conclusive,
+        "modes": len(torch_api.MODES),
+    }
+
+
+def _mode(arguments: Arguments) -> int:
+    mode = arguments.get("mode", 0)
+    if not isinstance(mode, int) or not 0 <= mode < len(torch_api.MODES):
+        raise BadJob(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
+    return mode
+
+
+class _Verification:
+    def __init__(self, key: TuningKey, pinned: str, mode: int, progress: Progress) -> None:
+        self._key = key
+        self._pinned = pinned
+        self._progress = progress
+        self._mode = torch_api.MODES[mode]
+        ours = is_own(pinned)
+        if ours:  # their graphs are kept apart
+            templates_wanted.separate_graphs()
+        self._selector = ProbeSelector(templates=ours)
+
+    def result(self) -> dict[str, Any]:
+        parsed = parse_inputs_key(self._key.inputs)
+        if parsed.suffix:
+            raise NotRebuildable(f"its inputs key ends in {parsed.suffix}, which is not rebuilt")
+        program = rebuild(self._key.op, parsed.specs)
+        _set_precision(self._key.precision)
+        torch_api.set_selector(self._selector)
+        self._progress(f"compiling {self._key.op} with the pinned choice alone")
+        alone = self._compile(program, only=self._pinned)
+        names = self._offered(alone.sight)
+        self._progress(f"compiling {self._key.op} as a program would, caches warm")
+        usual = self._compile(program, only=None)
+        if usual.sight.untimed:
+            raise NotInThisMode(
+                "the autotune cache lacks a time for some of its choices, so torch would tune it "
+                "again: run the program once, then verify"
+            )
+        called = self._called(program, usual, alone, names)
+        how = "as compiled now" if usual.sight.offered else "as found in the compiled-graph cache"
+        proof = (
+            f"the generated code, {how}, equals that of {names.get(called or '')} compiled alone "
+            f"({len(names)} choices)"
+        )
+        if called == self._pinned:
+            return _result(ok=True, kernel=names[called], hash=called, proof=proof)
+        if called is None:
+            reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
+            return _result(ok=False, reason=reason)
+        reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
+        return _result(ok=False, kernel=names[called], hash=called, proof=proof, reason=reason)
+
+    def _offered(self, sight: Sight) -> dict[str, str]:
+        """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
+        if self._key not in sight.offered:
+            asked = "; ".join(f"{key.op} {key.inputs}" for key in sight.offered) or "nothing"
+            raise NotRebuildable(
+                f"{self._key.op} cannot be rebuilt from its inputs key: Inductor was asked for "
+                f"{asked}"
+            )
+        names = sight.offered[self._key]
+        if self._pinned not in names:
+            raise NotInThisMode(
+                f"orphaned: {self._pinned} is none of the {len(names)} choices that this torch "
+                f"offers ({', '.join(sorted(names.values()))})"
+            )
+        return names
+
+    def _called(
+        self, program: Rebuilt, usual: Compiled, alone: Compiled, names: dict[str, str]
+    ) -> str | None:
+        """The hash of the choice whose code `usual` is."""
+        if usual.code == alone.code:
+            return self._pinned
+        for other, name in names.items():
+            if other != self._pinned:
+                self._progress(f"comparing with {name}")
+                if self._compile(program, only=other).code == usual.code:
+                    return other
+        return None
+
+    def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
+        """Compile and run once. Raises NotVerified if that fails for a reason of torch's own."""
+        self._selector.sight = sight = Sight()
+        self._selector.only = None if only is None else (self._key, only)
+        settings = torch_api.compile_settings(
+            self._mode, freezing=program.freezing, graph_cache=only is None
+        )
+        try:
+            with settings, torch_api.generated_code() as sources, torch.no_grad():
+                torch.compile(program.function, dynamic=False)(*program.arguments)
+        except Exception as error:  # whatever the compiler raises is the job's answer
+            if sight.untimed or (only is not None and only not in sight.offered.get(self._key, {})):
+                return Compiled("", sight)
+            raise NotVerified(f"it does not compile: {torch_api.describe(error)}") from error
+        return Compiled(_comparable(sources), sight)
+
+
+_COMMENT = re.compile(r"\s*(?:#(?!include|define|pragma|if|el|endif)|$)")
+_CONSTANT = re.compile(r"(\w+ = None)  # device\(.*")
+
+
+def _comparable(sources: list[str]) -> str:
+    """Generated code without what differs from one compile to the next: comments and addresses."""
+    lines = [line for source in sources for line in source.splitlines()]
+    return "\n".join(_CONSTANT.sub(r"\1", line) for line in lines if not _COMMENT.match(line))
+
+
+def _set_precision(precision: str) -> None:
+    try:
+        torch.set_float32_matmul_precision(precision)
+    except (RuntimeError, ValueError) as error:
+        raise NotRebuildable(f"this torch cannot set the precision {precision}") from error
