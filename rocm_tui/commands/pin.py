@@ -1,0 +1,95 @@
+"""`rocm-tui pin ID CHOICE`: let a choice win, from now on, for every torch.compile."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rocm_tui.commands import common
+
+if TYPE_CHECKING:
+    from backend.records import Choice
+    from rocm_tui.session.model import Row
+
+
+def add(commands: common.Subparsers) -> None:
+    parser = commands.add_parser(
+        "pin",
+        help="pin a choice",
+        description="Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`.",
+    )
+    parser.add_argument("id", metavar="ID", help="a tuning's id, or its first digits")
+    parser.add_argument(
+        "choice", metavar="CHOICE", help="a name, a hash, a hash prefix, or #2 for the second best"
+    )
+    parser.add_argument("--note", default="", help="why, for those who come after")
+    parser.add_argument("--dry-run", action="store_true", help="say what would change, change none")
+    common.add_from(parser)
+    common.add_cache_dir(parser)
+    common.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from backend.store.pins import PinStore
+    from rocm_tui import format as fmt
+    from rocm_tui.errors import NoSuchChoice, NotPinnable
+    from rocm_tui.session.as_json import plan_json, report_json
+    from rocm_tui.session.find import find_choice, system_hash
+
+    layout = common.layout_of(args)
+    model = common.load(layout, [str(layout.root), *args.sources])
+    row = common.find_row(model, args.id)
+    key = row.tuning.key
+    if key is None:
+        raise NotPinnable(
+            f"tuning {row.id} is known from a log only, and a pin needs its entry in the "
+            f"persistent cache; point --cache-dir to the one that the program used"
+        )
+    choice = find_choice(row.tuning, args.choice)
+    if choice.hash is None:
+        raise NoSuchChoice(
+            f"the hash of {choice.label} is not known, because no cache or session holds it; "
+            f"pin by a hash that `rocm-tui show {row.id}` prints"
+        )
+    store, system = PinStore(layout), system_hash(row, model.sessions, layout)
+    if args.dry_run:
+        plan = store.plan(system, key, choice.hash, choice.config)
+        if args.json:
+            common.print_json(plan_json(plan))
+        else:
+            print(
+                f"would pin {choice.label} for {row.id}: {plan.numbers} number(s) become Infinity "
+                f"in {plan.path}, {len(plan.graphs)} compiled graph(s) are moved aside"
+            )
+        return 0
+    report = store.pin(
+        system, key, choice.hash, label=choice.label, note=args.note, config=choice.config
+    )
+    _warn(row, choice)
+    state = report.status.state if report.status else "active"
+    if args.json:
+        common.print_json(report_json(report))
+    else:
+        print(
+            f"pinned {fmt.plain(choice.label)} for {row.id}, {state}: {report.numbers} number(s) "
+            f"became Infinity, {report.moved} compiled graph(s) moved aside"
+        )
+    return 0 if state == "active" else 1
+
+
+def _warn(row: Row, choice: Choice) -> None:
+    """Say it where a slower choice is pinned; a person may have reasons."""
+    from rocm_tui import format as fmt
+    from rocm_tui.session.stats import TIE_BAND, winner
+
+    best = winner(row.tuning)
+    if best is None or not best.ms or choice.ms is None or choice.failed:
+        return
+    slower = choice.ms / best.ms - 1
+    if slower > TIE_BAND:
+        print(
+            f"rocm-tui: {fmt.plain(choice.label)} was measured {fmt.percent(slower)} slower than "
+            f"{fmt.plain(best.label)}",
+            file=sys.stderr,
+        )

@@ -1,0 +1,47 @@
+"""`rocm-tui run -- CMD...`: the user's own program, recorded, with pins honoured."""
+
+from __future__ import annotations
+
+import argparse
+
+from rocm_tui.commands import common
+
+
+def add(commands: common.Subparsers) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a program, record its tunings, honour its pins",
+        description="Run CMD unchanged with our hooks in its torch.compile. The exit code is "
+        "CMD's own.",
+    )
+    parser.add_argument("--quiet", action="store_true", help="keep AUTOTUNE tables off the screen")
+    parser.add_argument(
+        "--max-autotune", action="store_true", help="turn Inductor's max_autotune on for CMD"
+    )
+    parser.add_argument(
+        "--templates", action="store_true", help="offer our ROCm templates to Inductor as well"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="let no choice win whose result differs from ATen's (ours are always checked)",
+    )
+    common.add_cache_dir(parser)
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
+
+
+def run(args: argparse.Namespace) -> int:
+    from rocm_tui.errors import UsageError
+    from rocm_tui.launch import run as launch
+
+    command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
+    if not command:
+        raise UsageError("run needs a command: rocm-tui run -- python train.py")
+    return launch(
+        command,
+        quiet=args.quiet,
+        max_autotune=args.max_autotune,
+        templates=args.templates,
+        check=args.check,
+        cache_dir=args.cache_dir,
+    )

@@ -1,0 +1,30 @@
+"""What can go wrong in the program, each with one line for the person who reads it.
+
+RocmTuiError
+├── UsageError        the command's words are off (exit 2)
+├── NoSuchTuning      no tuning has that id
+├── NoSuchChoice      the tuning has no such choice, or several
+└── NotPinnable       the tuning is not in a persistent cache
+"""
+
+from __future__ import annotations
+
+
+class RocmTuiError(Exception):
+    """The root: what happened, where, what to do, in one line."""
+
+
+class UsageError(RocmTuiError):
+    """The command's words are off."""
+
+
+class NoSuchTuning(RocmTuiError):
+    """No tuning has that id."""
+
+
+class NoSuchChoice(RocmTuiError):
+    """The tuning has no such choice, or more than one."""
+
+
+class NotPinnable(RocmTuiError):
+    """The tuning cannot be pinned where it stands."""

@@ -1,0 +1,64 @@
+"""What feeds the screens: the threads that read and reconcile, and the model they fill.
+
+Imported after the first screen stands, so that start-up does not pay for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from backend.records import Problem
+from backend.store.paths import Layout
+from backend.store.pins import PinStatus
+from rocm_tui.inbox import Inbox
+from rocm_tui.ingest.watcher import Watcher
+from rocm_tui.reconciler import Reconciler
+from rocm_tui.session.model import Model
+
+_BITE = 2000
+"""Records taken in one go, so that keys work while a big log is read."""
+_OLD = 1.5
+"""Seconds after the start within which what is found counts as having been there before."""
+
+
+class Feed:
+    """Reading threads at one end, the model at the other. `wake` must not block."""
+
+    def __init__(
+        self, paths: Sequence[str], layout: Layout, wake: Callable[[], None], *, polling: bool
+    ) -> None:
+        self.layout = layout
+        self.model = Model()
+        self.pins: tuple[PinStatus, ...] = ()
+        self.pin_problem: Problem | None = None
+        self.drifts = 0
+        self.inbox = Inbox(wake)
+        self.watcher = Watcher(paths, self.inbox.put_records, polling=polling)
+        self._reconciler = Reconciler(layout, self.inbox)
+        self._started = 0.0
+
+    def start(self) -> None:
+        self._started = time.monotonic()
+        self.watcher.start()
+        self._reconciler.start()
+
+    def stop(self) -> None:
+        """End the threads; what they are writing is finished first."""
+        self.watcher.stop()
+        self._reconciler.stop()
+
+    def look(self) -> None:
+        """The pins were just changed by us."""
+        self._reconciler.poke()
+
+    def take(self) -> tuple[bool, Sequence[PinStatus]]:
+        """Bring the model up to date; whether more is waiting, and which pins had drifted."""
+        batch, more = self.inbox.take(_BITE)
+        old = time.monotonic() - self._started < _OLD
+        self.model.apply(batch.records, now=None if old else time.time())
+        if batch.pins is not None:
+            self.pins, self.pin_problem = tuple(batch.pins), batch.pin_problem
+            self.model.set_pins(self.pins)
+            self.drifts += len(batch.drifted)
+        return more, batch.drifted

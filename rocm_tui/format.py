@@ -1,0 +1,142 @@
+"""Numbers, sizes and foreign text as a person reads them, for the screen and for `ls`.
+
+The first screen needs `plain` before anything else, so what only rows need is imported late.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from backend.records import Tuning
+
+NONE = "–"
+"""Stands where a number is not known."""
+
+_BIDI = (*range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
+_HARMLESS = {
+    **{code: chr(0x2400 + code) for code in range(0x20)},
+    **dict.fromkeys((0x09, 0x0A, 0x0B, 0x0C, 0x0D), " "),
+    0x7F: "\u2421",
+    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
+    **dict.fromkeys(_BIDI, "\ufffd"),
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+}
+
+
+def plain(text: str, most: int = 2000) -> str:
+    """Text of a file made harmless for a terminal: one line, no control or direction characters.
+
+    An escape is shown as the picture `␛`, so that the reader sees that something was there.
+    """
+    return text[:most].translate(_HARMLESS)
+
+
+def shorten(text: str, width: int) -> str:
+    """At most `width` characters, cut in the middle: names of choices differ at both ends."""
+    if len(text) <= width:
+        return text
+    if width < 2:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def significant(value: float) -> str:
+    """Four digits: `0.570`, `12.34`, `569.6`, `1450`."""
+    if not isfinite(value):
+        return NONE
+    for limit, places in ((9.9995, 3), (99.995, 2), (999.95, 1)):
+        if value < limit:
+            return f"{value:.{places}f}"
+    return f"{value:.0f}"
+
+
+def time_unit(ms: float | None) -> tuple[str, float]:
+    """The unit that shows `ms` best, and how many of it make a millisecond."""
+    if ms is None or ms >= 1000:
+        return ("ms", 1.0) if ms is None else ("s", 1e-3)
+    return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
+
+
+def duration(ms: float | None) -> str:
+    """Milliseconds with the unit that fits: `569.6 µs`, `12.34 ms`, `1.200 s`."""
+    if ms is None or not isfinite(ms):
+        return NONE
+    unit, scale = time_unit(abs(ms))
+    return f"{significant(abs(ms) * scale)} {unit}"
+
+
+def seconds(value: float | None) -> str:
+    """Wall-clock seconds: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if value is None or not isfinite(value):
+        return NONE
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def factor(value: float | None) -> str:
+    """A ratio: `1.13×`."""
+    if value is None or not isfinite(value):
+        return NONE
+    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+
+
+def percent(value: float | None) -> str:
+    """A relative difference: 0.131 is `13.1 %`; large ones lose the decimal."""
+    if value is None or not isfinite(value):
+        return NONE
+    return f"{value * 100:.1f} %" if value < 1 else f"{value * 100:.0f} %"
+
+
+def distance(value: float | None) -> str:
+    """How far the second lies behind: `tie` inside the band that one measurement cannot tell."""
+    from rocm_tui.session.stats import TIE_BAND
+
+    return "tie" if value is not None and value <= TIE_BAND else percent(value)
+
+
+def throughput(value: float | None) -> str:
+    """TFLOP/s with three digits."""
+    if value is None or not isfinite(value):
+        return NONE
+    for limit, places in ((0.0995, 3), (9.995, 2), (99.95, 1)):
+        if value < limit:
+            return f"{value:.{places}f}"
+    return f"{value:.0f}"
+
+
+def age(when: float | None, now: float) -> str:
+    """How long ago, coarse on purpose: a text that changes seldom is repainted seldom."""
+    if when is None:
+        return NONE
+    passed = max(0.0, now - when)
+    if passed < 60:
+        return "now"
+    for limit, unit, size in ((3600, "min", 60), (86400, "h", 3600), (1e12, "d", 86400)):
+        if passed < limit:
+            return f"{int(passed // size)} {unit}"
+    return NONE
+
+
+def shapes(tuning: Tuning) -> str:
+    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
+    from rocm_tui.session.stats import gemm_sizes
+
+    sizes = gemm_sizes(tuning)
+    if sizes is not None:
+        batch, *rest = sizes
+        return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
+    return operands(tuning)
+
+
+def operands(tuning: Tuning) -> str:
+    """Every operand's sizes: `8×128×256 · 8×256×192`."""
+    return " · ".join("×".join(map(str, shape)) or "()" for shape in tuning.shapes)

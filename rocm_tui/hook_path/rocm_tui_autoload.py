@@ -1,0 +1,91 @@
+"""What `rocm-tui run` and the workers put within reach of a Python that has none of our packages.
+
+This folder stands alone on `PYTHONPATH`, so that nothing else of our environment does. It gives
+the program no package `backend` of its own either: that name is common. Only when torch calls
+`autoload`, and the program has no `backend`, ours is found, after everything else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from typing import Any
+
+RUN = "ROCM_TUI_RUN"
+
+
+class BackendFinder(MetaPathFinder):
+    """Finds the one package `backend`, in `folder`."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != "backend":
+            return None
+        return spec_from_file_location(
+            fullname,
+            os.path.join(self.folder, "__init__.py"),  # noqa: PTH118 - pathlib costs 5 ms here
+            submodule_search_locations=[self.folder],
+        )
+
+
+def autoload() -> None:
+    """What torch calls at the end of `import torch`. Never raises."""
+    if RUN not in os.environ:
+        return
+    try:
+        taken = provide(_folder(os.environ[RUN]))
+        if taken is not None:
+            _say(f"{taken} is found as `backend` and hides ours; the program runs unhooked")
+            return
+        from backend.inductor import activation
+
+        activation.autoload()
+    except Exception as error:  # the outermost boundary: `import torch` must go on
+        _say(f"the hooks are off: {type(error).__name__}: {error}")
+
+
+def provide(folder: str, first: bool = False) -> str | None:
+    """Let `import backend` find `folder`, unless the name is taken: then return who took it."""
+    if first:
+        sys.meta_path.insert(0, BackendFinder(folder))
+        return None
+    found = _found()
+    if found is None:
+        sys.meta_path.append(BackendFinder(folder))
+        return None
+    places = list(found.submodule_search_locations or ())
+    if any(_is_ours(place) for place in places):
+        return None
+    return found.origin or ", ".join(places) or "another module"
+
+
+def _found() -> ModuleSpec | None:
+    try:
+        return find_spec("backend")
+    except ValueError:  # a module that the program made by hand has no spec
+        return ModuleSpec("backend", None, origin="a module of the program")
+
+
+def _is_ours(place: str) -> bool:
+    """Whether our package, this copy or an installed one, is there."""
+    return os.path.exists(os.path.join(place, "inductor", "activation.py"))  # noqa: PTH110, PTH118
+
+
+def _folder(text: str) -> str:
+    if not text.startswith("{"):
+        with open(text) as stream:  # noqa: PTH123
+            text = stream.read()
+    return str(json.loads(text)["backend"])
+
+
+def _say(line: str) -> None:
+    try:
+        sys.stderr.write("rocm-tui: " + " ".join(line.split()) + "\n")
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,133 @@
+"""One AUTOTUNE table while it arrives, and what can belong to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
+from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Origin, Row, Stats, Strides
+
+SHOWN = 10
+"""Rows that Inductor prints unless it is told otherwise."""
+
+
+@dataclass(slots=True)
+class Block:
+    """A table whose header was seen.
+
+    `place` is the header's line, `touched` the offset of the last line that belonged to it,
+    `crowded` whether another table was open at the same time under the same prefix.
+    """
+
+    n: int
+    source: str
+    header: Header
+    origin: Origin
+    place: int
+    touched: int
+    strides: tuple[Shape | None, ...] | None = None
+    dtypes: tuple[str, ...] | None = None
+    rows: list[Row] = field(default_factory=list)
+    footer: Footer | None = None
+    stats: Stats | None = None
+    ended: bool = False
+    crowded: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Nothing more is to come, as far as the text tells."""
+        return self.footer is not None or self.ended or len(self.rows) >= SHOWN
+
+    def takes_strides(self, part: Strides) -> bool:
+        if self.strides is not None or self.rows or self.footer:
+            return False
+        shapes = self.header.shapes
+        if not shapes:
+            return True
+        return len(part.strides) == len(shapes) and all(
+            stride is None or len(stride) == len(shape)
+            for stride, shape in zip(part.strides, shapes, strict=True)
+        )
+
+    def takes_dtypes(self, part: Dtypes) -> bool:
+        if self.dtypes is not None or self.rows or self.footer:
+            return False
+        return not self.header.shapes or len(part.dtypes) == len(self.header.shapes)
+
+    def takes_row(self, row: Row) -> bool:
+        """Whether `row` can be the next row: sorted, its name new, its share as the times say."""
+        if self.footer or self.ended:
+            return False
+        if not self.rows:
+            return row.percent is None or row.percent == 100.0
+        if not row.ms >= self.rows[-1].ms or any(r.name == row.name for r in self.rows):
+            return False
+        return _share_fits(self.rows[0].ms, row)
+
+    def takes_footer(self, footer: Footer) -> bool:
+        return self.footer is None and (
+            footer.num_choices is None or len(self.rows) <= footer.num_choices
+        )
+
+    def fits_stats(self, stats: Stats) -> bool:
+        """Whether the JSON line speaks of this table: same winner, same time after rounding."""
+        if not self.rows or self.stats is not None:
+            return False
+        best = self.rows[0]
+        return best.name == stats.best_kernel and math.isclose(
+            best.ms, stats.best_time, rel_tol=0.005, abs_tol=6e-5
+        )
+
+    def tuning(self, open_: bool) -> Tuning:
+        """What is known of it now; `open_` if more may come."""
+        footer = self.footer
+        state: State = "running" if open_ else "done" if self.complete else "cut"
+        return Tuning(
+            op=self.header.op,
+            shapes=self.header.shapes,
+            strides=_all_known(self.strides),
+            dtypes=self.dtypes or (),
+            choices=sort_choices([self._choice(row) for row in self.rows]),
+            num_choices=self._num_choices(),
+            seconds=Seconds(footer.benchmark, footer.precompile, footer.prescreen)
+            if footer
+            else Seconds(),
+            state=state,
+            timed=len(self.rows) if state == "running" else 0,
+            rank=self.origin.rank,
+            when=self.header.when,
+            sources=(self.source,),
+        )
+
+    def _num_choices(self) -> int | None:
+        if self.footer and self.footer.num_choices is not None:
+            return self.footer.num_choices
+        return self.stats.num_choices if self.stats else None
+
+    def _choice(self, row: Row) -> Choice:
+        description = row.description
+        if self.header.quoted:  # inside a CSV cell quotes are doubled
+            description = description.replace('""', '"')
+        failed = not math.isfinite(row.ms)
+        return Choice(
+            name=row.name, ms=None if failed else row.ms, description=description, failed=failed
+        )
+
+
+def _all_known(strides: tuple[Shape | None, ...] | None) -> tuple[Shape, ...]:
+    if strides is None:
+        return ()
+    known = tuple(stride for stride in strides if stride is not None)
+    return known if len(known) == len(strides) else ()
+
+
+def _share_fits(best: float, row: Row) -> bool:
+    """Whether best / row is the printed share, given that both times were rounded to 4 places."""
+    if row.percent is None or not math.isfinite(row.ms):
+        return row.percent is None or row.percent == 0.0
+    if row.ms <= 5e-5:
+        return True
+    low = (best - 5e-5) / (row.ms + 5e-5) * 100 - 0.051
+    high = (best + 5e-5) / (row.ms - 5e-5) * 100 + 0.051
+    return low <= row.percent <= high

@@ -1,0 +1,76 @@
+"""Inductor's persistent autotune cache: each (op, inputs, precision) is a tuning that was done."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from backend.records import Choice, Problem, Tuning, TuningKey, sort_choices
+from backend.store.autotune_cache import parse_cache
+from backend.store.errors import CacheUnreadable, InputsKeyInvalid
+from backend.store.inputs_key import InputsKey, parse_inputs_key
+from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.errors import NotReadable
+from rocm_tui.ingest.records import Record, Seen
+
+
+def read_whole(data: bytes, source: str) -> list[Record]:
+    """All tunings of a cache file; one problem if it is no such file."""
+    try:
+        return parse(data, source)
+    except NotReadable as error:
+        return [Problem(source, str(error))]
+
+
+def parse(data: bytes, source: str) -> list[Record]:
+    """All tunings of a cache file. Raises NotReadable."""
+    try:
+        file = parse_cache(Path(source), data)
+    except CacheUnreadable as error:
+        raise NotReadable(clean(str(error))) from error
+    found: list[Record] = []
+    for key, timings in file.entries.items():
+        texts = (key.op, key.inputs, key.precision, *timings)
+        if all(map(_is_clean, texts)):
+            found.append(Seen(_uid(source, key), _tuning(key, timings, source)))
+        else:
+            found.append(Problem(source, f"a key of {clean(key.op)[:60]} has control characters"))
+    found.extend(Problem(source, clean(problem.what)) for problem in file.problems)
+    return found
+
+
+def _is_clean(text: str) -> bool:
+    return clean(text) == text
+
+
+def _uid(source: str, key: TuningKey) -> str:
+    """By its key: new keys may be written before it."""
+    text = "\n".join((key.op, key.inputs, key.precision))
+    return f"{source}#{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning:
+    try:
+        inputs = parse_inputs_key(key.inputs)
+    except InputsKeyInvalid:
+        inputs = InputsKey(())
+    return Tuning(
+        op=key.op,
+        shapes=tuple(spec.sizes for spec in inputs.specs),
+        strides=tuple(spec.strides for spec in inputs.specs),
+        dtypes=tuple(spec.dtype for spec in inputs.specs),
+        device=inputs.specs[0].device if inputs.specs else None,
+        precision=key.precision,
+        inputs_key=key.inputs,
+        choices=sort_choices([_choice(name, ms) for name, ms in timings.items()]),
+        num_choices=len(timings),
+        sources=(source,),
+    )
+
+
+def _choice(name: str, ms: float) -> Choice:
+    """A failed choice is stored as infinity."""
+    failed = not math.isfinite(ms)
+    return Choice(hash=name, ms=None if failed else ms, failed=failed)

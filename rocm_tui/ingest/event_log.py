@@ -1,0 +1,219 @@
+"""A session's event log, JSON lines, folded into tunings that progress."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from backend.events import (
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    HooksOff,
+    SessionEnded,
+    SessionStarted,
+    TuningFailed,
+    TuningStarted,
+)
+from backend.records import (
+    Choice,
+    Problem,
+    Seconds,
+    Session,
+    Tuning,
+    sort_choices,
+)
+from backend.store.errors import EventInvalid
+from backend.store.events import decode
+from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.records import Record, Seen, SessionSeen, uid_of
+
+MAX_PROBLEMS = 20
+MAX_LINE = 16 << 20
+
+
+@dataclass(slots=True)
+class _Fold:
+    """One tuning so far; `choices` by hash, in the order they were announced."""
+
+    tuning: Tuning
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+    def result(self) -> Tuning:
+        return replace(self.tuning, choices=sort_choices(list(self.choices.values())))
+
+
+class EventLog:
+    """A streaming reader; a torn last line waits for its rest."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._carry = b""
+        self._line = 0
+        self._session: Session | None = None
+        self._folds: dict[int, _Fold] = {}
+        self._changed: dict[int, None] = {}
+        self._found: list[Record] = []
+        self._bad = 0
+
+    def feed(self, data: bytes) -> list[Record]:
+        """Take the next bytes of the log."""
+        *lines, self._carry = (self._carry + data).split(b"\n")
+        for line in lines:
+            self._line += 1
+            self._read(line)
+        if len(self._carry) > MAX_LINE:
+            self._problem("a line of more than 16 MiB")
+            self._carry = b""
+        return self._take()
+
+    def close(self) -> list[Record]:
+        """The log has ended: what was not selected by now is cut off."""
+        if self._carry:
+            self._line += 1
+            self._read(self._carry, torn=True)
+            self._carry = b""
+        self._cut()
+        return self._take()
+
+    def settle(self) -> list[Record]:
+        """A quiet process may be compiling: nothing is cut."""
+        return []
+
+    def _read(self, line: bytes, torn: bool = False) -> None:
+        if not line.strip():
+            return
+        try:
+            event = decode(line.decode("utf-8", "replace"))
+        except EventInvalid as error:
+            if not torn:
+                self._problem(clean(str(error)))
+            return
+        if event is not None:
+            self._fold(event)
+
+    def _fold(self, event: Event) -> None:
+        if isinstance(event, SessionStarted):
+            self._session = _clean_session(event.session)
+            self._found.append(SessionSeen(self._session))
+        elif isinstance(event, SessionEnded):
+            self._cut()
+        elif isinstance(event, HooksOff):
+            self._problem(f"nothing is recorded: {clean(event.reason)}")
+        elif isinstance(event, TuningStarted):
+            self._start(event)
+        else:
+            fold = self._folds.get(event.n)
+            if fold is None:
+                self._problem(f"an event of tuning {event.n}, which did not start")
+                return
+            if isinstance(event, TuningFailed):
+                self._problem(f"tuning {fold.tuning.op} failed: {clean(event.reason)}")
+            _advance(fold, event)
+            self._changed[event.n] = None
+
+    def _start(self, event: TuningStarted) -> None:
+        session = self._session
+        choices = {clean(c.hash or c.label): _clean_choice(c) for c in event.choices}
+        tuning = Tuning(
+            op=clean(event.op),
+            shapes=event.shapes,
+            strides=event.strides,
+            dtypes=tuple(clean(dtype) for dtype in event.dtypes),
+            device=clean(event.device),
+            precision=clean(event.precision),
+            inputs_key=clean(event.inputs),
+            num_choices=len(event.choices),
+            state="running",
+            rank=session.rank if session else None,
+            session=session.id if session else None,
+            when=event.when,
+            sources=(self.source,),
+        )
+        self._folds[event.n] = _Fold(tuning, choices)
+        self._changed[event.n] = None
+
+    def _cut(self) -> None:
+        for n, fold in self._folds.items():
+            if fold.tuning.state == "running":
+                fold.tuning = replace(fold.tuning, state="cut")
+                self._changed[n] = None
+
+    def _problem(self, what: str) -> None:
+        self._bad += 1
+        if self._bad <= MAX_PROBLEMS:
+            self._found.append(Problem(self.source, what[:300], self._line))
+        elif self._bad == MAX_PROBLEMS + 1:
+            self._found.append(Problem(self.source, "more problems are not listed", self._line))
+
+    def _take(self) -> list[Record]:
+        seen = [Seen(uid_of(self.source, n), self._folds[n].result()) for n in self._changed]
+        found = [*self._found, *seen]
+        self._found, self._changed = [], {}
+        return found
+
+
+def _advance(
+    fold: _Fold, event: ChoiceCompiled | ChoiceTimed | ChoiceFailed | ChoiceSelected | TuningFailed
+) -> None:
+    tuning = fold.tuning
+    if isinstance(event, TuningFailed):
+        fold.tuning = replace(tuning, state="done")
+    elif isinstance(event, ChoiceSelected):
+        fold.tuning = replace(
+            tuning,
+            state="done",
+            selected=clean(event.hash),
+            selected_by=event.by,
+            seconds=Seconds(event.benchmark_seconds, event.precompile_seconds),
+        )
+    elif isinstance(event, ChoiceCompiled):
+        fold.tuning = replace(tuning, compiled=tuning.compiled + 1)
+    else:
+        fold.tuning = replace(tuning, timed=tuning.timed + _ends_benchmark(event))
+        key = clean(event.hash)
+        choice = fold.choices.get(key, Choice(hash=key))
+        fold.choices[key] = _after(choice, event)
+
+
+def _ends_benchmark(event: ChoiceTimed | ChoiceFailed) -> bool:
+    """Whether the event ends the benchmark of a choice."""
+    return isinstance(event, ChoiceTimed) or event.phase == "benchmark"
+
+
+def _after(choice: Choice, event: ChoiceTimed | ChoiceFailed) -> Choice:
+    if isinstance(event, ChoiceFailed):
+        return replace(choice, ms=None, failed=True, reason=clean(event.reason) or None)
+    if math.isfinite(event.ms):
+        return replace(choice, ms=event.ms)
+    return replace(choice, ms=None, failed=True)
+
+
+def _clean_choice(choice: Choice) -> Choice:
+    return replace(
+        choice,
+        name=clean(choice.name) if choice.name is not None else None,
+        hash=clean(choice.hash) if choice.hash is not None else None,
+        description=clean(choice.description),
+        reason=clean(choice.reason) if choice.reason is not None else None,
+    )
+
+
+def _clean_session(session: Session) -> Session:
+    def tidy(text: str | None) -> str | None:
+        return None if text is None else clean(text)
+
+    return replace(
+        session,
+        id=clean(session.id),
+        host=clean(session.host),
+        argv=tuple(clean(arg) for arg in session.argv),
+        python=clean(session.python),
+        torch=clean(session.torch),
+        device=tidy(session.device),
+        arch=tidy(session.arch),
+        cache_dir=clean(session.cache_dir),
+        system_hash=tidy(session.system_hash),
+    )

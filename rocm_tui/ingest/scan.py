@@ -1,0 +1,196 @@
+"""All tunings of a big log, without reading it line by line.
+
+The markers are searched for in the raw bytes; only the lines around them are parsed. The result
+is the streaming reader's, which skips by the same rule.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from backend.records import Problem
+from rocm_tui.ingest.log_parser import AUTOTUNE, LOOK_BACK, RARE, LogParser
+from rocm_tui.ingest.markers import marker_offsets
+from rocm_tui.ingest.plain_table import MAX_TABLE
+from rocm_tui.ingest.records import Record
+from rocm_tui.ingest.stderr_log import MAX_LINE, StderrLog
+
+BIG = 8 << 20
+"""Bytes from which on a scan is faster than the streaming reader."""
+_READ = 48 << 10
+_COUNT = 1 << 20
+
+
+def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
+    """Read the first `size` bytes of the log `fd`; and the reader that goes on from there.
+
+    Raises OSError if it cannot be read. Needs a few MiB of memory, whatever the size.
+    """
+    lines = _Lines(fd, size)
+    parser = LogParser(source)
+    at = _follow(parser, lines, 0)
+    for marker in marker_offsets(fd, size, AUTOTUNE, RARE):
+        if marker < at:
+            continue
+        start = lines.start_of(marker, at)
+        parser.busy(start)
+        skipped = lines.text(max(at, start - LOOK_BACK), start)
+        after = _take(parser, lines, start, skipped)
+        if after is None:
+            break  # not ended yet: the reader that goes on takes it
+        at = _follow(parser, lines, after)
+    end = lines.last_line()
+    records = parser.take()
+    places = [r.line for r in records if isinstance(r, Problem) and r.line is not None]
+    numbers = _line_numbers(fd, places)
+    records = [_at_line(record, numbers) for record in records]
+    before = partial(_count_before, source, end)
+    if parser.places:  # open tables: their problems count from the line at `end`, as later ones do
+        lines_before = before()
+        numbers = _line_numbers(fd, parser.places)
+        parser.replace_places({k: v - lines_before for k, v in numbers.items()})
+        before = partial(int, lines_before)
+    rest = StderrLog.resume(parser, end, before, lines.text(max(at, end - LOOK_BACK), end))
+    records += rest.feed(lines.text(end, size))
+    return records, rest
+
+
+def _follow(parser: LogParser, lines: _Lines, at: int) -> int:
+    """Parse on while the parser wants it; return where it stopped."""
+    while parser.busy(at):
+        after = _take(parser, lines, at)
+        if after is None:
+            return at
+        at = after
+    return at
+
+
+def _take(parser: LogParser, lines: _Lines, at: int, before: bytes = b"") -> int | None:
+    """Parse the line or the table at `at`; return what follows it, None if it has no end yet."""
+    line, after = lines.line(at)
+    if after is None:
+        return None
+    if before:
+        parser.look_back(before, partial(int.__add__, at - len(before)))
+    if AUTOTUNE in line:
+        window, low = lines.window(at, MAX_TABLE)
+        end = parser.table(window, low, at, at)
+        if end:
+            return at + end - low
+    parser.line(line, at, at)
+    return after
+
+
+def _line_numbers(fd: int, offsets: list[int]) -> dict[int, int]:
+    numbers: dict[int, int] = {}
+    at, number = 0, 1
+    for offset in sorted(set(offsets)):
+        number += count_lines(fd, at, offset)
+        numbers[offset] = number
+        at = offset
+    return numbers
+
+
+def _at_line(record: Record, numbers: dict[int, int]) -> Record:
+    if isinstance(record, Problem) and record.line is not None:
+        return replace(record, line=numbers[record.line])
+    return record
+
+
+def _count_before(path: str, stop: int) -> int:
+    """The lines of a file before an offset; what is left of them if it was cut meanwhile."""
+    try:
+        with Path(path).open("rb") as stream:
+            return count_lines(stream.fileno(), 0, stop)
+    except OSError:
+        return 0
+
+
+def count_lines(fd: int, start: int, stop: int) -> int:
+    """How many lines end between two offsets."""
+    buffer = bytearray(_COUNT)
+    view = memoryview(buffer)
+    number = 0
+    while start < stop:
+        size = os.preadv(fd, [view[: min(_COUNT, stop - start)]], start)
+        if not size:
+            break
+        number += buffer.count(b"\n", 0, size)
+        start += size
+    return number
+
+
+class _Lines:
+    """Lines of a file at given offsets, through one small window."""
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._start = 0
+        self._window = b""
+
+    def text(self, start: int, stop: int) -> bytes:
+        """The bytes between two offsets."""
+        low = start - self._start
+        if low >= 0 and stop - self._start <= len(self._window):
+            return self._window[low : stop - self._start]
+        return _pread(self._fd, start, min(stop, self._size))
+
+    def window(self, at: int, size: int) -> tuple[bytes, int]:
+        """Bytes that hold `size` from `at` on, as far as the file goes; and where `at` is there."""
+        stop = min(at + size, self._size)
+        if not self._start <= at < stop <= self._start + len(self._window):
+            self._load(at, max(size, _READ))
+        return self._window, at - self._start
+
+    def line(self, at: int) -> tuple[bytes, int | None]:
+        """The line that begins at `at`, without its end, and where the next one begins.
+
+        None instead of that if the line has no end yet.
+        """
+        if not self._start <= at < self._start + len(self._window):
+            self._load(at, _READ)
+        low = at - self._start
+        end = self._window.find(b"\n", low)
+        size = _READ
+        while end < 0:
+            if self._start + len(self._window) >= self._size:
+                return b"", None
+            size *= 4
+            self._load(at, size)
+            low = 0
+            end = self._window.find(b"\n")
+        return self._window[low:end], self._start + end + 1
+
+    def start_of(self, at: int, floor: int) -> int:
+        """Where the line that holds the offset `at` begins; not before `floor`."""
+        size = LOOK_BACK
+        while True:
+            low = max(floor, at - size)
+            if not self._start <= low <= at < self._start + len(self._window):
+                self._load(low, max(_READ, at - low + _READ))
+            newline = self._window.rfind(b"\n", low - self._start, at - self._start)
+            if newline >= 0:
+                return self._start + newline + 1
+            if low == floor:
+                return floor
+            size *= 4
+
+    def last_line(self) -> int:
+        """Where the last line begins, which has no end yet; the size if there is none."""
+        return self.start_of(self._size, 0) if self._size else 0
+
+    def _load(self, at: int, size: int) -> None:
+        self._start = at
+        self._window = _pread(self._fd, at, min(at + size, self._size))
+
+
+def _pread(fd: int, start: int, stop: int) -> bytes:
+    parts: list[bytes] = []
+    while start < stop and (part := os.pread(fd, min(stop - start, MAX_LINE), start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)

@@ -1,0 +1,291 @@
+"""One file, followed: what came since the last look, and what is no longer so."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from backend.records import Problem, Tuning
+from rocm_tui.ingest import cache_file, mm_log
+from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.errors import NotReadable
+from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.records import Dropped, Format, Gone, Record, Seen, SourceState
+from rocm_tui.ingest.scan import BIG, scan
+from rocm_tui.ingest.sniff import HEAD, sniff
+from rocm_tui.ingest.stderr_log import StderrLog
+from rocm_tui.ingest.torch_trace import TorchTrace
+
+CHUNK = 1 << 20
+MAX_WHOLE = 512 << 20
+"""Bytes of the biggest whole-file document that is read."""
+HALF_WRITTEN = 1.0
+"""Seconds for which a document that does not parse is taken to be half written."""
+QUIET = 1.0
+"""Seconds without growth after which an open table counts as cut off."""
+_PRINT = 64
+
+
+class StreamReader(Protocol):
+    """A reader of a format that grows at its end."""
+
+    def feed(self, data: bytes) -> list[Record]: ...
+    def close(self) -> list[Record]: ...
+    def settle(self) -> list[Record]: ...
+
+
+STREAMS: dict[Format, Callable[[str], StreamReader]] = {
+    "stderr log": StderrLog,
+    "event log": EventLog,
+    "torch trace": TorchTrace,
+}
+WHOLE: dict[Format, Callable[[bytes, str], list[Record]]] = {
+    "mm log": mm_log.parse,
+    "autotune cache": cache_file.parse,
+}
+REFUSED: dict[Format, str] = {
+    "tunableop": "TunableOp results are not supported yet",
+    "binary": "not a text file; nothing was read of it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Print:
+    """What tells a grown file from another one: identity, and bytes that must not change."""
+
+    device: int
+    inode: int
+    head: bytes
+    last: bytes
+
+
+@dataclass(slots=True)
+class _Content:
+    """What is known of the file's present content; a new one when it is another file.
+
+    `read` counts bytes; `told` is whether the fault of a broken document was reported; times are
+    monotonic seconds.
+    """
+
+    format: Format
+    read: int = 0
+    problems: int = 0
+    stream: StreamReader | None = None
+    tunings: dict[str, Tuning] = field(default_factory=dict)
+    faults: frozenset[Problem] = frozenset()
+    print: _Print | None = None
+    stamp: tuple[int, int, int, int] | None = None
+    broken_since: float | None = None
+    told: bool = False
+    settle_at: float | None = None
+
+
+class Tailer:
+    """Follows the file at `path`. `poll` never raises; it is not safe to call from two threads.
+
+    `known` is the format where the place of the file says it; else the content does. A file of
+    another format than the `wanted` ones, if any are given, is left alone.
+    """
+
+    def __init__(
+        self, path: str, known: Format = "", wanted: frozenset[Format] = frozenset()
+    ) -> None:
+        self.path = path
+        self._wanted = wanted
+        self.state: SourceState = "waiting"
+        self.size = 0
+        self._known = known
+        self._now = _Content(known)
+        self._failure: str | None = None
+
+    @property
+    def format(self) -> Format:
+        return self._now.format
+
+    @property
+    def read(self) -> int:
+        """Bytes read of the present content."""
+        return self._now.read
+
+    @property
+    def problems(self) -> int:
+        """How many problems the present content has."""
+        return self._now.problems
+
+    def poll(self, now: float | None = None) -> list[Record]:
+        """Everything that changed since the last call. `now` is monotonic time in seconds."""
+        now = time.monotonic() if now is None else now
+        try:
+            records = self._poll(now)
+        except OSError as error:
+            records = self._failed(error)
+        self._now.problems += sum(isinstance(record, Problem) for record in records)
+        return records
+
+    def close(self) -> list[Record]:
+        """The source will not grow any more, as far as anyone asks."""
+        content = self._now
+        if content.stream is not None:
+            return content.stream.close()
+        if content.broken_since is not None:
+            return self.poll(content.broken_since + HALF_WRITTEN)
+        return []
+
+    @property
+    def retry_at(self) -> float | None:
+        """When `poll` should be called again even if nothing changes; monotonic seconds."""
+        content = self._now
+        if content.broken_since is not None and not content.told:
+            return content.broken_since + HALF_WRITTEN
+        return content.settle_at
+
+    # One look
+
+    def _poll(self, now: float) -> list[Record]:
+        try:
+            status = Path(self.path).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return self._missing()
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if stamp == self._now.stamp:
+            return self._unchanged(now)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        with Path(self.path).open("rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            records: list[Record] = []
+            if self._failure is not None or self._is_another(file.fileno(), status):
+                records = self._forget()
+            records += self._take(file.fileno(), status, now)
+        self._now.stamp = (status.st_dev, status.st_ino, self.size, status.st_mtime_ns)
+        return records
+
+    def _take(self, fd: int, status: os.stat_result, now: float) -> list[Record]:
+        content = self._now
+        self.size, self.state = status.st_size, "following"
+        if content.format in ("", "empty"):
+            content.format = sniff(os.pread(fd, HEAD, 0))
+        if self._wanted and content.format not in self._wanted:
+            records = []
+        elif content.format in STREAMS:
+            records = self._take_stream(fd, now)
+        elif content.format in WHOLE:
+            records = self._take_whole(fd, now)
+        elif content.format == "empty" or content.told:
+            records = []
+        else:
+            content.told = True
+            records = [Problem(self.path, REFUSED[content.format])]
+        content.print = _print_of(fd, status, content.read)
+        return records
+
+    def _take_stream(self, fd: int, now: float) -> list[Record]:
+        content = self._now
+        records: list[Record] = []
+        if content.stream is None:
+            if content.format == "stderr log" and self.size >= BIG:
+                records, content.stream = scan(fd, self.path, self.size)
+                content.read = self.size
+            else:
+                content.stream = STREAMS[content.format](self.path)
+        while data := os.pread(fd, CHUNK, content.read):
+            records += content.stream.feed(data)
+            content.read += len(data)
+        self.size = content.read
+        content.settle_at = now + QUIET
+        return records
+
+    def _take_whole(self, fd: int, now: float) -> list[Record]:
+        content = self._now
+        if self.size > MAX_WHOLE:
+            raise OSError(errno.EFBIG, f"more than {MAX_WHOLE >> 20} MiB")
+        data = b"".join(iter(lambda: os.read(fd, CHUNK), b""))
+        content.read = self.size = len(data)
+        try:
+            found = WHOLE[content.format](data, self.path)
+        except NotReadable as error:
+            return self._broken(str(error), now)
+        records: list[Record] = []
+        faults = frozenset(record for record in found if isinstance(record, Problem))
+        if content.told or content.faults - faults:  # problems go with everything else
+            records = [Gone(self.path)]
+            content.tunings, content.faults, content.problems = {}, frozenset(), 0
+        content.broken_since, content.told = None, False
+        seen = {record.uid: record.tuning for record in found if isinstance(record, Seen)}
+        records += [Dropped(uid) for uid in content.tunings if uid not in seen]
+        records += [Seen(u, t) for u, t in seen.items() if content.tunings.get(u) != t]
+        records += [p for p in found if isinstance(p, Problem) and p not in content.faults]
+        content.tunings, content.faults = seen, faults
+        return records
+
+    def _broken(self, why: str, now: float) -> list[Record]:
+        """Half a document is being written; one that stays broken is a problem, once."""
+        content = self._now
+        if content.broken_since is None:
+            content.broken_since = now
+        if content.told or now < content.broken_since + HALF_WRITTEN:
+            return []
+        content.told = True
+        return [Problem(self.path, why)]
+
+    def _unchanged(self, now: float) -> list[Record]:
+        content = self._now
+        if self.retry_at is None or now < self.retry_at:
+            return []
+        if content.stream is not None:
+            content.settle_at = None
+            return content.stream.settle()
+        content.stamp = None
+        return self._poll(now)
+
+    # What is no longer so
+
+    def _missing(self) -> list[Record]:
+        if self.state == "waiting":
+            return []
+        return self.withdraw()
+
+    def withdraw(self) -> list[Record]:
+        """Take back everything: the file is gone, or no source any more."""
+        records = self._forget()
+        self.state, self.size = "waiting", 0
+        return records
+
+    def _forget(self) -> list[Record]:
+        """Start anew: what was read does not hold any more."""
+        said_something = self.format not in ("", "empty") or self._failure is not None
+        self._now, self._failure = _Content(self._known), None
+        return [Gone(self.path)] if said_something else []
+
+    def _is_another(self, fd: int, status: os.stat_result) -> bool:
+        """Replaced, truncated or rewritten since the last look, and not just a new version."""
+        old, read = self._now.print, self._now.read
+        if old is None or self.format in WHOLE:
+            return False
+        if (status.st_dev, status.st_ino) != (old.device, old.inode) or status.st_size < read:
+            return True
+        head = os.pread(fd, len(old.head), 0)
+        last = os.pread(fd, len(old.last), read - len(old.last))
+        return (head, last) != (old.head, old.last)
+
+    # What the system refuses
+
+    def _failed(self, error: OSError) -> list[Record]:
+        why = clean(error.strerror or type(error).__name__)
+        self._now.stamp, self.state = None, "unreadable"
+        if why == self._failure:
+            return []
+        self._failure = why
+        return [Problem(self.path, f"cannot read it: {why}")]
+
+
+def _print_of(fd: int, status: os.stat_result, read: int) -> _Print:
+    count = min(_PRINT, read)
+    last = os.pread(fd, count, read - count)
+    return _Print(status.st_dev, status.st_ino, os.pread(fd, count, 0), last)

@@ -1,0 +1,198 @@
+"""`TORCH_TRACE=<dir>`: one structured log a process.
+
+A record is a line `V1120 10:10:29.070000 6512 file.py:2350] {json}` and, if that has `has_payload`,
+lines that begin with a tab. Payloads of `chromium_event` are JSON events; a tuning is the pair
+of `<op>_template_autotuning` with `"ph": "B"` and `"E"`. From torch 2.9 on the end carries
+`autotune_choices_stats`, the only place where the trace names a choice and its time.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from backend.records import Choice, Seconds, Tuning, sort_choices
+from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.log_lines import Stats, parse_shapes, parse_stride_list, stats_of
+from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
+
+_TUNING = "_template_autotuning"
+_PRECOMPILING = "_template_precompiling"
+MAX_EVENT = 4 << 20
+MAX_LINE = 32 << 20
+
+
+class TorchTrace:
+    """A streaming reader."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._carry = bytearray()
+        self._payload: list[bytes] | None = None
+        self._size = 0
+        self._rank: int | None = None
+        self._n = 0
+        self._open: dict[str, tuple[int, float, Tuning]] = {}
+        self._precompiling: dict[str, float] = {}
+        self._precompiled: dict[str, float] = {}
+        self._found: list[Record] = []
+
+    def feed(self, data: bytes) -> list[Record]:
+        """Take the next bytes of the log."""
+        last = data.rfind(b"\n")
+        if last < 0:
+            self._carry += data
+            if len(self._carry) > MAX_LINE:
+                self._carry.clear()
+            return []
+        lines = (bytes(self._carry) + data[:last]).split(b"\n")
+        self._carry = bytearray(data[last + 1 :])
+        for line in lines:
+            self._line(line)
+        return self._take()
+
+    def close(self) -> list[Record]:
+        """The log has ended: a tuning without its end is cut off."""
+        if self._carry:
+            self._line(bytes(self._carry))
+            self._carry.clear()
+        for n, _, tuning in self._open.values():
+            self._found.append(Seen(uid_of(self.source, n), replace(tuning, state="cut")))
+        self._open.clear()
+        return self._take()
+
+    def settle(self) -> list[Record]:
+        """A quiet process may be compiling: nothing is cut."""
+        return []
+
+    def _take(self) -> list[Record]:
+        found, self._found = self._found, []
+        return found
+
+    def _line(self, line: bytes) -> None:
+        if not line.startswith(b"\t"):
+            self._payload = None
+            if b'{"chromium_event"' in line:
+                self._payload, self._size = [], 0
+                self._rank = _rank(line)
+        elif self._payload is not None:
+            self._payload.append(line)
+            self._size += len(line)
+            if self._size > MAX_EVENT:
+                self._payload = None
+            elif line == b"\t}":
+                self._end_payload(b"\n".join(self._payload))
+
+    def _end_payload(self, payload: bytes) -> None:
+        """Take an event; what is no complete JSON yet goes on."""
+        if _TUNING.encode() not in payload and _PRECOMPILING.encode() not in payload:
+            self._payload = None
+            return
+        try:
+            event = json.loads(payload)
+        except (ValueError, RecursionError):
+            return
+        self._payload = None
+        if isinstance(event, dict):
+            self._event(event)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        name, at, phase = event.get("name"), event.get("ts"), event.get("ph")
+        if not isinstance(name, str) or not isinstance(at, float | int):
+            return
+        try:
+            seconds = float(at) / 1e6
+        except OverflowError:
+            return
+        if name.endswith(_PRECOMPILING):
+            self._precompile(name.removesuffix(_PRECOMPILING), seconds, phase)
+        elif name.endswith(_TUNING):
+            args = event.get("args")
+            details = args if isinstance(args, dict) else {}
+            self._tuning(name.removesuffix(_TUNING), seconds, phase, details)
+
+    def _precompile(self, op: str, at: float, phase: Any) -> None:
+        if phase == "B":
+            self._precompiling[op] = at
+        elif op in self._precompiling:
+            self._precompiled[op] = at - self._precompiling.pop(op)
+
+    def _tuning(self, op: str, at: float, phase: Any, args: dict[str, Any]) -> None:
+        if phase == "B":
+            self._n += 1
+            tuning = self._started(op, at, args)
+            self._open[op] = (self._n, at, tuning)
+            self._found.append(Seen(uid_of(self.source, self._n), tuning))
+        elif phase == "E" and op in self._open:
+            n, start, tuning = self._open.pop(op)
+            stats = _stats(args.get("autotune_choices_stats"))
+            uid = uid_of(self.source, n)
+            if stats is None:
+                self._found.append(Dropped(uid))
+                return
+            done = _ended(tuning, stats, at - start, self._precompiled.pop(op, None))
+            self._found.append(Seen(uid, done))
+
+    def _started(self, op: str, at: float, args: dict[str, Any]) -> Tuning:
+        return Tuning(
+            op=clean(op),
+            shapes=parse_shapes(_text(args, "autotune_shape")) or (),
+            strides=parse_stride_list(_text(args, "autotune_strides")) or (),
+            dtypes=tuple(d for d in _text(args, "autotune_dtypes").split(", ") if d),
+            state="running",
+            rank=self._rank,
+            when=at,
+            sources=(self.source,),
+        )
+
+
+def _text(args: dict[str, Any], name: str) -> str:
+    """An argument's text; with numbers in place of symbols where the version has that."""
+    text = args.get(f"{name}_hinted", args.get(name))
+    return clean(text) if isinstance(text, str) else ""
+
+
+def _stats(text: Any) -> tuple[Stats, dict[str, Any]] | None:
+    try:
+        document = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    stats = stats_of(document)
+    return (stats, document) if stats and isinstance(document, dict) else None
+
+
+def _ended(
+    tuning: Tuning,
+    told: tuple[Stats, dict[str, Any]],
+    benchmark: float,
+    precompile: float | None,
+) -> Tuning:
+    stats, document = told
+    choices = [_choice(stats.best_kernel, stats.best_time, document.get("best_kernel_desc"))]
+    name, time = document.get("best_triton_kernel"), document.get("best_triton_time")
+    if isinstance(name, str) and isinstance(time, float):
+        choices.append(_choice(clean(name), time, document.get("best_triton_kernel_desc")))
+    return replace(
+        tuning,
+        choices=sort_choices(choices),
+        num_choices=stats.num_choices,
+        seconds=Seconds(benchmark=benchmark, precompile=precompile),
+        state="done",
+    )
+
+
+def _choice(name: str, ms: float, description: Any) -> Choice:
+    failed = not 0 <= ms < float("inf")
+    text = clean(description) if isinstance(description, str) else ""
+    return Choice(name=name, ms=None if failed else ms, description=text, failed=failed)
+
+
+def _rank(line: bytes) -> int | None:
+    """`"rank": 3` of a record's head, where torch writes one."""
+    try:
+        head = json.loads(line[line.index(b"{") :])
+    except (ValueError, RecursionError):
+        return None
+    rank = head.get("rank") if isinstance(head, dict) else None
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None

@@ -1,0 +1,191 @@
+"""Sources, read once (`read_sources`) or followed live (`Watcher`)."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from backend.records import Problem
+from rocm_tui.ingest.folders import known_format, members
+from rocm_tui.ingest.notify import Notifier
+from rocm_tui.ingest.records import Record, SourceStatus
+from rocm_tui.ingest.sources import SourceSet, unlistable
+from rocm_tui.ingest.stdin import STDIN, Stdin
+from rocm_tui.ingest.tailer import Tailer
+
+SWEEP = 2.0
+"""Seconds between looks at everything that inotify watches: it can miss, a look cannot."""
+_DEPTH = 8
+"""Folders below each other that can appear between two sweeps and still be watched at once."""
+_LEISURE = 300.0
+"""A look may take one part of this of the time between two."""
+
+
+def read_sources(paths: Sequence[str]) -> list[Record]:
+    """Everything that files, folders, cache dirs and `-` (standard input) hold now.
+
+    Never raises: what cannot be read, or does not exist, is a Problem.
+    """
+    records: list[Record] = []
+    for path in dict.fromkeys(paths):
+        if path == STDIN:
+            records += Stdin().read_all()
+        elif os.path.isdir(path):  # noqa: PTH112
+            records += _read_folder(path)
+        elif os.path.lexists(path):
+            records += _read_file(Tailer(path, known_format(path)))
+        else:
+            records.append(Problem(path, "no such file or folder"))
+    return records
+
+
+def _read_folder(path: str) -> list[Record]:
+    try:
+        found = members(path)
+    except OSError as error:
+        return [unlistable(path, error)]
+    tailers = (Tailer(member.path, member.known, member.wanted) for member in found)
+    return [record for tailer in tailers for record in _read_file(tailer)]
+
+
+def _read_file(tailer: Tailer) -> list[Record]:
+    return tailer.poll() + tailer.close()
+
+
+class Watcher:
+    """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
+
+    `sink` is called from that thread. A path may not exist yet. `interval` is the seconds between
+    two looks at a source that inotify cannot watch, or at all of them with `polling`.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        sink: Callable[[list[Record]], None],
+        *,
+        polling: bool = False,
+        interval: float = 0.25,
+    ) -> None:
+        self._set = SourceSet([path for path in dict.fromkeys(paths) if path != STDIN])
+        self._stdin = Stdin() if STDIN in paths else None
+        self._sink = sink
+        self._polling = polling
+        self._interval = interval
+        self._notifier = Notifier(self._changed)
+        self._watched: frozenset[str] = frozenset()
+        self._lock = threading.Lock()
+        self._dirty: set[str] = set()
+        self._stopping = False
+        self._wake_read, self._wake_write = -1, -1
+        self._thread: threading.Thread | None = None
+        self._next_sweep = 0.0
+        self._next_poll = 0.0
+
+    def start(self) -> None:
+        """Begin. The first batch is what the sources hold already."""
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._thread = threading.Thread(target=self._run, name="rocm-tui-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End: no thread and no descriptor is left, and `sink` is not called any more."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping = True
+        self._wake()
+        thread.join()
+        with self._lock:
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """The state of each source, in the order given; a folder is followed by its files."""
+        found = self._set.statuses(self._watched)
+        return found if self._stdin is None else (*found, self._stdin.status())
+
+    # From watchdog's thread
+
+    def _changed(self, path: str) -> None:
+        if self._set.matters(path):
+            with self._lock:
+                self._dirty.add(path)
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._wake_write >= 0:
+                try:
+                    os.write(self._wake_write, b"!")
+                except BlockingIOError:
+                    return  # full: it will wake
+
+    # In our own thread
+
+    def _run(self) -> None:
+        try:
+            self._put(self._sweep())
+            while not self._stopping:
+                stdin = self._wait()
+                if not self._stopping:
+                    self._put(self._step(stdin))
+        except Exception as error:  # the thread's outermost boundary: say that it ended
+            self._put([Problem("", f"watching stopped: {type(error).__name__}: {error}")])
+        finally:
+            self._notifier.stop()
+
+    def _put(self, batch: list[Record]) -> None:
+        if batch and not self._stopping:
+            self._sink(batch)
+
+    def _wait(self) -> bool:
+        """Sleep until something is to be done; True if standard input is part of it."""
+        descriptors = [self._wake_read]
+        if self._stdin is not None and self._stdin.open:
+            descriptors.append(self._stdin.descriptor)
+        times = [self._next_sweep, self._next_poll]
+        retry = self._set.retry_at
+        if retry is not None:
+            times.append(retry)
+        ready, _, _ = select.select(descriptors, [], [], max(0.0, min(times) - time.monotonic()))
+        if self._wake_read in ready:
+            os.read(self._wake_read, 1 << 16)
+        return any(descriptor != self._wake_read for descriptor in ready)
+
+    def _step(self, stdin: bool) -> list[Record]:
+        """One waking: read what changed."""
+        batch = self._stdin.read() if stdin and self._stdin else []
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+        now = time.monotonic()
+        if now >= self._next_sweep or not all(self._set.is_known(path) for path in dirty):
+            return batch + self._sweep()
+        if now >= self._next_poll:
+            batch += self._set.find()
+            dirty.update(self._set.unwatched(self._watched))
+            self._next_poll = now + self._interval
+        return batch + self._set.look(dirty)
+
+    def _sweep(self) -> list[Record]:
+        """Find sources, watch what must be watched, look at everything."""
+        start = time.monotonic()
+        batch = self._set.find()
+        if not self._polling:
+            for _ in range(_DEPTH):
+                if not self._notifier.sync(self._set.wanted_folders):
+                    break
+                batch += self._set.find()  # what appeared before it was watched
+        self._watched = self._notifier.folders
+        batch += self._set.look()
+        end = time.monotonic()
+        self._next_sweep = end + max(SWEEP, (end - start) * _LEISURE)
+        blind = bool(self._set.unwatched(self._watched)) or self._polling
+        self._next_poll = end + self._interval if blind else float("inf")
+        return batch

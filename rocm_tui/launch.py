@@ -1,0 +1,253 @@
+"""`rocm-tui run`: the user's program, unchanged, with our hooks within its reach.
+
+The child keeps our process group and terminal, so Ctrl-C and Ctrl-Z reach it as without us; what
+is sent to us alone (SIGTERM, SIGHUP, SIGUSR1, ...) is passed on. We end as the child ends: with
+its exit code, or by the same signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from backend.events import HooksOff, SessionStarted, TuningStarted
+from backend.inductor.templates_wanted import CHECK, TEMPLATES
+from backend.store.errors import StoreError
+from backend.store.events import read_log
+from backend.store.paths import Layout
+from backend.store.paths import cache_dir as default_cache_dir
+from backend.store.safe import check_file, make_folder
+from rocm_tui import hook_env
+from rocm_tui.stderr_relay import StderrRelay
+from rocm_tui.table_filter import TableFilter
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit codes, as a shell's."""
+
+HOLD_SECONDS = 0.1
+"""How long `--quiet` holds the begun line of what may be a table."""
+
+DRAIN_SECONDS = 0.2
+"""How long we wait for stderr of what the child left running in the background."""
+
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
+_KEYS = ("SIGINT", "SIGQUIT")
+"""A terminal sends these to the whole group by itself: then we only have to outlive them."""
+
+
+def run(
+    command: Sequence[str],
+    *,
+    quiet: bool = False,
+    max_autotune: bool = False,
+    templates: bool = False,
+    check: bool = False,
+    cache_dir: Path | None = None,
+    env: Mapping[str, str] = os.environ,
+) -> int:
+    """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
+
+    A child that a signal killed takes us with it by the same signal, so that a shell sees what it
+    would have seen; where that signal does not kill us, 128 + its number is returned.
+    """
+    child_env = dict(env)
+    if cache_dir is not None:
+        child_env["TORCHINDUCTOR_CACHE_DIR"] = str(cache_dir.absolute())
+    if max_autotune:
+        child_env["TORCHINDUCTOR_MAX_AUTOTUNE"] = "1"
+    if templates:
+        child_env[TEMPLATES] = "1"
+    if check:
+        child_env[CHECK] = "1"
+    forbidden = hook_env.hooks_forbidden(child_env)
+    if forbidden:
+        _say(forbidden)
+    this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
+    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
+    try:
+        status = _Child(relay).run(command, hook_env.hooked(child_env, this.id))
+    except OSError as error:
+        relay.close()
+        return _cannot_start(command[0], error)
+    if quiet or relay.terminal:
+        _say(_summary(this))
+    return status if status >= 0 else _die_by(-status)
+
+
+def run_id() -> str:
+    """Names a run; the ids of its sessions begin with it."""
+    host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
+    return f"{host}-{os.getpid()}-{int(time.time())}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    id: str
+    layout: Layout
+    started: float
+
+    @property
+    def log(self) -> Path:
+        """What the program wrote to stderr, byte for byte, beside the event logs."""
+        return self.layout.sessions / f"{self.id}.stderr.log"
+
+
+def _open_log(this: _Run) -> BinaryIO | None:
+    try:
+        make_folder(this.layout.root, this.log.parent)
+        check_file(this.layout.root, this.log)
+        return this.log.open("xb", buffering=0)
+    except (StoreError, OSError) as error:
+        _say(f"stderr is not kept: {error}")
+        return None
+
+
+class _Child:
+    """The running program: its signals and its stderr."""
+
+    def __init__(self, relay: StderrRelay) -> None:
+        self._relay = relay
+        self._process: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+
+    def run(self, command: Sequence[str], env: Mapping[str, str]) -> int:
+        """The exit code, or minus the signal. Raises OSError if the command cannot be started."""
+        with self._signals() as wake:
+            try:
+                self._process = subprocess.Popen(command, env=env, stderr=self._relay.child_end)
+            finally:
+                self._relay.child_started()
+            for number in self._early:
+                self._process.send_signal(number)
+            self._until_exit(self._process, wake)
+            self._drain()
+        self._relay.close()
+        return self._process.returncode
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[int]:
+        """Our handlers; the result becomes readable at each signal. What is ignored stays so."""
+        reading, writing = os.pipe()
+        for end in (reading, writing):
+            os.set_blocking(end, False)
+        handlers = dict.fromkeys(_FORWARDED, self._forward)
+        handlers.update(dict.fromkeys(_KEYS, self._key_pressed))
+        handlers.update(SIGCHLD=_outlive, SIGWINCH=self._resized)
+        before: dict[int, Any] = {}
+        for name, handler in handlers.items():
+            number = getattr(signal, name)
+            if name == "SIGCHLD" or signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        try:
+            yield reading
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(reading)
+            os.close(writing)
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self._process is None:
+            self._early.append(number)
+        else:
+            self._process.send_signal(number)
+
+    def _key_pressed(self, number: int, frame: FrameType | None) -> None:
+        if not _in_foreground():
+            self._forward(number, frame)
+
+    def _resized(self, number: int, frame: FrameType | None) -> None:
+        self._relay.follow_size()
+        self._forward(number, frame)  # its own may have come before the size was right
+
+    def _until_exit(self, process: subprocess.Popen[bytes], wake: int) -> None:
+        sources = [self._relay.descriptor, wake]
+        while process.poll() is None:
+            timeout = HOLD_SECONDS if self._relay.holds else None
+            ready, _, _ = select.select(sources, [], [], timeout)
+            if wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+            if self._relay.descriptor in ready and not self._relay.pump():
+                sources = [wake]  # the child closed its stderr and goes on
+            if not ready:
+                self._relay.release()
+
+    def _drain(self) -> None:
+        while select.select([self._relay.descriptor], [], [], DRAIN_SECONDS)[0]:
+            if not self._relay.pump():
+                return
+
+
+def _in_foreground() -> bool:
+    """Whether a terminal sends its keys' signals to our process group."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _outlive(number: int, frame: FrameType | None) -> None:
+    """Not ignored, since a child would inherit that."""
+
+
+def _cannot_start(name: str, error: OSError) -> int:
+    if isinstance(error, FileNotFoundError):
+        _say(f"{name}: no such command")
+        return NOT_FOUND
+    _say(f"{name}: cannot be run: {error.strerror}")
+    return NOT_EXECUTABLE
+
+
+def _die_by(number: int) -> int:
+    """End by the signal `number`, without a core dump of ours."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _summary(this: _Run) -> str:
+    tunings, unhooked = 0, None
+    for path in sorted(this.layout.sessions.glob("*.jsonl")):
+        if path.stat().st_mtime < this.started - 1:
+            continue
+        events, _ = read_log(path)
+        if not (events and isinstance(events[0], SessionStarted)):
+            continue
+        if events[0].session.id.startswith(this.id):
+            tunings += sum(isinstance(event, TuningStarted) for event in events)
+            unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
+    if unhooked and not tunings:
+        return f"nothing was recorded: {unhooked}"
+    plural = "" if tunings == 1 else "s"
+    return f"{tunings} tuning{plural} recorded in {this.layout.sessions}"
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(f"rocm-tui: {line}", file=sys.stderr, flush=True)  # noqa: T201

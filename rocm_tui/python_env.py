@@ -1,0 +1,72 @@
+"""Finding the Python whose torch is the user's. Nothing is imported to find out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocm_tui.errors import RocmTuiError
+
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+_PATIENCE = 30.0
+
+
+class NoTorchPython(RocmTuiError):
+    """No Python with torch was found."""
+
+
+def find_python(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
+    """The interpreter for workers and the demo, as a path.
+
+    `given` (from `--python`), else the one that runs us if it has torch, else that of
+    `$VIRTUAL_ENV`, else `python3` on PATH. Raises NoTorchPython if that one has no torch.
+    """
+    if given is not None:
+        return _checked(given, env)
+    if importlib.util.find_spec("torch") is not None:
+        return sys.executable
+    tried = []
+    for candidate in _candidates(env):
+        if _has_torch(candidate, env):
+            return candidate
+        tried.append(candidate)
+    looked = ", ".join((sys.executable, *tried))
+    raise NoTorchPython(f"no Python with torch (looked at {looked}); name one with --python")
+
+
+def _candidates(env: Mapping[str, str]) -> Iterator[str]:
+    active = env.get("VIRTUAL_ENV")
+    if active:
+        yield str(Path(active, "bin", "python"))
+    found = shutil.which("python3", path=env.get("PATH"))
+    if found:
+        yield found
+
+
+def _checked(given: str, env: Mapping[str, str]) -> str:
+    found = shutil.which(given, path=env.get("PATH"))
+    if found is None:
+        raise NoTorchPython(f"{given} is no program that can be run; --python takes an interpreter")
+    if not _has_torch(found, env):
+        raise NoTorchPython(f"{found} has no torch; install it there, or name another --python")
+    return found
+
+
+def _has_torch(python: str, env: Mapping[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-c", _HAS_TORCH],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

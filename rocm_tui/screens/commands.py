@@ -1,0 +1,46 @@
+"""The command palette: `group: Verb object`, only what applies now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual.app import SystemCommand
+from textual.screen import Screen
+
+from rocm_tui.screens.watch import WatchScreen
+
+if TYPE_CHECKING:
+    from rocm_tui.screens.program import RocmTui
+
+
+def commands(app: RocmTui, screen: Screen[object]) -> Iterator[SystemCommand]:
+    """What a person can do on `screen` at this moment."""
+    if isinstance(screen, WatchScreen):
+        yield from _of_watch(screen)
+    yield SystemCommand("view: Show pins", "State, history, undo", app.action_pins)
+    yield SystemCommand("view: Show sources", "What is being read", app.action_sources)
+    yield SystemCommand("view: Show help", "Every key and column", app.action_help)
+    yield SystemCommand("app: Change theme", "Colours", app.action_change_theme)
+    yield SystemCommand("app: Quit", "Leave; reading ends with it", app.action_quit)
+
+
+def _of_watch(screen: WatchScreen) -> Iterator[SystemCommand]:
+    row, panes = screen.row, screen.panes
+    if panes is not None:
+        from rocm_tui.widgets.tunings import SORTS
+
+        yield SystemCommand("tunings: Filter by words", "Key /", screen.action_filter)
+        for name in SORTS:
+            if name != panes.table.sort:
+                yield SystemCommand(
+                    f"tunings: Sort by {name}", "Key s", partial(panes.sort_by, name)
+                )
+    if row is None:
+        return
+    if row.tuning.choices:
+        yield SystemCommand("pin: Pin choice", "Key p; asks first", screen.action_pin)
+    if row.pin is not None:
+        yield SystemCommand("pin: Take back pin", "Key u; asks first", screen.action_unpin)
+    yield SystemCommand("tuning: Copy id", "Key y", screen.action_copy)

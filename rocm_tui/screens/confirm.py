@@ -1,0 +1,57 @@
+"""A question before something is changed: what exactly, and yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from rocm_tui.format import plain
+
+
+class ConfirmScreen(ModalScreen[str | None]):
+    """Gives the note (empty without one) for yes, and None for no."""
+
+    CSS_PATH = "confirm.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "no", "No", id="confirm.no"),
+        Binding("enter", "yes", "Yes", id="confirm.yes"),
+    ]
+
+    def __init__(self, title: str, lines: Sequence[str], verb: str, *, note: bool = False) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+        self._verb = verb
+        self._note = note
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="question"):
+            yield Static(Content(plain(self._title)), id="what", markup=False)
+            for line in self._lines:
+                yield Static(Content(plain(line)), classes="line", markup=False)
+            if self._note:
+                yield Input(placeholder="why? (optional note)", max_length=200, compact=True)
+            with Horizontal(id="answers"):
+                yield Button(f"{self._verb}  enter", id="yes", compact=True)
+                yield Button("Cancel  esc", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        self.query_one(Input if self._note else "#yes").focus()
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#yes")
+    def action_yes(self) -> None:
+        note = self.query_one(Input).value.strip() if self._note else ""
+        self.dismiss(note)
+
+    @on(Button.Pressed, "#no")
+    def action_no(self) -> None:
+        self.dismiss(None)

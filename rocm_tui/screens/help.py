@@ -1,0 +1,105 @@
+"""Help: every key, what each column means, what a terminal must allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from rocm_tui.screens.base import BaseScreen
+from rocm_tui.widgets.line_view import Line, LineView
+from rocm_tui.widgets.one_line import Key
+from rocm_tui.widgets.tuning_cells import ABOUT, COLUMNS
+
+_KEYS = (
+    (
+        "Move",
+        (
+            ("j k ↓ ↑", "one line; the mouse wheel scrolls, a click selects"),
+            ("g G home end", "first (newest) and last line"),
+            ("ctrl+d ctrl+u", "half a page"),
+            ("tab", "between the table and the choices"),
+            ("enter l h", "into the choices, back to the table"),
+        ),
+    ),
+    (
+        "Watch",
+        (
+            ("/", "filter by words: op, shape, type, winner, pinned; esc clears"),
+            ("s", "sort by the next of: newest, gain, lead, time, op"),
+            ("p", "pin the choice under the cursor (table: the winner); asks first"),
+            ("u", "take the pin back; asks first"),
+            ("y", "copy the tuning's id, or the choice's hash"),
+        ),
+    ),
+    (
+        "Everywhere",
+        (
+            ("P", "pins: state and history; r applies again, u takes back"),
+            ("S", "sources: what is read, how far, what could not be used"),
+            ("ctrl+p", "every command that applies now"),
+            ("? F1", "this help; esc goes back"),
+            ("q", "quit"),
+        ),
+    ),
+)
+_GOOD_TO_KNOW = (
+    "Times are single measurements: a difference up to 2 % is a tie, not a win.",
+    "A pinned tuning shows its measured times; the cache file holds Infinity.",
+    "Copying uses OSC 52. In tmux: set -g set-clipboard on",
+    "A log has the best ten choices; caches and `rocm-tui run` have all.",
+)
+
+
+class HelpText(LineView):
+    """Lines to read; the cursor only scrolls them."""
+
+    def __init__(self) -> None:
+        super().__init__(id="text")
+        self._lines = list(_lines())
+
+    def count(self) -> int:
+        return len(self._lines)
+
+    def line(self, index: int, width: int) -> Line:
+        return self._lines[index]
+
+
+class HelpScreen(BaseScreen):
+    """One page of text."""
+
+    AUTO_FOCUS = "#text"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Back", id="help.back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("j k", "scroll", "scroll"),
+        ("esc", "back", "app.pop_screen"),
+        ("q", "quit", "app.quit"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield HelpText()
+
+    def on_mount(self) -> None:
+        self.show_title("Help", [])
+
+    def action_scroll(self) -> None:
+        self.query_one(HelpText).action_page(1)
+
+
+def _lines() -> Iterator[Line]:
+    for group, keys in _KEYS:
+        yield ((group, "accent"),)
+        for key, what in keys:
+            yield ((f"  {key:<14}", "strong"), (what, ""))
+        yield ()
+    yield (("Columns", "accent"),)
+    for column in COLUMNS:
+        yield ((f"  {column.title:<14}", "strong"), (ABOUT[column.key], ""))
+    yield ()
+    yield (("Good to know", "accent"),)
+    for text in _GOOD_TO_KNOW:
+        yield ((f"  {text}", ""),)

@@ -1,0 +1,182 @@
+"""The Textual app: when the screens are brought up to date, the keys that work everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from contextvars import Context, copy_context
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from backend.store.paths import Layout
+from rocm_tui import themes
+from rocm_tui.format import plain
+from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:
+    from backend.store.pins import PinStatus
+    from rocm_tui.feed import Feed
+
+_FRAME = 0.05
+"""Least seconds between two updates while records keep coming; the first is shown at once."""
+_CELLS = 2700.0
+"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
+_AHEAD = 0.7
+"""Seconds of that by which a burst may run ahead."""
+_TICK = 5.0
+"""Seconds between two looks at the ages."""
+
+
+class RocmTui(App[int]):
+    """`rocm-tui watch`."""
+
+    TITLE = "rocm-tui"
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit", id="app.quit"),
+        Binding("question_mark,f1", "help", "Help", id="app.help"),
+        Binding("P", "pins", "Pins", id="app.pins"),
+        Binding("S", "sources", "Sources", id="app.sources"),
+    ]
+
+    def __init__(
+        self, paths: Sequence[Path | str], layout: Layout, *, polling: bool = False
+    ) -> None:
+        super().__init__()
+        self.paths = [str(path) for path in paths] or [str(layout.root)]
+        self.layout = layout
+        self._polling = polling
+        self._feed: Feed | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._within: Context = copy_context()
+        self._shown_at = 0.0
+        self._paid_at = 0.0
+        for theme in themes.ALL:
+            self.register_theme(theme)
+        self.theme = themes.default_theme(self.console.color_system)
+
+    @property
+    def feed(self) -> Feed:
+        """What fills the screens; it is there from the first screen on."""
+        assert self._feed is not None
+        return self._feed
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
+
+    def get_default_screen(self) -> Screen[None]:
+        return WatchScreen()
+
+    def on_load(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._within = copy_context()
+
+    def on_ready(self) -> None:
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        from rocm_tui.feed import Feed
+
+        self._feed = Feed(self.paths, self.layout, self._wake, polling=self._polling)
+        self._feed.start()
+        self.set_interval(_TICK, self._tick)
+        gc.freeze()  # what start-up made stays; see run_watch
+        gc.enable()
+
+    def stop_feed(self) -> None:
+        """End reading and reconciling; safe to call again."""
+        if self._feed is not None:
+            self._feed.stop()
+
+    # From the threads to the screens.
+
+    def call_from_any_thread(self, what: Callable[[], object]) -> None:
+        """Run `what` on the event loop soon, without waiting for it; a signal handler may, too."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to show
+                self._loop.call_soon_threadsafe(what, context=self._within)
+
+    def _wake(self) -> None:
+        self.call_from_any_thread(self._schedule)
+
+    def _schedule(self) -> None:
+        assert self._loop is not None
+        now = time.monotonic()
+        due = max(self._shown_at + _FRAME, self._paid_at - _AHEAD)
+        self._loop.call_later(max(0.0, due - now), self._take)
+
+    def _take(self) -> None:
+        if not self.is_running:
+            return
+        more, drifted = self.feed.take()
+        for status in drifted:
+            self._tell_drift(status)
+        self._update()
+        if more:
+            self._schedule()
+
+    def _update(self) -> None:
+        before = self._painted()
+        for screen in self.screen_stack:
+            update: Callable[[], None] | None = getattr(screen, "update", None)
+            if update is not None:
+                update()
+        self._shown_at = time.monotonic()
+        cost = max(0, self._painted() - before) / _CELLS
+        self._paid_at = max(self._paid_at, self._shown_at) + cost
+
+    def _painted(self) -> int:
+        return sum(view.painted for view in self.screen.query(LineView))
+
+    def _tick(self) -> None:
+        if isinstance(self.screen, WatchScreen):
+            self.screen.tick()
+
+    def _tell_drift(self, status: PinStatus) -> None:
+        after = "Applied again." if status.state == "active" else f"It is {status.state} now."
+        text = f"The pin of {status.pin.op} had drifted: another process wrote over it. {after}"
+        self.notify(plain(text), severity="warning", markup=False)
+
+    # Keys and commands.
+
+    def copy(self, text: str, what: str) -> None:
+        """Put `text` on the clipboard of the person's terminal and say what it was."""
+        text = plain(text)
+        self.copy_to_clipboard(text)
+        self.notify(f"Copied {plain(what)}: {text}", markup=False, timeout=4)
+
+    def action_help(self) -> None:
+        from rocm_tui.screens.help import HelpScreen
+
+        self._toggle(HelpScreen)
+
+    def action_pins(self) -> None:
+        from rocm_tui.screens.pins import PinsScreen
+
+        self._toggle(PinsScreen)
+
+    def action_sources(self) -> None:
+        from rocm_tui.screens.sources import SourcesScreen
+
+        self._toggle(SourcesScreen)
+
+    def _toggle(self, kind: type[Screen[None]]) -> None:
+        """Open a screen above Watch; its own key closes it again."""
+        here = type(self.screen)
+        if not isinstance(self.screen, WatchScreen):
+            self.pop_screen()
+        if here is not kind:
+            self.push_screen(kind())
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        from rocm_tui.screens.commands import commands
+
+        return commands(self, screen)

@@ -1,0 +1,120 @@
+"""Rows and problems as the JSON that `ls`, `show` and `pins` print (design, section 9)."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from backend.records import Choice, Problem
+from rocm_tui.session.model import Row
+
+if TYPE_CHECKING:
+    from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """One tuning; times in milliseconds and seconds, unknown values are null."""
+    tuning = row.tuning
+    return {
+        "id": row.id,
+        "occurrence": row.occurrence,
+        "op": tuning.op,
+        "shapes": [list(shape) for shape in tuning.shapes],
+        "strides": [list(strides) for strides in tuning.strides],
+        "dtypes": list(tuning.dtypes),
+        "device": tuning.device,
+        "precision": tuning.precision,
+        "inputs_key": tuning.inputs_key,
+        "state": tuning.state,
+        "num_choices": tuning.num_choices or len(tuning.choices),
+        "choices": [choice_json(choice) for choice in tuning.choices],
+        "seconds": {
+            "benchmark": tuning.seconds.benchmark,
+            "precompile": tuning.seconds.precompile,
+        },
+        "selected": tuning.selected,
+        "selected_by": tuning.selected_by,
+        "rank": tuning.rank,
+        "session": tuning.session,
+        "when": tuning.when,
+        "pinned": row.pin.pin.hash if row.pin else None,
+        "pin_state": row.pin_state,
+        "sources": list(tuning.sources),
+    }
+
+
+def choice_json(choice: Choice) -> dict[str, Any]:
+    return {
+        "name": choice.name,
+        "hash": choice.hash,
+        "ms": choice.ms,
+        "config": choice.config,
+        "failed": choice.failed,
+        "reason": choice.reason,
+    }
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    return {"source": problem.source, "line": problem.line, "what": problem.what}
+
+
+def status_json(status: PinStatus) -> dict[str, Any]:
+    """One pin with its state; `timings` are the measured milliseconds, null where one failed."""
+    pin = status.pin
+    return {
+        "id": pin.id,
+        "op": pin.op,
+        "inputs_key": pin.inputs,
+        "precision": pin.precision,
+        "hash": pin.hash,
+        "label": pin.label,
+        "state": status.state,
+        "detail": status.detail,
+        "drifts": pin.drifts,
+        "device": pin.device,
+        "system_hash": pin.system_hash,
+        "who": pin.who,
+        "when": pin.when,
+        "note": pin.note,
+        "timings": {
+            precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
+            for precision, times in pin.timings.items()
+        },
+    }
+
+
+def plan_json(plan: PinPlan) -> dict[str, Any]:
+    """What a pin would change."""
+    return {
+        "hash": plan.hash,
+        "cache_file": str(plan.path),
+        "numbers": plan.numbers,
+        "precisions": list(plan.precisions),
+        "graphs": [str(graph.path) for graph in plan.graphs],
+        "replaces": plan.replaces.hash if plan.replaces else None,
+    }
+
+
+def report_json(report: PinReport) -> dict[str, Any]:
+    """What a pin changed, and its state as read back."""
+    return {
+        "pin": status_json(report.status) if report.status else None,
+        "cache_file": str(report.path),
+        "numbers": report.numbers,
+        "graphs_moved": report.moved,
+        "graphs_restored": report.restored,
+    }
+
+
+def history_json(entry: HistoryEntry) -> dict[str, Any]:
+    return {
+        "when": entry.when,
+        "who": entry.who,
+        "what": entry.what,
+        "op": entry.op,
+        "inputs_key": entry.inputs,
+        "precision": entry.precision,
+        "hash": entry.hash,
+        "label": entry.label,
+        "note": entry.note,
+    }

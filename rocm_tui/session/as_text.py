@@ -1,0 +1,137 @@
+"""Rows as the plain text that `ls` and `show` print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.records import Choice, Tuning
+from rocm_tui import format as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import provider
+
+HEADER = ("id", "op", "shape", "dtype", "choices", "winner", "time", "vs ATen", "to 2nd", "pin")
+RIGHT = "llllrlrrrl"
+
+CHOICE_HEADER = ("#", "choice", "time", "", "from", "hash", "configuration")
+CHOICE_RIGHT = "rlrrlll"
+
+
+def row_cells(row: Row) -> tuple[str, ...]:
+    """One line of `ls`. A gain inside the tie band says `tie`, not a number."""
+    tuning = row.tuning
+    best = stats.winner(tuning)
+    return (
+        row.id if row.occurrence == 1 else f"{row.id} ({row.occurrence})",
+        fmt.plain(tuning.op),
+        fmt.shapes(tuning),
+        stats.dtype_of(tuning),
+        str(tuning.num_choices or len(tuning.choices)),
+        fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
+        fmt.duration(best.ms) if best else fmt.NONE,
+        _against_aten(tuning),
+        fmt.distance(stats.lead(tuning)),
+        row.pin_state or "",
+    )
+
+
+def _against_aten(tuning: Tuning) -> str:
+    best, gain = stats.winner(tuning), stats.gain(tuning)
+    if best is not None and provider(best) == "aten":
+        return "is ATen"
+    tied = gain is not None and abs(gain - 1) <= stats.TIE_BAND
+    return "tie" if tied else fmt.factor(gain)
+
+
+def facts(row: Row) -> list[tuple[str, str]]:
+    """What `show` says above the choices: name and value of each known fact."""
+    tuning = row.tuning
+    best = stats.winner(tuning)
+    saved = stats.saved_ms(tuning)
+    throughput = stats.tflops(tuning, best.ms) if best else None
+    known = [
+        ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
+        ("operands", fmt.operands(tuning)),
+        ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
+        ("dtypes", ", ".join(tuning.dtypes)),
+        ("device", tuning.device or ""),
+        ("precision", tuning.precision or ""),
+        ("winner", _winner(row)),
+        ("throughput", f"{fmt.throughput(throughput)} TFLOP/s" if throughput else ""),
+        ("saved", f"{fmt.duration(saved)} a call against ATen" if saved and saved > 0 else ""),
+        ("spent", _spent(row)),
+        ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
+        ("rank", "" if tuning.rank is None else str(tuning.rank)),
+        ("sources", ", ".join(fmt.plain(source) for source in tuning.sources)),
+    ]
+    return [(name, fmt.plain(value)) for name, value in known if value]
+
+
+def _winner(row: Row) -> str:
+    best = stats.winner(row.tuning)
+    if best is None:
+        return ""
+    distance = stats.lead(row.tuning)
+    if stats.tied(row.tuning):
+        return f"{best.label}, tied with the second ({fmt.percent(distance)} apart)"
+    return f"{best.label}, {fmt.percent(distance)} ahead" if distance is not None else best.label
+
+
+def _spent(row: Row) -> str:
+    seconds = row.tuning.seconds
+    parts = [
+        f"{fmt.seconds(value)} {name}"
+        for name, value in (
+            ("precompiling", seconds.precompile),
+            ("prescreening", seconds.prescreen),
+            ("benchmarking", seconds.benchmark),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def choice_cells(place: int, choice: Choice, best: Choice | None, pinned: str | None) -> list[str]:
+    """One line of `show`: place, name, time, time over the best, backend, hash, configuration."""
+    ratio = ""
+    if best and best.ms and choice.ms is not None:
+        ratio = f"+{fmt.percent(choice.ms / best.ms - 1)}" if choice is not best else "best"
+    if choice.failed:
+        ratio = "failed"
+    config = ", ".join(f"{key}={value}" for key, value in choice.config.items())
+    mark = "* " if pinned is not None and choice.hash == pinned else ""
+    return [
+        f"#{place}" if choice.ms is not None else "",
+        fmt.plain(mark + choice.label),
+        fmt.duration(choice.ms),
+        ratio,
+        provider(choice) or "?",
+        fmt.plain(choice.hash or "?"),
+        fmt.plain(choice.reason or config or choice.description),
+    ]
+
+
+def show_text(row: Row, only: Choice | None = None) -> str:
+    """What `show` prints: the facts, then every choice, or `only` that one."""
+    lines = [f"{name:<11}{value}" for name, value in facts(row)]
+    best, pinned = stats.winner(row.tuning), row.pin.pin.hash if row.pin else None
+    rows = [
+        choice_cells(place, choice, best, pinned)
+        for place, choice in enumerate(row.tuning.choices, start=1)
+        if only is None or choice is only
+    ]
+    return "\n".join([*lines, "", table(CHOICE_HEADER, rows, CHOICE_RIGHT)])
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
+    """Columns of text; those whose place in `right` holds `r` are aligned to the right."""
+    cells = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(header))]
+    lines = []
+    for row in cells:
+        parts = [
+            text.rjust(width) if right[at : at + 1] == "r" else text.ljust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""Which tuning and which choice a person means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from backend.records import Choice, Pin, Session, Tuning
+from backend.store.paths import Layout
+from rocm_tui.errors import NoSuchChoice, NoSuchTuning
+from rocm_tui.session.model import Row
+
+
+def find_row(rows: Sequence[Row], text: str) -> Row:
+    """The latest tuning whose id is or begins with `text`.
+
+    Raises NoSuchTuning where there is none, or where `text` begins several ids.
+    """
+    wanted = text.lower()
+    exact = [row for row in rows if row.id == wanted or wanted in row.aliases]
+    found = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
+    if not found:
+        raise NoSuchTuning(f"no tuning has the id {text!r}; `rocm-tui ls` prints the ids")
+    if len({row.id for row in found}) > 1:
+        ids = ", ".join(sorted({row.id for row in found}))
+        raise NoSuchTuning(f"{text!r} begins several ids: {ids}; give more digits")
+    return max(found, key=lambda row: (row.tuning.key is not None, row.occurrence))
+
+
+def find_choice(tuning: Tuning, text: str) -> Choice:
+    """The choice with that name, hash or hash prefix; `#2` is the second fastest.
+
+    Raises NoSuchChoice where none or several fit.
+    """
+    if text.startswith("#"):
+        return _by_place(tuning, text)
+    for fits in (
+        [c for c in tuning.choices if text in (c.name, c.hash)],
+        [c for c in tuning.choices if c.hash and c.hash.startswith(text)],
+    ):
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            names = ", ".join(c.hash or c.label for c in fits)
+            raise NoSuchChoice(f"{text!r} means several choices: {names}; give a hash or #PLACE")
+    names = ", ".join(c.label for c in tuning.choices[:5]) or "none"
+    raise NoSuchChoice(f"tuning {tuning.id} has no choice {text!r}; it has {names}")
+
+
+def _by_place(tuning: Tuning, text: str) -> Choice:
+    timed = [c for c in tuning.choices if c.ms is not None and not c.failed]
+    place = int(text[1:]) if text[1:].isascii() and text[1:].isdigit() else 0
+    if not 1 <= place <= len(timed):
+        raise NoSuchChoice(
+            f"tuning {tuning.id} has no choice {text!r}; places go from #1 to #{len(timed)}"
+        )
+    return timed[place - 1]
+
+
+def find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
+    """The pins of the tuning whose id is or begins with `text`.
+
+    Raises NoSuchTuning where there is none, or where `text` begins several ids.
+    """
+    wanted = text.lower()
+    found = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
+    if not found:
+        raise NoSuchTuning(f"no pin has the id {text!r}; `rocm-tui pins` prints the ids")
+    if len({pin.id for pin in found}) > 1:
+        raise NoSuchTuning(f"{text!r} begins the ids of several pins; give more digits")
+    return found
+
+
+def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:
+    """The cache file of `layout` that holds the tuning, if its sources or its session tell."""
+    for source in map(Path, row.tuning.sources):
+        if source.parent == layout.autotune:
+            return source.name
+    session = sessions.get(row.tuning.session or "")
+    known = session.system_hash if session else None
+    return known if known and (layout.autotune / known).exists() else None

@@ -1,0 +1,128 @@
+"""What the kernel of a choice takes of its GPU, read from the code cache. Without torch.
+
+A choice of ours is found with certainty: its hash is made of the source, the target and the config,
+and the cache keeps the source and the target of every kernel. Nothing else is attributed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.inductor.rocm_hash import choice_hash, kernel_hash
+from backend.records import Choice
+from backend.templates.config import GemmConfig, SkinnyConfig, config_of
+from backend.templates.errors import ConfigError
+from backend.toolchain import code_search
+from backend.toolchain.occupancy import Occupancy, occupancy
+from backend.toolchain.resources import Resources, Unknown, resources
+from backend.toolchain.target import Target
+from rocm_tui.session.providers import template_of
+
+_SECOND_KERNEL = "reduce_parts"
+"""What sums the parts of a split K: it takes little, and is not what the choice is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of the choice's main kernel. `occupancy` is None where the architecture is not known."""
+
+    target: Target
+    resources: Resources
+    occupancy: Occupancy | None
+
+
+class KernelResources:
+    """Answers for one cache dir. It reads each kernel once; call it off the event loop."""
+
+    def __init__(self, cache_root: Path) -> None:
+        self._root = cache_root
+        self._lock = threading.Lock()
+        self._seen: set[Path] = set()
+        self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {"gemm": {}, "skinny": {}}
+        self._known: dict[str, Known] = {}
+
+    def of(self, choices: Iterable[Choice]) -> dict[str, Known | Unknown]:
+        """By hash, for the choices that are ours."""
+        with self._lock:
+            wanted = {c.hash: c for c in choices if c.hash and template_of(c)}
+            if not wanted.keys() <= self._known.keys():
+                self._look()
+            return {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
+
+    def _look(self) -> None:
+        """Take in what was compiled since the last look."""
+        for entry in code_search.entries(self._root):
+            found = None if entry in self._seen else code_search.source_of(entry)
+            if found is not None:
+                target, source = found
+                self._seen.add(entry)
+                for template, kernels in self._kernels.items():
+                    if (name := f"rocm_{template}") in source:
+                        key = kernel_hash(source, name, str(target))
+                        kernels.setdefault(key, []).append((entry, target))
+
+    def _one(self, hash_: str, choice: Choice) -> Known | Unknown:
+        if hash_ in self._known:
+            return self._known[hash_]
+        template = template_of(choice)
+        try:
+            config = config_of(template, choice.description)
+        except ConfigError:
+            return Unknown("the config of the choice is not known: its source tells the hash only")
+        entries = [
+            place
+            for kernel, places in self._kernels[template].items()
+            for place in places
+            if choice_hash(template, kernel, config.description) == hash_
+        ]
+        if not entries:
+            return Unknown(f"its kernel is not in the code cache below {self._root}")
+        answers = {_measure(entry, target, config) for entry, target in entries}
+        if len(answers) > 1:
+            return Unknown("several compilers made it, and it takes different resources from each")
+        answer = answers.pop()
+        if isinstance(answer, Known):
+            self._known[hash_] = answer
+        return answer
+
+
+def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> Known | Unknown:
+    compiled = code_search.compiled(entry)
+    if compiled is None:
+        return Unknown(f"its kernel in the code cache is damaged: {entry}")
+    try:
+        found = resources(compiled)
+    except OSError as error:
+        return Unknown(f"cannot read {compiled.path}: {error.strerror}")
+    if isinstance(found, Unknown):
+        return found
+    main = [kernel for kernel in found if _SECOND_KERNEL not in kernel.kernel]
+    if len(main) != 1:
+        return Unknown(f"{compiled.path} does not hold one main kernel")
+    return Known(target, main[0], occupancy(target, main[0], config.waves * target.wave))
+
+
+def as_json(found: Known | Unknown | None) -> dict[str, Any] | None:
+    """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
+    if found is None:
+        return None
+    if isinstance(found, Unknown):
+        return {"unknown": found.reason}
+    taken, held = found.resources, found.occupancy
+    return {
+        "target": str(found.target),
+        "vgprs": taken.vgprs,
+        "agprs": taken.agprs,
+        "sgprs": taken.sgprs,
+        "lds": taken.lds,
+        "scratch": taken.scratch,
+        "vgpr_spills": taken.vgpr_spills,
+        "sgpr_spills": taken.sgpr_spills,
+        "waves_per_simd": held.waves_per_simd if held else None,
+        "most_waves_per_simd": held.of if held else None,
+        "limited_by": held.limited_by if held else None,
+    }

@@ -1,0 +1,57 @@
+"""The kernel of a choice of our templates: its source, and a folder that runs it alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from backend.records import Choice, Session, Tuning
+from backend.reproducer import folder
+from backend.reproducer.folder import ReproducerError
+from backend.reproducer.rebuild import rebuild
+from backend.store.errors import InputsKeyInvalid
+from backend.templates.rendering import Rendered
+from backend.toolchain.target import Target, amdgpu, cpu, cuda
+from rocm_tui.errors import RocmTuiError
+
+
+class NoKernelSource(RocmTuiError):
+    """The source of a choice cannot be made again."""
+
+
+def print_source(tuning: Tuning, choice: Choice, session: Session | None) -> None:
+    """The kernel on stdout. Raises NoKernelSource."""
+    sys.stdout.write(_rendered(tuning, choice, _target(tuning, session)).source)
+
+
+def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> None:
+    """A folder with kernel, `main` and Makefile at `path`. Raises NoKernelSource."""
+    target = _target(tuning, session)
+    try:
+        folder.write(path, _rendered(tuning, choice, target), target)
+    except ReproducerError as error:
+        raise NoKernelSource(str(error)) from error
+    sys.stdout.write(f"wrote {path}; `make -C {path}` builds it for {target}\n")
+
+
+def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:
+    if tuning.inputs_key is None or choice.hash is None:
+        raise NoKernelSource(
+            "the inputs key and the hash of the choice are not known, because no session tells them"
+        )
+    try:
+        return rebuild(tuning.op, tuning.inputs_key, choice.description, choice.hash, target)
+    except (ReproducerError, InputsKeyInvalid) as error:
+        raise NoKernelSource(str(error)) from error
+
+
+def _target(tuning: Tuning, session: Session | None) -> Target:
+    """What the choice was compiled for: the session tells the arch of a GPU."""
+    if tuning.device == "cpu":
+        return cpu()
+    arch = session.arch if session else None
+    if arch is None:
+        raise NoKernelSource(
+            f"the arch of device {tuning.device or '?'} is not known, because no session tells it"
+        )
+    return amdgpu(arch) if arch.startswith("gfx") else cuda(arch)

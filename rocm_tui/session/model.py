@@ -1,0 +1,222 @@
+"""The model of a screen: records go in, rows come out, and which of them changed.
+
+Pure state, without a screen, a thread or a file. A row is one tuning, joined from every source
+that tells of it; only the problem that a record touches is joined again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import isinf
+from typing import TYPE_CHECKING
+
+from backend.records import Choice, PinState, Problem, Session, Tuning, sort_choices
+from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SessionSeen, source_of
+from rocm_tui.session import join
+from rocm_tui.session.join import Member
+
+if TYPE_CHECKING:
+    from backend.store.pins import PinStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One tuning as it is shown.
+
+    `key` is stable while the row lives; `seen` is Unix time. `aliases` are the ids under which
+    the single sources know it: a log, which tells no precision, gives it another than the cache.
+    """
+
+    key: str
+    id: str
+    occurrence: int
+    tuning: Tuning
+    pin: PinStatus | None = None
+    seen: float | None = None
+    aliases: frozenset[str] = frozenset()
+
+    @property
+    def when(self) -> float | None:
+        """When it was tuned, else when it was first seen, if either is known."""
+        return self.tuning.when if self.tuning.when is not None else self.seen
+
+    @property
+    def pin_state(self) -> PinState | None:
+        return self.pin.state if self.pin else None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a screen has to paint: rows by key; whether rows came, went or moved."""
+
+    changed: frozenset[str] = frozenset()
+    order_changed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.changed) or self.order_changed
+
+
+class Model:
+    """All tunings, sessions and problems of the sources read so far."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._problems: dict[Problem, None] = {}
+        self._members: dict[str, Member] = {}
+        self._buckets: dict[join.Problem, set[str]] = {}
+        self._bucket_rows: dict[join.Problem, list[str]] = {}
+        self._rows: dict[str, Row] = {}
+        self._arrival: dict[str, tuple[int, float | None]] = {}
+        self._ids: dict[str, set[str]] = {}
+        self._pins: dict[tuple[str, str], PinStatus] = {}
+        self._order: list[Row] | None = None
+        self._arrivals = 0
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Everything that could not be used, oldest first, each once."""
+        return list(self._problems)
+
+    def row(self, key: str) -> Row | None:
+        return self._rows.get(key)
+
+    def rows(self) -> list[Row]:
+        """Newest first; tunings of unknown age are as old as their place in their source says."""
+        if self._order is None:
+            self._order = sorted(self._rows.values(), key=self._age, reverse=True)
+        return list(self._order)
+
+    def apply(self, records: Iterable[Record], now: float | None = None) -> Changes:
+        """Take records in. `now` dates tunings whose source does not; none for old files."""
+        touched: set[join.Problem] = set()
+        for record in records:
+            if isinstance(record, Seen):
+                touched |= self._put(record, now)
+            elif isinstance(record, Dropped):
+                touched |= self._remove(record.uid)
+            elif isinstance(record, Gone):
+                for uid in [u for u, m in self._members.items() if m.source == record.source]:
+                    touched |= self._remove(uid)
+                for problem in [p for p in self._problems if p.source == record.source]:
+                    del self._problems[problem]
+            elif isinstance(record, SessionSeen):
+                self.sessions[record.session.id] = record.session
+            else:
+                self._problems[record] = None
+        return self._join(touched)
+
+    def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
+        """Show these pins. A pinned tuning keeps its measured times."""
+        pins = {(s.pin.op, s.pin.inputs): s for s in statuses}
+        if pins == self._pins:
+            return Changes()
+        keys = {
+            key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
+        }
+        self._pins = pins
+        touched = {
+            join.problem_of(member.tuning)
+            for member in self._members.values()
+            if (member.tuning.op, member.tuning.inputs_key) in keys
+        }
+        return self._join(touched)
+
+    def _put(self, record: Seen, now: float | None) -> set[join.Problem]:
+        old = self._members.get(record.uid)
+        if old is not None and old.tuning == record.tuning:
+            return set()
+        touched = self._remove(record.uid) if old else set()
+        if record.uid not in self._arrival:
+            self._arrivals += 1
+            self._arrival[record.uid] = (self._arrivals, now)
+        source = source_of(record.uid)
+        member = Member(record.uid, source, record.tuning, self._arrival[record.uid][0])
+        self._members[record.uid] = member
+        bucket = join.problem_of(record.tuning)
+        self._buckets.setdefault(bucket, set()).add(record.uid)
+        return touched | {bucket}
+
+    def _remove(self, uid: str) -> set[join.Problem]:
+        member = self._members.pop(uid, None)
+        if member is None:
+            return set()
+        bucket = join.problem_of(member.tuning)
+        self._buckets[bucket].discard(uid)
+        return {bucket}
+
+    def _join(self, buckets: set[join.Problem]) -> Changes:
+        before: dict[str, Row] = {}
+        ids: set[str] = set()
+        for bucket in buckets:
+            for key in self._bucket_rows.pop(bucket, ()):
+                row = before[key] = self._rows.pop(key)
+                self._ids[row.id].discard(key)
+                ids.add(row.id)
+            ids |= self._fill_bucket(bucket)
+        self._number(ids)
+        after = {key for bucket in buckets for key in self._bucket_rows.get(bucket, ())}
+        changed = {key for key in after | before.keys() if before.get(key) != self._rows.get(key)}
+        order = any(
+            (old is None) != (new is None) or (old and new and old.when != new.when)
+            for key in changed
+            for old, new in [(before.get(key), self._rows.get(key))]
+        )
+        self._order = None if changed else self._order
+        return Changes(frozenset(changed), order)
+
+    def _fill_bucket(self, bucket: join.Problem) -> set[str]:
+        """Make the rows of one problem; return their ids."""
+        uids = self._buckets.get(bucket)
+        if not uids:
+            self._buckets.pop(bucket, None)
+            return set()
+        members = [self._measured(self._members[uid]) for uid in uids]
+        members.sort(key=lambda member: member.seq)
+        ids: set[str] = set()
+        keys: list[str] = []
+        for views in join.group(members):
+            tuning = join.merge(views)
+            key = min(views, key=lambda view: view.seq).uid
+            pin = self._pins.get((tuning.op, tuning.inputs_key or ""))
+            seen = self._arrival[key][1]
+            aliases = frozenset(view.tuning.id for view in views)
+            row = Row(key, tuning.id, 1, tuning, pin, seen, aliases)
+            self._rows[key] = row
+            self._ids.setdefault(row.id, set()).add(key)
+            ids.add(row.id)
+            keys.append(key)
+        self._bucket_rows[bucket] = keys
+        return ids
+
+    def _number(self, ids: set[str]) -> None:
+        """Count the occurrences of each id, oldest first."""
+        for id_ in ids:
+            rows = sorted((self._rows[key] for key in self._ids.get(id_, ())), key=self._age)
+            for occurrence, row in enumerate(rows, start=1):
+                if row.occurrence != occurrence:
+                    self._rows[row.key] = replace(row, occurrence=occurrence)
+            if not rows:
+                self._ids.pop(id_, None)
+
+    def _age(self, row: Row) -> tuple[float, int]:
+        return row.when or 0.0, self._arrival[row.key][0]
+
+    def _measured(self, member: Member) -> Member:
+        """Put a pinned tuning's measured times in place of the `Infinity` that holds the pin."""
+        tuning = member.tuning
+        status = self._pins.get((tuning.op, tuning.inputs_key or ""))
+        if status is None or tuning.session is not None or tuning.precision is None:
+            return member
+        measured = status.pin.timings.get(tuning.precision, {})
+        return replace(member, tuning=replace(tuning, choices=_with_times(tuning, measured)))
+
+
+def _with_times(tuning: Tuning, measured: Mapping[str, float]) -> tuple[Choice, ...]:
+    def restored(choice: Choice) -> Choice:
+        ms = measured.get(choice.hash or "")
+        if ms is None or isinf(ms) or not choice.failed:
+            return choice
+        return replace(choice, ms=ms, failed=False, reason=None)
+
+    return sort_choices([restored(choice) for choice in tuning.choices])

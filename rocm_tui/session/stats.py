@@ -1,0 +1,141 @@
+"""What can be said of one tuning: winner, gain, lead, arithmetic throughput. Pure functions.
+
+Times are single measurements, so a difference inside `TIE_BAND` says nothing about who is faster
+(in public logs the best two choices lie that close in 40 % of all tunings).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from backend.records import Choice, Shape, Tuning
+from rocm_tui.session.providers import provider
+
+TIE_BAND = 0.02
+"""Relative difference within which single measurements cannot tell two choices apart."""
+
+_SHORT = {
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int64": "i64",
+    "int32": "i32",
+    "int16": "i16",
+    "int8": "i8",
+    "uint8": "u8",
+    "bool": "bool",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e4m3fnuz": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "float8_e5m2fnuz": "f8e5m2",
+}
+
+
+def ranked(tuning: Tuning) -> tuple[Choice, ...]:
+    """The choices with a time, fastest first."""
+    return tuple(c for c in tuning.choices if c.ms is not None and not c.failed)
+
+
+def winner(tuning: Tuning) -> Choice | None:
+    """The choice with the smallest time, which is the one Inductor takes."""
+    timed = ranked(tuning)
+    return timed[0] if timed else None
+
+
+def aten(tuning: Tuning) -> Choice | None:
+    """The fastest choice that calls ATen (rocBLAS, hipBLASLt, MKL, ... behind it)."""
+    return next((c for c in ranked(tuning) if provider(c) == "aten"), None)
+
+
+def gain(tuning: Tuning) -> float | None:
+    """ATen's time over the winner's: 1.25 means that tuning made the op 1.25 times as fast."""
+    best, rival = winner(tuning), aten(tuning)
+    if best is None or rival is None or not best.ms or rival.ms is None:
+        return None
+    return rival.ms / best.ms
+
+
+def lead(tuning: Tuning) -> float | None:
+    """How far the second lies behind the winner, relative: 0.03 is 3 %."""
+    timed = ranked(tuning)
+    if len(timed) < 2 or not timed[0].ms or timed[1].ms is None:
+        return None
+    return timed[1].ms / timed[0].ms - 1.0
+
+
+def tied(tuning: Tuning) -> bool | None:
+    """Whether the best two are too close to tell apart; None where there are no two."""
+    distance = lead(tuning)
+    return None if distance is None else distance <= TIE_BAND
+
+
+def saved_ms(tuning: Tuning) -> float | None:
+    """Milliseconds a call that the winner saves against ATen."""
+    best, rival = winner(tuning), aten(tuning)
+    if best is None or rival is None or best.ms is None or rival.ms is None:
+        return None
+    return rival.ms - best.ms
+
+
+def flops(tuning: Tuning) -> int | None:
+    """Floating-point operations of one call, 2·M·N·K (times the batch); None for other ops."""
+    sizes = gemm_sizes(tuning)
+    return None if sizes is None else 2 * prod(sizes)
+
+
+def tflops(tuning: Tuning, ms: float | None) -> float | None:
+    """Achieved 10^12 operations a second at `ms` a call."""
+    work = flops(tuning)
+    return None if work is None or not ms else work / ms / 1e9
+
+
+def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
+    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
+    op = tuning.op.lstrip("_")
+    operands = _OPERANDS.get(op)
+    if operands is None:
+        return None
+    if max(operands) >= len(tuning.shapes):
+        return None
+    left, right = (tuning.shapes[at] for at in operands)
+    if op == "packed_linear":  # its weight is N x K
+        right = right[:-2] + right[-2:][::-1]
+    return _product(left, right)
+
+
+_OPERANDS = {
+    "mm": (0, 1),
+    "bmm": (0, 1),
+    "int_mm": (0, 1),
+    "scaled_mm": (0, 1),
+    "mixed_mm": (0, 1),
+    "addmm": (1, 2),
+    "baddbmm": (1, 2),
+    "packed_linear": (0, 2),
+}
+
+
+def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+        return None
+    batch = prod(left[:-2])
+    return (batch, left[-2], right[-1], left[-1])
+
+
+def dtype_of(tuning: Tuning) -> str:
+    """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
+    names: list[str] = []
+    for dtype in tuning.dtypes:
+        bare = dtype.removeprefix("torch.")
+        short = _SHORT.get(bare, bare)
+        if short not in names:
+            names.append(short)
+    return "·".join(names)
+
+
+def differing_keys(choices: tuple[Choice, ...]) -> list[str]:
+    """Configuration keys whose value is not the same in all choices that have a configuration."""
+    configs = [config for choice in choices if (config := choice.config)]
+    order = {key: None for config in configs for key in config}
+    return [key for key in order if len({config.get(key) for config in configs}) > 1]

@@ -1,0 +1,121 @@
+"""The table, the tuning under its cursor, and the filter above both."""
+
+from __future__ import annotations
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+
+from backend.records import Choice
+from rocm_tui.session.model import Row
+from rocm_tui.widgets.detail import Detail
+from rocm_tui.widgets.filter_bar import FilterBar
+from rocm_tui.widgets.line_view import LineView
+from rocm_tui.widgets.tunings import TuningsTable
+
+WIDE = 150
+"""Columns from which the details stand beside the table."""
+
+
+class Panes(Vertical):
+    """Two panes, one below or beside the other; the details follow the cursor of the table."""
+
+    DEFAULT_CSS = """
+    Panes {
+        #panes { height: 1fr; }
+        #tunings { width: 1fr; height: 1fr; }
+        #detail { width: 1fr; height: 1fr; max-height: 24; }
+        &.-wide #panes { layout: horizontal; }
+        &.-wide #tunings { width: 3fr; }
+        &.-wide #detail { width: 2fr; max-height: 100%; margin-left: 1; }
+    }
+    """
+
+    class Moved(Message):
+        """Another tuning is under the cursor, or the same one has changed."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__(id="all")
+        self._rows = rows
+        self.table = TuningsTable(id="tunings")
+        self.detail = Detail(id="detail")
+        self.filter = FilterBar(id="filter")
+
+    def compose(self) -> ComposeResult:
+        yield self.filter
+        with Vertical(id="panes"):
+            yield self.table
+            yield self.detail
+
+    def on_mount(self) -> None:
+        self.screen.set_focus(self.table)
+        self.show(self._rows)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width >= WIDE, "-wide")
+
+    @property
+    def inside(self) -> bool:
+        """Whether the person is among the choices."""
+        return self.screen.focused is self.detail
+
+    @property
+    def chosen(self) -> Choice | None:
+        """The choice under the cursor, or from the table the winner."""
+        row = self.table.current
+        if self.inside or row is None:
+            return self.detail.current
+        return next(iter(row.tuning.choices), None)
+
+    def show(self, rows: list[Row]) -> None:
+        """Show these rows, newest first; the cursor's stays while a person is inside."""
+        self.table.show(rows, hold=self.inside)
+        self._follow()
+
+    def _follow(self) -> None:
+        self.detail.show(self.table.current)
+        self.post_message(self.Moved())
+
+    @on(LineView.CursorMoved, "#tunings")
+    def _cursor_moved(self) -> None:
+        self._follow()
+
+    @on(LineView.Chosen, "#tunings")
+    def _row_chosen(self) -> None:
+        self.enter(choices=True)
+
+    @on(LineView.Chosen, "#detail")
+    async def _choice_chosen(self) -> None:
+        await self.screen.run_action("screen.pin")
+
+    def enter(self, *, choices: bool) -> None:
+        """Go to the choices or to the table."""
+        if choices and self.table.current is not None:
+            self.screen.set_focus(self.detail)
+        else:
+            self.screen.set_focus(self.table)
+
+    def back(self) -> None:
+        """Out of the details, else out of the filter."""
+        if self.inside:
+            self.screen.set_focus(self.table)
+        else:
+            self.filter.clear()
+
+    def sort_by(self, name: str) -> None:
+        self.table.order(sort=name)
+        self._follow()
+
+    async def open_filter(self) -> None:
+        await self.filter.open()
+
+    @on(FilterBar.Changed)
+    def _filter_changed(self, event: FilterBar.Changed) -> None:
+        self.table.order(words=tuple(event.text.lower().split()))
+        self.filter.told(len(self.table.rows), self.table.total)
+        self._follow()
+
+    @on(FilterBar.Closed)
+    def _filter_closed(self) -> None:
+        self.screen.set_focus(self.table)

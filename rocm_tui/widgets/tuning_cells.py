@@ -1,0 +1,109 @@
+"""One tuning as the cells of the Watch table. Pure functions."""
+
+from __future__ import annotations
+
+from backend.records import Choice, Tuning
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.widgets.columns import Column
+from rocm_tui.widgets.line_view import Span
+
+COLUMNS = (
+    Column("op", "OP", 8, 18, good=13),
+    Column("shape", "SHAPE", 16, 34, good=20),
+    Column("dtype", "TYPE", 4, 10, drop=5),
+    Column("n", "N", 2, 4, drop=8, right=True),
+    Column("winner", "WINNER", 14, 36, good=18),
+    Column("time", "TIME", 8, 8, right=True),
+    Column("tflops", "TFLOP/s", 7, 7, drop=7, right=True),
+    Column("gain", "GAIN", 5, 6, drop=2, right=True),
+    Column("lead", "LEAD", 6, 7, drop=1, right=True),
+    Column("pin", "PIN", 4, 8, drop=3),
+    Column("age", "AGE", 6, 6, drop=6, right=True),
+    Column("rank", "RANK", 4, 4, drop=4, right=True),
+)
+ABOUT = {
+    "op": "what Inductor tuned: mm, bmm, addmm, convolution, ...",
+    "shape": "batch×M×N×K of a matrix product, else every operand",
+    "dtype": "types of the operands",
+    "n": "number of choices tried",
+    "winner": "the choice with the smallest measured time",
+    "time": "the winner's time for one call",
+    "tflops": "throughput of the winner, where the op's FLOPs are known",
+    "gain": "ATen's time over the winner's; 1.00× if ATen wins",
+    "lead": "how far the second lies behind; tie: up to 2 %; 3/14: running",
+    "pin": "● active ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
+    "age": "since it was tuned or first seen here",
+    "rank": "process of a distributed job, shown if any is known",
+}
+PIN_MARK = {"active": "●", "drifted": "↻", "orphaned": "✕", "shadowed": "◌"}
+PIN_STYLE = {"active": "accent", "drifted": "warn", "orphaned": "bad", "shadowed": "warn"}
+
+
+def cells(row: Row, now: float) -> dict[str, Span]:
+    """The text and style of every column."""
+    tuning = row.tuning
+    best = stats.winner(tuning)
+    clear = wins_clearly(tuning)
+    live = "dim" if tuning.state == "running" else ""
+    rank = "" if tuning.rank is None else str(tuning.rank)
+    return {
+        "op": (plain(tuning.op), "strong"),
+        "shape": (plain(fmt.shapes(tuning)) or fmt.NONE, ""),
+        "dtype": (plain(stats.dtype_of(tuning)) or fmt.NONE, "dim"),
+        "n": (str(count(tuning)), "dim"),
+        "winner": (plain(best.label) if best else fmt.NONE, live if best else "dim"),
+        "time": (fmt.duration(best.ms if best else None), live),
+        "tflops": (fmt.throughput(stats.tflops(tuning, best.ms if best else None)), "dim"),
+        "gain": _gain(tuning),
+        "lead": _lead(tuning, clear),
+        "pin": pin_cell(row),
+        "age": (fmt.age(row.when, now), "dim"),
+        "rank": (rank, "dim"),
+    }
+
+
+def count(tuning: Tuning) -> int:
+    """How many choices were tried."""
+    return max(tuning.num_choices or 0, len(tuning.choices))
+
+
+def wins_clearly(tuning: Tuning) -> bool:
+    """Whether the winner may be shown as one: finished, and out of the tie band."""
+    return tuning.state == "done" and stats.tied(tuning) is False
+
+
+def pinned_choice(row: Row) -> tuple[int, Choice] | None:
+    """The choice that the row's pin asks for and its place, counted from 1; None if unknown."""
+    if row.pin is None:
+        return None
+    for place, choice in enumerate(row.tuning.choices, start=1):
+        if choice.hash == row.pin.pin.hash:
+            return place, choice
+    return None
+
+
+def pin_cell(row: Row) -> Span:
+    if row.pin is None:
+        return "", ""
+    found = pinned_choice(row)
+    mark, style = PIN_MARK[row.pin.state], PIN_STYLE[row.pin.state]
+    return (f"{mark} #{found[0]}" if found else mark), style
+
+
+def _gain(tuning: Tuning) -> Span:
+    gain = stats.gain(tuning)
+    if gain is None or tuning.state == "running":
+        return fmt.NONE, "dim"
+    told = abs(gain - 1) > stats.TIE_BAND
+    return fmt.factor(gain), "good" if told and gain > 1 else "dim"
+
+
+def _lead(tuning: Tuning, clear: bool) -> Span:
+    if tuning.state == "running":
+        return f"{tuning.timed}/{count(tuning)}", "accent"
+    if tuning.state == "cut":
+        return "cut", "dim"
+    return fmt.distance(stats.lead(tuning)), "" if clear else "dim"
