@@ -1,0 +1,189 @@
+"""Runs kernels of templates on the CPU target, where a wrong access cannot hide.
+
+Every tensor stands in memory shared with a forked child that makes the call: a fault is a result.
+An input ends where a page begins that may not be touched; around the result and the workspace, and
+between the result's lines, stand bytes that must come back as they were.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import math
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from backend.templates.problem import Sizes
+from backend.templates.rendering import Rendered
+from backend.toolchain import code_cache, loader
+from backend.toolchain.target import Options, cpu
+
+PAGE = mmap.PAGESIZE
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+OPTIONS = Options(level=1, defines=(("RT_LDS_LIMIT", "163840"),))
+"""As much LDS as gfx950 has; half of the time goes into compiling, so few optimizations."""
+EPSILON = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+TINY = {torch.float16: 2.0**-25, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}
+ACTIVATION: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "none": lambda x: x,
+    "relu": torch.relu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+}
+
+
+class Memory:
+    """Bytes of 0xff, a NaN in every type, then a page that faults. Shared with forked children."""
+
+    def __init__(self, room: int) -> None:
+        pages = -(-room // PAGE) + 1
+        self.map = mmap.mmap(-1, (pages + 1) * PAGE)
+        self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)[: pages * PAGE]
+        self.bytes.fill_(0xFF)
+        self.address = self.bytes.data_ptr()
+        if _libc.mprotect(self.address + pages * PAGE, PAGE, 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+
+    def at_end(self, span: int) -> int:
+        """Where `span` bytes begin that end at the fault, but for an alignment of 16."""
+        return (self.bytes.numel() - span) // 16 * 16
+
+    def tensor(
+        self, dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...]
+    ) -> torch.Tensor:
+        """A view of the last bytes before the fault."""
+        item = dtype.itemsize
+        last = sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+        span = 0 if 0 in sizes else (last + 1) * item
+        begin = self.at_end(span)
+        return self.bytes[begin:].view(dtype).as_strided(sizes, strides)
+
+
+def memory_for(
+    dtype: torch.dtype, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[Memory, torch.Tensor]:
+    last = sum(max(0, n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    memory = Memory((last + 1) * dtype.itemsize)
+    return memory, memory.tensor(dtype, sizes, strides)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled source and its entry."""
+
+    rendered: Rendered
+    call: loader.Entry
+    message: Callable[[int], str]
+
+
+def build(rendered: Rendered, cache_root: Path, source: str | None = None) -> Kernel:
+    """`source` replaces the rendered one: for mistakes that are planted."""
+    compiled = code_cache.compile(source or rendered.source, cpu(), OPTIONS, cache_root=cache_root)
+    library = loader.load(compiled.path)
+    pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
+    types = loader.argtypes(pointers, len(rendered.args) - pointers)
+    return Kernel(rendered, library.entry(rendered.name, types), library.error_text)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The operands of one call, by their names in the signature, and its numbers by theirs."""
+
+    tensors: Mapping[str, torch.Tensor]
+    numbers: Mapping[str, int]
+    output: Memory
+    name: str = "Y"
+
+
+def failure(kernel: Kernel, run: Run) -> str | None:
+    """What is wrong with the kernel's answer, None if nothing is."""
+    values = [
+        run.tensors[a.name].data_ptr() if a.kind in ("input", "output") else run.numbers[a.name]
+        for a in kernel.rendered.args
+    ]
+    size = ctypes.c_size_t(2**64 - 1)
+    if code := kernel.call(*values, ctypes.byref(size), None, None):
+        return f"asking for the workspace: error {code}"
+    if size.value != expected_workspace(kernel, run):
+        return f"{size.value} bytes of workspace, {expected_workspace(kernel, run)} expected"
+    workspace = Memory(size.value)
+    begin = workspace.at_end(size.value)
+    before, outside = run.output.bytes.clone(), _outside(run)
+    code = _in_child(lambda: kernel.call(*values, None, workspace.address + begin, None))
+    if code != 0:
+        return f"the call: {code}"
+    if not torch.equal(run.output.bytes[outside], before[outside]):
+        return "wrote outside of the result"
+    if not bool((workspace.bytes[:begin] == 0xFF).all()):
+        return "wrote outside of the workspace"
+    return difference(kernel.rendered, run)
+
+
+def expected_workspace(kernel: Kernel, run: Run) -> int:
+    n = run.numbers
+    sizes = Sizes(n["M"], n["N"], n["K"], n.get("B", 1))
+    return kernel.rendered.workspace_bytes(sizes, n["split_k"])
+
+
+def _outside(run: Run) -> torch.Tensor:
+    """Which bytes of the output's memory are not elements of it."""
+    mask = torch.ones(run.output.bytes.numel(), dtype=torch.bool)
+    result = run.tensors[run.name]
+    if result.numel():
+        begin = (result.data_ptr() - run.output.address) // result.element_size()
+        elements = mask.view(-1, result.element_size())
+        index = torch.zeros((), dtype=torch.int64)
+        for count, step in zip(result.shape, result.stride(), strict=True):
+            index = index.unsqueeze(-1) + torch.arange(count) * step
+        elements[begin + index.flatten()] = False
+    return mask
+
+
+def _in_child(call: Callable[[], int]) -> int | str:
+    """The call's code, or the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        # Nothing of the parent's may run here: no cleanup, no buffers, no word about a fault.
+        faulthandler.disable()
+        os._exit(min(call(), 255))
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}"
+    return os.WEXITSTATUS(status)
+
+
+def difference(rendered: Rendered, run: Run) -> str | None:
+    """The worst element against float64, if it is further off than rounding explains."""
+    problem, t = rendered.problem, run.tensors
+    result = t[run.name]
+    if result.numel() == 0:
+        return None
+    a, b = t["X"].double(), t["W"].double()
+    exact, size = problem.alpha * (a @ b), abs(problem.alpha) * (a.abs() @ b.abs())
+    if problem.bias is not None and problem.beta != 0:
+        bias = problem.beta * t["bias"].double()
+        exact, size = exact + bias, size + bias.abs()
+    # fp32 sums in any order (Higham, "Accuracy and Stability", 3.1), one rounding in the end, and
+    # an activation whose slope is at most 1.13 and whose own error is a few units of fp32.
+    steps = run.numbers["K"] + 8
+    exact = ACTIVATION[problem.activation](exact)
+    bound = 1.2 * steps * 2.0**-24 * size + 2.0**-21 * exact.abs() + 2.0**-22 * size.clamp(max=1)
+    bound = bound + EPSILON[result.dtype] * (exact.abs() + bound) + TINY[result.dtype]
+    error = (result.double() - exact).abs()
+    wrong = ~(error <= bound)
+    if not bool(wrong.any()):
+        return None
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    return (
+        f"{int(wrong.sum())} of {result.numel()} elements are wrong, first {at}: "
+        f"{float(result[at])} for {float(exact[at])}, "
+        f"{math.nan if bool(error.isnan().any()) else float(error.max()):.3g} off at most"
+    )

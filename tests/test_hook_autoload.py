@@ -1,0 +1,139 @@
+"""The entry point that every `import torch` calls: free when not asked for, harmless always."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from backend.events import HooksOff, SessionEnded, SessionStarted
+from backend.inductor import versions
+from rocm_tui import hook_env
+from tests.hooked import launch, launch_program, sessions
+from tests.torch_models import child_env
+
+MODULES = "import sys, torch; print(sorted(m for m in sys.modules if m.split('.')[0] == 'backend'))"
+LATE = "import sys, torch; print('torch._inductor.select_algorithm' in sys.modules)"
+
+
+def python(source: str, cache: Path, env: Mapping[str, str] | None = None, *flags: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *flags, "-c", source],
+        env=child_env(cache, env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.torch
+def test_without_the_variable_nothing_happens(tmp_path: Path) -> None:
+    """That we are installed is nothing that a program could notice."""
+    assert python(MODULES, tmp_path) == "[]\n"
+    assert not (tmp_path / "rocm_tui").exists()
+
+
+@pytest.mark.torch
+def test_with_it_importing_torch_still_imports_no_inductor(tmp_path: Path) -> None:
+    env = hook_env.hooked({}, "a-run")
+    assert python(LATE, tmp_path, env) == "False\n"
+    both = "import backend; print(backend.activate(), backend.activate())"
+    assert python(f"{LATE}\n{both}", tmp_path, env) == "False\nTrue True\n"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("value", ["", "{", "[]", "{}", "/no/such/file", "\x7f", '{"backend": 1}'])
+def test_autoload_never_raises(tmp_path: Path, value: str) -> None:
+    """Whatever the variable holds, `import torch` goes on; at most one line tells."""
+    env = {**hook_env.hooked({}, "a-run"), hook_env.RUN: value}
+    said = python("import torch; print(torch.ones(1).item())", tmp_path, env)
+    assert said.startswith("1.0\n") and said.count("\n") <= 2
+    assert "Traceback" not in said
+
+
+@pytest.mark.torch
+def test_a_package_that_is_broken_does_not_break_torch(tmp_path: Path) -> None:
+    """Our own package fails to import: the program must not notice."""
+    broken = tmp_path / "broken" / "backend"
+    (broken / "inductor").mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "inductor" / "activation.py").write_text("raise OSError('gone')")
+    env = hook_env.hooked({}, "a-run")
+    env[hook_env.RUN] = json.dumps({"run": "a-run", "backend": str(broken)})
+    hide = "import sys; sys.path_importer_cache.clear()\n"
+    said = python(
+        hide + "import rocm_tui_autoload as a; a._found = lambda: None; "
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]; "
+        "a.autoload(); print('on')",
+        tmp_path,
+        env,
+        "-P" if sys.version_info >= (3, 11) else "-s",
+    )
+    assert "the hooks are off: OSError: gone" in said and "on\n" in said
+
+
+@pytest.mark.torch
+def test_an_unknown_torch_runs_unhooked_and_says_so(tmp_path: Path) -> None:
+    program = """
+        import sys, importlib.metadata as metadata
+        entries = metadata.entry_points
+        def later(**kwargs):
+            if kwargs.get("group") == "torch.backends":
+                sys.modules["torch"].__version__ = "3.1.0"
+            return entries(**kwargs)
+        metadata.entry_points = later
+        import torch, torch._inductor.select_algorithm as select
+        selector = select.get_algorithm_selector_cache()
+        print(type(selector).__module__)
+    """
+    done = launch_program(program, tmp_path / "cache", "--quiet")
+    assert done.stdout == "torch._inductor.select_algorithm\n"
+    line, summary = done.stderr.splitlines()
+    assert line == "rocm-tui: torch 3.1.0 is not known to the hooks; the program runs unhooked"
+    assert "nothing was recorded: torch 3.1.0" in summary
+    (events,) = sessions(tmp_path / "cache")
+    header, off = events
+    assert isinstance(header, SessionStarted) and header.session.torch == "3.1.0"
+    assert isinstance(off, HooksOff) and "not known" in off.reason
+    assert not any(isinstance(event, SessionEnded) for event in events)
+
+
+@pytest.mark.torch
+def test_torch_without_what_we_need_runs_unhooked(tmp_path: Path) -> None:
+    program = """
+        import torch, torch._inductor.codecache as codecache
+        Cache = codecache.PersistentCache
+        import torch._inductor.select_algorithm as select
+    """
+    breaking = program.replace(
+        "import torch._inductor.select_algorithm as select",
+        "import sys; sys.modules['backend.inductor.selector'] = None\n"
+        "        import torch._inductor.select_algorithm as select\n"
+        "        print(type(select.get_algorithm_selector_cache()).__name__)",
+    )
+    done = launch_program(breaking, tmp_path / "cache")
+    assert done.stdout == "AlgorithmSelectorCache\n"
+    assert "do not fit this torch" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.torch
+def test_a_program_with_a_backend_of_its_own_keeps_it(tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    (folder / "backend").mkdir(parents=True)
+    (folder / "backend" / "__init__.py").write_text("MINE = 1")
+    (folder / "main.py").write_text("import torch, backend; print(backend.MINE)")
+    program = [sys.executable, "-W", "ignore", str(folder / "main.py")]
+    done = launch(program, tmp_path / "cache")
+    assert done.stdout == "1\n", done.stderr
+    assert done.stderr.count("\n") == 1 and "hides ours; the program runs unhooked" in done.stderr
+
+
+def test_known_versions() -> None:
+    assert [v for v in ("2.5.1", "2.8.0+rocm6.3", "2.13.0+cpu") if not versions.known(v)] == []
+    assert [v for v in ("2.4.1", "2.14.0a0", "3.0", "", "dev") if versions.known(v)] == []

@@ -1,0 +1,128 @@
+"""A big file is not read line by line, and tells the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.records import Problem
+from rocm_tui.ingest import markers
+from rocm_tui.ingest.log_parser import AUTOTUNE, PATIENCE, RARE
+from rocm_tui.ingest.records import Record
+from rocm_tui.ingest.scan import scan
+from tests.test_ingest_log import BMM, LOGLIKE, LOGS, MM, Result, needs_corpus, read
+
+FILLER = "[titan] 2026-05-19 21:15:50,375 - root - INFO - step 12 loss 3.14 took 5 ms CUDA AUTO\n"
+
+
+def scanned(data: bytes, more: bytes = b"") -> Result:
+    """Scan a file that holds `data`, then go on with `more`."""
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(data)
+    try:
+        fd = os.open(file.name, os.O_RDONLY)
+        try:
+            records, rest = scan(fd, file.name, len(data))
+            if more:
+                with open(file.name, "ab") as stream:  # noqa: PTH123
+                    stream.write(more)
+            records = records + rest.feed(more) + rest.close()
+        finally:
+            os.close(fd)
+    finally:
+        Path(file.name).unlink()
+    return Result([_renamed(record, file.name) for record in records])
+
+
+def _renamed(record: Record, path: str) -> Record:
+    """As if the file were called what `read` calls it."""
+    from dataclasses import replace
+
+    from rocm_tui.ingest.records import Seen
+
+    if isinstance(record, Seen):
+        tuning = replace(record.tuning, sources=("x.log",))
+        return Seen(record.uid.replace(path, "x.log"), tuning)
+    if isinstance(record, Problem):
+        return replace(record, source="x.log")
+    return record
+
+
+@needs_corpus
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name)
+def test_the_corpus_is_the_same(path: Path) -> None:
+    data = path.read_bytes()
+    assert scanned(data) == read(data)
+    half = len(data) // 2
+    assert scanned(data[:half], data[half:]) == read(data)
+
+
+def mixture(seed: int) -> bytes:
+    """Megabytes of training log with tables, halves of tables, and traps between."""
+    rng = random.Random(seed)
+    tables = [path.read_bytes() for path in LOGS if path.stat().st_size < 20_000]
+    tables += [MM.encode(), BMM.encode(), BMM[:120].encode() + b"\n", b"AUTOTUNE mm(1x2, 2x3)\n"]
+    parts: list[bytes] = []
+    for _ in range(25):
+        parts.append(FILLER.encode() * rng.choice([0, 1, 13, 800, 8000]))
+        table = rng.choice(tables)
+        parts.append(rng.choice([table, table[: rng.randrange(len(table) + 1)]]))
+        traps = [b"", b"SingleProcess AUTOTUNE takes", b"out of resource\n", b"\0" * 5000, b"\n"]
+        parts.append(rng.choice(traps))
+    if seed % 2:
+        parts.insert(rng.randrange(len(parts)), b"x" * 3_000_000 + b"\r" + MM.encode())
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mixtures_are_the_same(seed: int) -> None:
+    data = mixture(seed)
+    whole = read(data)
+    assert scanned(data) == whole
+    cut = random.Random(seed).randrange(len(data))
+    assert scanned(data[:cut], data[cut:]) == whole
+
+
+@settings(max_examples=150, deadline=None)
+@given(LOGLIKE, st.integers(0, 4000), st.sampled_from([0, 1, 900, 4000]))
+def test_anything_is_the_same(text: str, cut: int, fill: int) -> None:
+    data = FILLER.encode() * fill + text.encode("utf-8", "surrogatepass")
+    data += FILLER.encode() * fill + text.encode("utf-8", "surrogatepass")
+    whole = read(data)
+    assert scanned(data) == whole
+    assert scanned(data[:-cut] if cut else data, data[-cut:] if cut else b"") == whole
+
+
+def test_a_table_without_an_end_does_not_stay_open_for_ever() -> None:
+    table = MM.rpartition("SingleProcess")[0]
+    late = "  triton_mm_9 0.0400 ms 25.0% \n"
+    result = read(table + FILLER * (2 * PATIENCE // len(FILLER)) + late)
+    assert [len(t.choices) for t in result.tunings] == [2]
+
+
+@pytest.mark.parametrize("way", ["memchr", "memmem", "find"])
+def test_markers_are_found_at_every_offset(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "find":
+        monkeypatch.setattr(markers, "_functions", lambda: None)
+    monkeypatch.setattr(markers, "_RARE", 1000 if way == "memchr" else 2)
+    monkeypatch.setattr(markers, "_PIECE", 64)
+    monkeypatch.setattr(markers, "_STRETCH", 256)
+    rng = random.Random(7)
+    data = bytearray(rng.choice(b".UAE\n") for _ in range(5000))
+    expected = []
+    at = 0
+    while at < len(data) - 20:
+        data[at : at + len(AUTOTUNE)] = AUTOTUNE
+        expected.append(at)
+        at += len(AUTOTUNE) + rng.randrange(70)
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        found = list(markers.marker_offsets(file.fileno(), len(data), AUTOTUNE, RARE))
+    assert found == expected

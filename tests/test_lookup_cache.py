@@ -1,0 +1,347 @@
+"""The journal, the index and the fold, without torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.records import TuningKey
+from backend.store import later, tuned_cache
+from backend.store.autotune_cache import read_cache
+from backend.store.paths import Layout
+from backend.store.pins import PinStore
+from backend.store.tuned_cache import TunedCache
+from backend.store.tuned_fold import fold
+from backend.store.tuned_journal import Journal
+from backend.store.tuned_layout import dump
+from backend.store.tuned_line import Tuned, decode, encode
+
+KEY = TuningKey("mm", "[a]", "highest")
+SYSTEM = {"hash": "s"}
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+JSON = st.recursive(
+    SCALARS,
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(), part, max_size=4),
+    max_leaves=30,
+)
+
+
+def tuned(inputs: str = "[a]", ms: float = 1.0, when: float | None = None, n: int = 3) -> Tuned:
+    times = {f"c{i}": ms + i for i in range(n)}
+    return Tuned("mm", inputs, "highest", times, time.time() if when is None else when)
+
+
+def made(root: Path, keys: int = 0) -> tuple[TunedCache, list[str]]:
+    """A cache and what it says; its file has `keys` tunings of 30 choices (2.1 kB each)."""
+    path = root / "cache" / "s"
+    if keys:
+        path.parent.mkdir(parents=True)
+        times = {f"a-choice-with-a-long-hash-{i:030}": 0.5 + i for i in range(30)}
+        cache = {"mm": {f"[{i}]": {"highest": times} for i in range(keys)}}
+        path.write_text(json.dumps({"system": SYSTEM, "cache": cache}, indent=4))
+    said: list[str] = []
+    return TunedCache(path, SYSTEM, said.append), said
+
+
+def times(cache: TunedCache, inputs: str = "[a]") -> dict[str, float] | None:
+    found = cache.view().get("mm", {}).get(inputs, {}).get("highest")
+    return None if found is None else dict(found)
+
+
+def in_file(root: Path) -> dict[str, dict[str, float]]:
+    """By inputs."""
+    entries = read_cache(root / "cache" / "s").entries
+    return {key.inputs: dict(found) for key, found in entries.items()}
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_layout_is_that_of_pytorch(document: dict[str, Any]) -> None:
+    assert dump(document) == json.dumps(document, indent=4).encode()
+
+
+@given(st.text(), st.text(), st.dictionaries(st.text(), st.floats() | st.integers()))
+def test_a_line_gives_the_same_numbers_back(op: str, inputs: str, found: dict[str, float]) -> None:
+    line = encode(Tuned(op, inputs, "highest", found, 12.5))
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert repr(decode(line)) == repr(Tuned(op, inputs, "highest", found, 12.5))
+    assert json.loads(line, parse_constant=pytest.fail)["op"] == op
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_other_lines_are_left_out(line: bytes) -> None:
+    assert decode(line) is None
+
+
+def test_a_small_file_has_it_at_once(tmp_path: Path) -> None:
+    cache, said = made(tmp_path)
+    assert times(cache) is None
+    cache.insert([tuned()])
+    assert in_file(tmp_path) == {"[a]": {"c0": 1.0, "c1": 2.0, "c2": 3.0}}
+    assert json.loads(cache.path.read_bytes())["system"] == SYSTEM
+    cache.insert([tuned(ms=7.0, n=2)])
+    assert in_file(tmp_path)["[a]"] == {"c0": 7.0, "c1": 8.0, "c2": 3.0} == times(cache)
+    assert not said
+
+
+def test_a_big_file_has_it_soon_and_others_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "QUIET_SECONDS", 0.3)
+    first, said = made(tmp_path, 600)
+    second, _ = made(tmp_path)
+    assert first.path.stat().st_size > tuned_cache.SMALL
+    assert len(first.view()["mm"].get("[5]")["highest"]) == 30
+    assert times(second) is None
+    first.insert([tuned("[a]")])
+    first.insert([tuned("[b]", math.inf)])
+    assert "[a]" not in in_file(tmp_path)
+    assert times(second) == {"c0": 1.0, "c1": 2.0, "c2": 3.0}
+    assert times(second, "[b]") == {"c0": math.inf, "c1": math.inf, "c2": math.inf}
+    end = time.monotonic() + 20
+    while "[b]" not in in_file(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(in_file(tmp_path)) == 602 and not said
+
+
+def test_a_fold_of_another_process_is_followed_without_parsing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = made(tmp_path, 600)
+    second, _ = made(tmp_path)
+    parsed: list[Path] = []
+    load = tuned_cache.load_json
+    monkeypatch.setattr(
+        tuned_cache, "load_json", lambda path, data: parsed.append(path) or load(path, data)
+    )
+    for cache in (first, second):
+        cache.view()
+    for i in range(3):
+        Journal(tmp_path, first.path).append(encode(tuned(f"[new {i}]", float(i))))
+        if i == 1:
+            assert times(second, "[new 1]") is not None
+        fold(tmp_path, first.path, SYSTEM)
+        Journal(tmp_path, first.path).append(encode(tuned(f"[tail {i}]")))
+        assert times(first, f"[new {i}]") == {"c0": i, "c1": i + 1, "c2": i + 2}
+        assert times(second, f"[tail {i}]") is not None
+    assert len(parsed) == 2
+    assert first.view()["mm"].keys() == second.view()["mm"].keys()
+    fold(tmp_path, first.path, SYSTEM)
+    assert len(in_file(tmp_path)) == 606
+
+    # Two folds later, or after a write that is not ours, only the file can tell.
+    for name in ("[x]", "[y]"):
+        Journal(tmp_path, first.path).append(encode(tuned(name)))
+        fold(tmp_path, first.path, SYSTEM)
+    assert times(first, "[x]") and times(first, "[y]")
+    document = json.loads(first.path.read_bytes())
+    document["cache"]["mm"]["[theirs]"] = {"highest": {"c0": 1.0}}
+    first.path.with_name(".new").write_text(json.dumps(document, indent=4))
+    first.path.with_name(".new").replace(first.path)
+    assert times(first, "[theirs]") == {"c0": 1.0} and times(first, "[x]")
+    assert len(parsed) == 4
+
+
+def test_what_an_old_copy_wrote_over_comes_back(tmp_path: Path) -> None:
+    cache, _ = made(tmp_path)
+    cache.insert([tuned("[old]")])
+    cache.view()
+    copy = cache.path.read_bytes()
+    cache.insert([tuned("[a]")])
+    cache.path.with_name(".new").write_bytes(copy)
+    cache.path.with_name(".new").replace(cache.path)
+    cache.view()
+    assert in_file(tmp_path).keys() == {"[old]", "[a]"} and times(cache)
+    cache.path.unlink()  # the user cleared it
+    assert times(cache) is None and not cache.path.exists()
+
+
+def test_a_corrupt_file_is_told_once_and_kept(tmp_path: Path) -> None:
+    cache, said = made(tmp_path)
+    cache.path.parent.mkdir(parents=True)
+    cache.path.write_bytes(b'{"cache": {"mm": ')
+    assert cache.view() == {}
+    cache.insert([tuned()])
+    assert times(cache) == {"c0": 1.0, "c1": 2.0, "c2": 3.0}
+    assert cache.path.read_bytes() == b'{"cache": {"mm": '
+    assert len(set(said)) == 1 and "is not JSON" in said[0] and "\n" not in said[0]
+    cache.path.unlink()
+    assert times(made(tmp_path)[0]) is not None
+    assert in_file(tmp_path).keys() == {"[a]"}
+
+
+@pytest.mark.parametrize(
+    "cache", [{"mm": 3}, {"mm": {"[a]": []}}, {"mm": {"[a]": {"highest": {"c0": "x"}}}}]
+)
+def test_strange_values_are_misses(tmp_path: Path, cache: Any) -> None:
+    found, _ = made(tmp_path)
+    found.path.parent.mkdir(parents=True)
+    found.path.write_text(json.dumps({"cache": cache}))
+    assert not times(found)
+    found.insert([tuned()])
+    assert found.view()["mm"].get("[a]")["highest"] == {"c0": 1.0, "c1": 2.0, "c2": 3.0}
+
+
+def test_nothing_is_folded_while_somebody_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(later, "QUIET_SECONDS", 0.0)
+    cache, _ = made(tmp_path, 600)
+    cache.view()
+    with cache.measuring():
+        cache.insert([tuned()])
+        before = cache.path.read_bytes()
+        time.sleep(0.3)
+        assert cache.path.read_bytes() == before
+    end = time.monotonic() + 20
+    while "[a]" not in in_file(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert "[a]" in in_file(tmp_path)
+
+
+def test_a_torn_line_spoils_only_itself(tmp_path: Path) -> None:
+    cache, _ = made(tmp_path, 600)
+    cache.view()
+    cache.insert([tuned("[a]")])
+    journal = Journal(tmp_path, cache.path)
+    with journal.path.open("ab") as stream:
+        stream.write(encode(tuned("[torn]"))[:-20])
+    assert times(cache) and times(cache, "[torn]") is None
+    cache.insert([tuned("[b]")])
+    assert times(cache, "[b]") and times(cache, "[torn]") is None
+    cache.fold()
+    assert in_file(tmp_path).keys() >= {"[a]", "[b]"} and "[torn]" not in in_file(tmp_path)
+
+
+def test_a_fold_undoes_no_pin(tmp_path: Path) -> None:
+    cache, _ = made(tmp_path)
+    cache.insert([tuned()])
+    journal = Journal(tmp_path, cache.path)
+    journal.append(encode(tuned(ms=2.0)))
+    PinStore(Layout(tmp_path)).pin("s", KEY, "c1")
+    held = {"c0": math.inf, "c1": 2.0, "c2": math.inf}
+    assert in_file(tmp_path)["[a]"] == held
+    cache.fold()
+    assert in_file(tmp_path)["[a]"] == {**held, "c1": 3.0}
+    # Tuned again after the pin was made: the new times count, as they do for a stock process.
+    journal.append(encode(tuned(ms=4.0, when=time.time() + 1)))
+    cache.fold()
+    assert in_file(tmp_path)["[a]"] == {"c0": 4.0, "c1": 5.0, "c2": 6.0} == times(cache)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from backend.store import exchange, tuned_cache
+from backend.store.tuned_cache import TunedCache
+from backend.store.tuned_line import Tuned
+left = int(sys.argv[2])
+def counted(function):
+    def call(*args, **kwargs):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **kwargs)
+    return call
+path = pathlib.Path(sys.argv[1])
+cache = TunedCache(path, {}, print)
+tuned_cache.atexit.register = lambda *_: None
+cache.view()
+for name in ("write", "link", "ftruncate", "fsync"):
+    setattr(os, name, counted(getattr(os, name)))
+for name in ("replace", "unlink"):
+    setattr(pathlib.Path, name, counted(getattr(pathlib.Path, name)))
+exchange.exchange = counted(exchange.exchange)
+for i in range(3):
+    cache.insert([Tuned("mm", f"[{i}]", "highest", {"c": float(i)}, 0.0)])
+    sys.stdout.write(f"{i}\\n")
+    sys.stdout.flush()
+sys.stdout.write("done\\n")
+"""
+
+
+def test_killed_before_each_step_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL before the n-th change of the disk, for each n."""
+    for step in range(1, 200):
+        root = tmp_path / str(step)
+        path = root / "cache" / "s"
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(path), str(step)], capture_output=True, text=True
+        )
+        reported = done.stdout.split()
+        if reported and reported[-1] == "done":
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        cache, said = made(root)
+        for i in reported:
+            assert times(cache, f"[{i}]") == {"c": float(i)}, step
+        cache.fold()
+        assert not said and (not reported or in_file(root).keys() >= {f"[{i}]" for i in reported})
+        cache.insert([tuned("[next]")])
+        assert "[next]" in in_file(root)
+    assert 25 < step < 199
+
+
+def test_threads_and_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are forked while threads insert and fold; nobody waits for a lost lock."""
+    monkeypatch.setattr(later, "QUIET_SECONDS", 0.0)
+    cache, said = made(tmp_path, 600)
+
+    def work(name: str) -> None:
+        for i in range(8):
+            cache.insert([tuned(f"[{name} {i}]")])
+            cache.view()
+
+    threads = [threading.Thread(target=work, args=(f"thread {n}",)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    children = []
+    for n in range(4):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                work(f"child {n}")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(pid)
+    for pid in children:
+        assert os.waitpid(pid, 0)[1] == 0
+    for thread in threads:
+        thread.join()
+    cache.fold()
+    assert len(in_file(tmp_path)) == 600 + 6 * 8 and not said
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(), st.booleans()), max_size=12))
+def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
+    """Whatever the order of inserts and folds: two indexes and the file say the same."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        first, _ = made(root)
+        second, _ = made(root)
+        journal = Journal(root, first.path)
+        for inputs, ms, folded in steps:
+            journal.append(encode(Tuned("mm", inputs, "highest", {f"c{ms}": ms}, 0.0)))
+            if folded:
+                fold(root, first.path, SYSTEM)
+            assert times(first, inputs) is not None
+        fold(root, first.path, SYSTEM)
+        for inputs, _, _ in steps:
+            found = repr(in_file(root)[inputs])
+            assert repr(times(first, inputs)) == repr(times(second, inputs)) == found

@@ -1,0 +1,184 @@
+"""Numbers, foreign text, columns and bars, without a screen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from backend.records import Choice, Tuning, sort_choices
+from rocm_tui import format as fmt
+from rocm_tui.session.model import Row
+from rocm_tui.widgets import detail_lines, tuning_cells
+from rocm_tui.widgets.bars import bar
+from rocm_tui.widgets.columns import GAP, Column, Slot, fit
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0.5696, "569.6 µs"),
+        (0.001833, "1.833 µs"),
+        (0.99999, "1000 µs"),
+        (12.345, "12.35 ms"),
+        (1500.0, "1.500 s"),
+        (0.0, "0.000 µs"),
+        (float("inf"), fmt.NONE),
+        (float("nan"), fmt.NONE),
+        (None, fmt.NONE),
+    ],
+)
+def test_duration(ms: float | None, text: str) -> None:
+    assert fmt.duration(ms) == text
+
+
+@given(st.floats(min_value=0, allow_nan=False))
+def test_numbers_never_raise_and_fit_their_columns(value: float) -> None:
+    for show in (fmt.duration, fmt.factor, fmt.percent, fmt.throughput, fmt.seconds, fmt.distance):
+        assert show(value)
+    if value < 1e6:
+        assert len(fmt.duration(value)) <= 8
+
+
+def test_a_difference_inside_the_band_is_a_tie() -> None:
+    assert [fmt.distance(value) for value in (0.0, 0.02, 0.021, 1.5, None)] == [
+        "tie",
+        "tie",
+        "2.1 %",
+        "150 %",
+        fmt.NONE,
+    ]
+
+
+def test_age_changes_seldom() -> None:
+    assert [fmt.age(0.0, now) for now in (0, 59, 60, 3599, 3600, 86400 * 3)] == [
+        "now",
+        "now",
+        "1 min",
+        "59 min",
+        "1 h",
+        "3 d",
+    ]
+    assert fmt.age(None, 5.0) == fmt.NONE
+    assert fmt.age(100.0, 5.0) == "now"  # a clock that runs ahead
+
+
+@given(st.text())
+def test_plain_text_is_one_harmless_line(text: str) -> None:
+    shown = fmt.plain(text)
+    assert not any(
+        ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0x202A <= ord(c) <= 0x202E for c in shown
+    )
+    shown.encode()
+
+
+def test_plain_text_shows_what_it_disarmed() -> None:
+    assert fmt.plain("a\x1b]52;c;x\x07b\nc") == "a␛]52;c;x␇b c"
+    assert fmt.plain("[bold]x[/]") == "[bold]x[/]"
+
+
+@given(st.text(max_size=60), st.integers(min_value=0, max_value=40))
+def test_shorten_keeps_both_ends(text: str, width: int) -> None:
+    short = fmt.shorten(text, width)
+    assert len(short) <= max(width, 0)
+    if len(text) > width > 2:
+        assert short[0] == text[0] and "…" in short
+
+
+@given(
+    st.text(alphabet="aé中👍 ", max_size=30), st.integers(min_value=1, max_value=20), st.booleans()
+)
+def test_a_cell_is_exactly_as_wide_as_its_slot(text: str, width: int, right: bool) -> None:
+    slot = Slot(Column("k", "K", 1, 20, right=right), width)
+    assert cell_len(slot.cell(text)) == width
+
+
+@given(st.integers(min_value=40, max_value=250), st.integers(min_value=0, max_value=60))
+def test_columns_of_the_table_fit(width: int, want: int) -> None:
+    wants = {column.key: want for column in tuning_cells.COLUMNS}
+    slots = fit(tuning_cells.COLUMNS, wants, width)
+    keys = [slot.column.key for slot in slots]
+    used = sum(slot.width for slot in slots) + GAP * (len(slots) - 1)
+    assert used <= width or keys == ["op", "shape", "winner", "time"]
+    assert {"op", "shape", "winner", "time"} <= set(keys)
+
+
+def test_80_columns_keep_what_matters_and_200_show_all() -> None:
+    wants = {column.key: 13 for column in tuning_cells.COLUMNS} | {"winner": 30, "shape": 30}
+    narrow = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 78)]
+    assert narrow == ["op", "shape", "winner", "time", "gain", "lead", "pin"]
+    wide = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 160)]
+    assert wide == [column.key for column in tuning_cells.COLUMNS]
+
+
+def test_bars() -> None:
+    assert [bar(share, 4) for share in (0.0, 0.001, 0.5, 0.625, 1.0, 7.0)] == [
+        "    ",
+        "╸   ",
+        "━━  ",
+        "━━╸ ",
+        "━━━━",
+        "━━━━",
+    ]
+
+
+def row(*times: float | None, state: str = "done", failed: int = 0) -> Row:
+    choices = [Choice(f"triton_mm_{n}", f"h{n}", ms) for n, ms in enumerate(times)]
+    choices += [Choice(f"bad_{n}", f"b{n}", failed=True, reason="no room") for n in range(failed)]
+    tuning = Tuning(
+        "mm",
+        shapes=((16, 64), (64, 32)),
+        dtypes=("torch.float32",) * 2,
+        choices=sort_choices(choices),
+        state=state,  # type: ignore[arg-type]
+        timed=sum(ms is not None for ms in times),
+    )
+    return Row("k", tuning.id, 1, tuning)
+
+
+def text_of(line: tuple[tuple[str, str], ...]) -> str:
+    return "".join(text for text, _ in line)
+
+
+def test_a_tie_is_never_coloured_as_a_win() -> None:
+    tie, clear = row(1.0, 1.01, 2.0), row(1.0, 1.5)
+    slots = detail_lines.choice_slots(tie, 80)
+    styles = {style for at in range(3) for _, style in detail_lines.choice_line(tie, at, slots)}
+    assert "good" not in styles and "accent" not in styles
+    assert text_of(detail_lines.verdict(tie.tuning)).startswith(
+        " Tie: the best two are 1.0 % apart"
+    )
+    assert tuning_cells.cells(tie, 0.0)["lead"] == ("tie", "dim")
+    slots = detail_lines.choice_slots(clear, 80)
+    assert "good" in {style for _, style in detail_lines.choice_line(clear, 0, slots)}
+    assert "good" not in {style for _, style in detail_lines.choice_line(clear, 1, slots)}
+
+
+def test_one_choice_alone_has_won_nothing() -> None:
+    alone = row(1.0)
+    assert "Only one choice was timed" in text_of(detail_lines.verdict(alone.tuning))
+    slots = detail_lines.choice_slots(alone, 80)
+    assert "good" not in {style for _, style in detail_lines.choice_line(alone, 0, slots)}
+
+
+def test_a_running_tuning_tells_its_progress_and_no_winner() -> None:
+    running = row(1.0, 2.0, None, None, state="running", failed=1)
+    cells = tuning_cells.cells(running, 0.0)
+    assert cells["lead"] == ("2/5", "accent") and cells["gain"][0] == fmt.NONE
+    assert "2 of 5 timed" in text_of(detail_lines.verdict(running.tuning))
+    slots = detail_lines.choice_slots(running, 80)
+    lines = [text_of(detail_lines.choice_line(running, at, slots)) for at in range(5)]
+    assert "waiting" in lines[2] and "failed" in lines[4] and "no room" in lines[4]
+
+
+def test_only_configuration_that_differs_is_a_column() -> None:
+    choices = tuple(
+        Choice(f"t{n}", f"h{n}", 1.0 + n, f"BLOCK_M={16 * n}, BLOCK_K=32, num_warps={n}")
+        for n in range(1, 4)
+    )
+    one = Row("k", "i", 1, Tuning("mm", choices=choices))
+    titles = [slot.column.title for slot in detail_lines.choice_slots(one, 120)]
+    assert "BLOCK_M" in titles and "num_warps" in titles and "BLOCK_K" not in titles
+    narrow = [slot.column.key for slot in detail_lines.choice_slots(one, 50)]
+    assert {"bar", "ms", "name"} <= set(narrow)

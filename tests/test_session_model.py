@@ -1,0 +1,223 @@
+"""The same tuning in several sources is one row; another tuning of the same key is another row."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from backend.records import Choice, Pin, Problem, Seconds, Tuning, sort_choices
+from backend.store.pins import PinStatus
+from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
+from rocm_tui.session.model import Changes, Model, Row
+
+KEY = "[('cpu', 'torch.float32', 8, 128, 256, 32768, 256, 1, 0), ('cpu', 'torch.float32', 8, 256, 192, 49152, 192, 1, 0)]"  # noqa: E501
+SHAPES = ((8, 128, 256), (8, 256, 192))
+STRIDES = ((32768, 256, 1), (49152, 192, 1))
+DTYPES = ("torch.float32", "torch.float32")
+ATEN_HASH, CPP_HASH = "bmm-cd5psz4hpk4", "CppMicroGemmFP32Vec-coyafvqw6ln"
+
+
+def cache(aten: float | None, cpp: float | None, source: str = "/c/cache/44") -> Tuning:
+    """What the persistent cache tells; None is a failed choice."""
+    choices = [
+        Choice(hash=ATEN_HASH, ms=aten, failed=aten is None),
+        Choice(hash=CPP_HASH, ms=cpp, failed=cpp is None),
+    ]
+    return Tuning(
+        "bmm", SHAPES, STRIDES, DTYPES, "cpu", "highest", KEY, sort_choices(choices),
+        sources=(source,),
+    )  # fmt: skip
+
+
+def log(aten: float, cpp: float, source: str = "/l/train.log", rank: int | None = None) -> Tuning:
+    """What stderr tells: times rounded to four places, names, seconds."""
+    choices = [
+        Choice(name="bmm", ms=round(aten, 4)),
+        Choice(name="cpp_CppMicroGemmFP32Vec_0", ms=round(cpp, 4), description="BLOCK=1"),
+    ]
+    return Tuning(
+        "bmm", SHAPES, STRIDES, DTYPES, choices=sort_choices(choices), num_choices=2,
+        seconds=Seconds(benchmark=3.0), rank=rank, sources=(source,),
+    )  # fmt: skip
+
+
+def event(aten: float, cpp: float, when: float, session: str = "s1") -> Tuning:
+    """What our own event log tells."""
+    choices = [
+        Choice(name="bmm", hash=ATEN_HASH, ms=aten),
+        Choice(name="cpp_CppMicroGemmFP32Vec_0", hash=CPP_HASH, ms=cpp),
+    ]
+    return replace(
+        cache(aten, cpp), choices=sort_choices(choices), session=session, when=when,
+        selected=ATEN_HASH if aten < cpp else CPP_HASH, selected_by="timing",
+        sources=("/c/rocm_tui/sessions/a.jsonl",),
+    )  # fmt: skip
+
+
+def rows_of(*records: Record) -> list[Row]:
+    model = Model()
+    model.apply(records)
+    return model.rows()
+
+
+def pin_status(timings: dict[str, float], state: str = "active") -> PinStatus:
+    pin = Pin("bmm", KEY, "highest", CPP_HASH, "cpp", "44", {"highest": timings})
+    return PinStatus(pin, state, "")  # type: ignore[arg-type]
+
+
+A, B = 0.5166999999914879, 1.1475679999932709
+
+
+def test_log_and_cache_are_one_row_in_any_order() -> None:
+    records = [
+        Seen("/c/cache/44#1", cache(A, B)),
+        Seen("/l/train.log#1", log(A, B)),
+        Seen("/c/rocm_tui/sessions/a.jsonl#1", event(A, B, 10.0)),
+        Seen("/l/tee.log#1", log(A, B, "/l/tee.log")),
+    ]
+    for order in permutations(records):
+        model = Model()
+        for record in order:
+            model.apply([record])
+        (row,) = model.rows()
+        best, second = row.tuning.choices
+        assert (best.name, best.hash, best.ms) == ("bmm", ATEN_HASH, A)
+        assert (second.name, second.hash, second.ms) == ("cpp_CppMicroGemmFP32Vec_0", CPP_HASH, B)
+        assert second.config == {"BLOCK": "1"}
+        assert row.tuning.seconds.benchmark == 3.0
+        assert len(row.tuning.sources) == 4
+        assert row.tuning.key is not None
+
+
+def test_other_times_are_another_tuning() -> None:
+    rows = rows_of(Seen("/c/cache/44#1", cache(A, B)), Seen("/l/train.log#1", log(A + 0.1, B)))
+    assert len(rows) == 2
+    assert sorted(row.tuning.choices[0].hash is None for row in rows) == [False, True]
+
+
+def test_equal_after_rounding_but_other_doubles_are_two_tunings() -> None:
+    first, second = event(A, B, 10.0), event(A + 1e-7, B + 1e-7, 20.0, "s2")
+    rows = rows_of(Seen("/s/a#1", first), Seen("/s/b#1", second), Seen("/c/44#1", cache(A, B)))
+    assert len(rows) == 2
+    assert [len(row.tuning.sources) for row in rows] == [1, 2]  # newest first
+
+
+def test_the_same_key_tuned_again_is_the_next_occurrence() -> None:
+    rows = rows_of(
+        Seen("/s/a#1", event(A, B, 10.0)),
+        Seen("/s/a#2", event(B, A, 20.0)),
+        Seen("/c/44#1", cache(B, A)),
+    )
+    assert [(row.id, row.occurrence) for row in rows] == [(rows[0].id, 2), (rows[0].id, 1)]
+    assert rows[0].tuning.sources == ("/c/rocm_tui/sessions/a.jsonl", "/c/cache/44")
+
+
+def test_two_equal_blocks_of_one_log_stay_two() -> None:
+    rows = rows_of(Seen("/l/train.log#1", log(A, B)), Seen("/l/train.log#2", log(A, B)))
+    assert [row.occurrence for row in rows] == [2, 1]
+
+
+def test_ranks_are_not_mixed() -> None:
+    zero, one = log(A, B, "/l/0", rank=0), log(A, B, "/l/1", rank=1)
+    assert len(rows_of(Seen("/l/0#1", zero), Seen("/l/1#1", one))) == 2
+
+
+def test_an_ambiguous_time_names_nobody() -> None:
+    twins = [Choice(hash="Cpp1-x", ms=0.00611), Choice(hash="Cpp2-y", ms=0.00612)]
+    known = replace(cache(A, B), choices=(*twins, Choice(hash=ATEN_HASH, ms=0.5)))
+    shown = replace(
+        log(A, B),
+        choices=(Choice(name="cpp_0", ms=0.0061), Choice(name="bmm", ms=0.5)),
+    )
+    (row,) = rows_of(Seen("/c/44#1", known), Seen("/l/log#1", shown))
+    assert [choice.name for choice in row.tuning.choices] == [None, None, "bmm"]
+
+
+def test_a_cache_hit_is_no_tuning_of_its_own() -> None:
+    hit = replace(event(A, B, 30.0, "s2"), choices=(), selected_by="cache", selected=ATEN_HASH)
+    (row,) = rows_of(Seen("/s/a#1", event(A, B, 10.0)), Seen("/s/b#1", hit))
+    assert row.occurrence == 1
+    assert row.tuning.selected_by == "cache"
+    assert [choice.ms for choice in row.tuning.choices] == [A, B]
+
+
+def test_a_pinned_tuning_shows_its_measured_times() -> None:
+    model = Model()
+    model.apply([Seen("/c/44#1", cache(None, B))])
+    changes = model.set_pins([pin_status({ATEN_HASH: A, CPP_HASH: B})])
+    (row,) = model.rows()
+    assert changes.changed == {row.key}
+    assert [(c.hash, c.ms, c.failed) for c in row.tuning.choices] == [
+        (ATEN_HASH, A, False),
+        (CPP_HASH, B, False),
+    ]
+    assert row.pin_state == "active"
+    assert not model.set_pins([pin_status({ATEN_HASH: A, CPP_HASH: B})])
+    model.set_pins([])
+    assert model.rows()[0].tuning.choices[-1].failed
+
+
+def test_a_choice_that_failed_before_the_pin_stays_failed() -> None:
+    model = Model()
+    model.apply([Seen("/c/44#1", cache(None, B))])
+    model.set_pins([pin_status({ATEN_HASH: float("inf"), CPP_HASH: B})])
+    assert [c.failed for c in model.rows()[0].tuning.choices] == [False, True]
+
+
+def test_only_what_changed_is_reported() -> None:
+    model = Model()
+    first = model.apply([Seen("/c/44#1", cache(A, B))])
+    assert first.order_changed and len(first.changed) == 1
+    assert model.apply([Seen("/c/44#1", cache(A, B))]) == Changes()
+    other = replace(cache(A, B), op="baddbmm", inputs_key="x")
+    assert model.apply([Seen("/c/44#2", other)]).changed == {"/c/44#2"}
+    progress = model.apply([Seen("/c/44#1", replace(cache(A, B), timed=1))])
+    assert progress.changed == {"/c/44#1"} and not progress.order_changed
+
+
+def test_withdrawn_sources_take_their_rows_and_problems_along() -> None:
+    model = Model()
+    model.apply(
+        [
+            Seen("/c/44#1", cache(A, B)),
+            Seen("/l/log#1", log(A, B)),
+            Problem("/l/log", "a header without rows", 3),
+        ]
+    )
+    model.apply([Gone("/l/log")])
+    (row,) = model.rows()
+    assert row.tuning.choices[0].name is None and not model.problems
+    assert model.apply([Dropped("/c/44#1")]).order_changed
+    assert model.rows() == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_arrival_does_not_matter(seed: int) -> None:
+    chance = random.Random(seed)
+    records: list[Record] = []
+    for n in range(30):
+        a, b = chance.uniform(0.1, 0.9), chance.uniform(0.1, 0.9)
+        records.append(Seen(f"/s/a#{n}", event(a, b, float(n))))
+        records.append(Seen(f"/l/log#{n}", log(a, b)))
+        if n == 29:
+            records.append(Seen("/c/44#1", cache(a, b)))
+    chance.shuffle(records)
+    model = Model()
+    for record in records:
+        model.apply([record])
+    rows = model.rows()
+    assert [row.occurrence for row in rows] == list(range(30, 0, -1))
+    assert len(rows[0].tuning.sources) == 3
+    assert all(len(row.tuning.sources) == 2 for row in rows[1:])
+
+
+def test_an_mm_log_row_joins_by_the_very_double() -> None:
+    told = Tuning("bmm", dims=(8, 128, 192), choices=(Choice(ms=A, description="BLOCK_M=16"),))
+    (row,) = rows_of(Seen("/l/mm.json#1", told), Seen("/c/44#1", cache(A, B)))
+    assert row.tuning.choices[0].config == {"BLOCK_M": "16"}
+    assert row.tuning.choices[0].hash == ATEN_HASH
+    near = replace(told, choices=(Choice(ms=A + 1e-9),))
+    assert len(rows_of(Seen("/l/mm.json#1", near), Seen("/c/44#1", cache(A, B)))) == 2

@@ -1,0 +1,121 @@
+"""Winner, gain, lead and throughput of one tuning; which tuning and choice a person means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.config_text import parse_config
+from backend.records import Choice, Tuning, sort_choices
+from rocm_tui.errors import NoSuchChoice, NoSuchTuning
+from rocm_tui.session import stats
+from rocm_tui.session.find import find_choice, find_row
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import provider
+
+
+def tuning(*times: tuple[str, float | None], op: str = "mm") -> Tuning:
+    choices = [Choice(name=name, ms=ms, failed=ms is None) for name, ms in times]
+    shapes = ((1024, 512), (512, 2048))
+    return Tuning(op, shapes, choices=sort_choices(choices), dtypes=("torch.bfloat16",) * 2)
+
+
+def test_gain_is_against_aten_and_a_failed_choice_never_wins() -> None:
+    one = tuning(("mm", 0.5), ("triton_mm_1", 0.4), ("triton_mm_2", None))
+    assert stats.gain(one) == pytest.approx(1.25)
+    assert stats.lead(one) == pytest.approx(0.25)
+    assert stats.saved_ms(one) == pytest.approx(0.1)
+    assert stats.winner(one) == one.choices[0]
+    assert stats.tied(one) is False
+    assert stats.dtype_of(one) == "bf16"
+
+
+def test_two_per_cent_are_a_tie() -> None:
+    assert stats.tied(tuning(("mm", 1.0), ("triton_mm_1", 1.019))) is True
+    assert stats.tied(tuning(("mm", 1.0), ("triton_mm_1", 1.021))) is False
+    assert stats.tied(tuning(("mm", 1.0))) is None
+
+
+def test_a_zero_time_is_no_division() -> None:
+    one = tuning(("mm", 0.0), ("triton_mm_1", 0.1))
+    assert stats.gain(one) is None and stats.lead(one) is None
+    assert stats.tflops(one, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "flops"),
+    [
+        ("mm", ((3, 5), (5, 7)), 2 * 3 * 5 * 7),
+        ("addmm", ((3, 7), (3, 5), (5, 7)), 2 * 3 * 5 * 7),
+        ("bmm", ((2, 3, 5), (2, 5, 7)), 2 * 2 * 3 * 5 * 7),
+        ("baddbmm", ((2, 3, 7), (2, 3, 5), (2, 5, 7)), 2 * 2 * 3 * 5 * 7),
+        ("packed_linear", ((3, 5), (1459233, 1), (7, 5)), 2 * 3 * 5 * 7),
+        ("_scaled_mm", ((3, 5), (5, 7), (1,), ()), 2 * 3 * 5 * 7),
+        ("addmm", ((3, 5), (5, 7)), None),
+        ("mm", ((3, 5), (6, 7)), None),
+        ("convolution", ((1, 3, 8, 8), (4, 3, 3, 3)), None),
+        ("mm", (), None),
+    ],
+)
+def test_flops(op: str, shapes: tuple[tuple[int, ...], ...], flops: int | None) -> None:
+    assert stats.flops(Tuning(op, shapes)) == flops
+
+
+@pytest.mark.parametrize(
+    ("choice", "backend"),
+    [
+        (Choice(name="bias_addmm"), "aten"),
+        (Choice(hash="_mkl_linear-B=None-batch_size=64-ckf3"), "aten"),
+        (Choice(hash="CppMicroGemmFP32Vec-coya"), "cpp"),
+        (Choice(name="triton_mm_12"), "triton"),
+        (Choice(name="rocm_ck_gemm_template_3"), "ck"),
+        (Choice(name="rocm_gemm_3"), "rocm"),
+        (Choice(name="something_new"), None),
+        (Choice(), None),
+    ],
+)
+def test_provider(choice: Choice, backend: str | None) -> None:
+    assert provider(choice) == backend
+
+
+def test_a_choice_is_meant_by_name_hash_prefix_or_place() -> None:
+    choices = (
+        Choice("mm", "mm-abc", 0.4),
+        Choice("triton_mm_1", "triton_mm-xyz", 0.5),
+        Choice("triton_mm_2", "triton_mm-xyw", None, failed=True),
+    )
+    one = Tuning("mm", choices=choices)
+    assert find_choice(one, "mm") is choices[0]
+    assert find_choice(one, "triton_mm-xyw") is choices[2]
+    assert find_choice(one, "triton_mm-xyz") is choices[1]
+    assert find_choice(one, "#2") is choices[1]
+    for wrong in ("#3", "#0", "#x", "#", "nothing", "triton_mm-xy", "#²"):
+        with pytest.raises(NoSuchChoice):
+            find_choice(one, wrong)
+
+
+def test_an_id_means_its_latest_occurrence() -> None:
+    one = tuning(("mm", 1.0))
+    rows = [Row("b", "3fa91c2", 2, one), Row("a", "3fa91c2", 1, one), Row("c", "3fb0000", 1, one)]
+    assert find_row(rows, "3fa91c2").key == "b"
+    assert find_row(rows, "3FA9").key == "b"
+    for wrong in ("3f", "", "zzz"):
+        with pytest.raises(NoSuchTuning):
+            find_row(rows, wrong)
+
+
+def test_config_text() -> None:
+    text = "ACC_TYPE='tl.float32', SHAPE=[1, 2], FLOAT32_PRECISION=\"'ieee'\", num_warps=4"
+    assert parse_config(text) == {
+        "ACC_TYPE": "'tl.float32'",
+        "SHAPE": "[1, 2]",
+        "FLOAT32_PRECISION": "'ieee'",
+        "num_warps": "4",
+    }
+    assert parse_config("GemmSpecialization Default, opaque") == {}
+
+
+@given(st.text(max_size=200))
+def test_any_description_has_a_config(text: str) -> None:
+    assert all(key.isidentifier() for key in parse_config(text))

@@ -1,0 +1,181 @@
+"""Byte-surgical edits of a cache file, whatever its formatting."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.store.cache_edit import CacheText, Token, merge_missing
+from backend.store.errors import CacheUnreadable
+from backend.store.pin_edit import edited, holding, learn, releasing
+from backend.store.pin_file import Record
+
+FILE = Path("cache/hash")
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+space = st.text(" \t\n\r", max_size=3)
+numbers = st.one_of(
+    st.floats(0, 1e9).map(repr),
+    st.sampled_from(
+        ["Infinity", "NaN", "-Infinity", "1E3", "0.50", "-0.0", "7", "1e999", "1e-400"]
+    ),
+)
+
+
+@st.composite
+def written(draw: st.DrawFn, value: Any) -> str:
+    """JSON text of `value` in any formatting; a str in `value` is the text of a number."""
+    if isinstance(value, str):
+        return value
+    members = []
+    for name, inner in value:
+        key = json.dumps(name, ensure_ascii=draw(st.booleans()))
+        gap = draw(space)
+        members.append(f"{draw(space)}{key}{gap}:{draw(space)}{draw(written(inner))}{draw(space)}")
+    return "{" + (",".join(members) or draw(space)) + "}"
+
+
+timings = st.lists(st.tuples(names, numbers), max_size=4)
+precisions = st.lists(st.tuples(st.sampled_from(["highest", "high"]), timings), max_size=3)
+
+
+@st.composite
+def caches(draw: st.DrawFn, present: bool = False) -> tuple[bytes, str, str]:
+    """A file with duplicates and odd spelling, and an (op, inputs) that is mostly in it."""
+    op, inputs = draw(names), draw(names)
+    keyed = st.lists(st.tuples(st.sampled_from([inputs, "[]"]), precisions), max_size=3)
+    entries = draw(st.lists(st.tuples(st.sampled_from([op, "mm"]), keyed), max_size=3))
+    if present:
+        some = draw(st.lists(st.tuples(names, numbers), min_size=1, max_size=4))
+        last = [*draw(precisions), ("medium", some)]
+        entries.append((op, [*draw(keyed), (inputs, last)]))
+    document = [("system", [("n", "1")]), ("cache", entries), ("x", "2")]
+    text = draw(space) + draw(written(document)) + draw(space)
+    return text.encode(), op, inputs
+
+
+def record(op: str, inputs: str, choice: str) -> Record:
+    return Record(op, inputs, "highest", choice, choice, "hash", {})
+
+
+@given(caches())
+def test_it_finds_what_json_finds(case: tuple[bytes, str, str]) -> None:
+    data, op, inputs = case
+    found = CacheText(FILE, data).find(op, inputs)
+    expected = json.loads(data)["cache"].get(op, {}).get(inputs, {})
+    assert found.keys() == expected.keys()
+    for precision, times in expected.items():
+        assert repr({n: t.value for n, t in found[precision].items()}) == repr(
+            {n: float(v) for n, v in times.items()}
+        )
+        for token in found[precision].values():
+            assert data.decode()[token.start : token.end] == token.text
+
+
+@given(caches(present=True), st.data())
+def test_only_the_numbers_in_question_change_and_come_back(
+    case: tuple[bytes, str, str], data: st.DataObject
+) -> None:
+    content, op, inputs = case
+    text = CacheText(FILE, content)
+    found = text.find(op, inputs)
+    choices = sorted({name for numbers in found.values() for name in numbers})
+    choice = data.draw(st.sampled_from(choices))
+    pinned = learn(record(op, inputs, choice), found)
+    after = edited(text, [holding(pinned, found)])
+    before_times, after_times = json.loads(content), json.loads(after)
+    for precision, times in before_times["cache"][op][inputs].items():
+        now = after_times["cache"][op][inputs][precision]
+        if choice in times and math.isfinite(times[choice]):
+            assert now[choice] == times[choice]
+            assert all(ms == math.inf for name, ms in now.items() if name != choice)
+        else:
+            assert repr(now) == repr(times)
+    before_times["cache"][op][inputs] = after_times["cache"][op][inputs] = None
+    assert repr(before_times) == repr(after_times)
+
+    held = CacheText(FILE, after)
+    again = held.find(op, inputs)
+    assert learn(pinned, again) is pinned and not holding(pinned, again)
+    assert edited(held, [releasing(pinned, again)]) == content
+
+
+def test_pins_taken_back_in_any_order_leave_the_very_bytes() -> None:
+    content = (
+        b'{"cache":{ "mm":{"[1]":{"highest":{"a":1.0,"b" : 2.50,"c":Infinity}},\n'
+        b'"[2]":{"highest":{"a":3,"b":0.1e1}}}}}'
+    )
+    first, second = record("mm", "[1]", "b"), record("mm", "[2]", "a")
+    state = content
+    pins = []
+    for pin in (first, second):
+        text = CacheText(FILE, state)
+        found = text.find(pin.op, pin.inputs)
+        pin = learn(pin, found)
+        state = edited(text, [holding(pin, found)])
+        pins.append(pin)
+    assert b'"a":Infinity,"b" : 2.50,"c":Infinity' in state
+    for pin in pins:
+        text = CacheText(FILE, state)
+        state = edited(text, [releasing(pin, text.find(pin.op, pin.inputs))])
+    assert state == content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b'{"cache": {"mm": {"[]": {}}}} x',
+        b"[]",
+        b'{"cache": {"mm": 01}}',
+        b"\xff",
+        b'\xef\xbb\xbf{"cache": {}}',
+        b"[" * 100_000,
+        b'{"cache": {1: 2}}',
+        b'{"cache": {"mm"}}',
+    ],
+)
+def test_text_that_is_no_json_is_refused(data: bytes) -> None:
+    with pytest.raises(CacheUnreadable):
+        CacheText(FILE, data).find("mm", "[]")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"cache": 1}',
+        b'{"cache": {"mm": []}}',
+        b"{}",
+        b'{"cache": {"mm": {"[]": {"highest": {"a": "x"}}}}}',
+    ],
+)
+def test_json_of_another_shape_holds_no_numbers(data: bytes) -> None:
+    assert not any(CacheText(FILE, data).find("mm", "[]").values())
+
+
+def test_merging_keeps_the_newer_number_and_every_entry() -> None:
+    newer = b'{"system": {"n": 1}, "cache": {"mm": {"k": {"highest": {"a": 1, "b": Infinity}}}}}'
+    older = b'{"cache": {"mm": {"k": {"highest": {"a": 9, "c": 3}, "high": {}}}, "bmm": {}}}'
+    merged = json.loads(merge_missing(FILE, newer, older))
+    assert merged == {
+        "system": {"n": 1},
+        "cache": {
+            "mm": {"k": {"highest": {"a": 1, "b": math.inf, "c": 3}, "high": {}}},
+            "bmm": {},
+        },
+    }
+    assert merge_missing(FILE, newer, b'{"cache": {"mm": {}}}') is newer
+
+
+def test_a_token_is_replaced_by_place_not_by_text() -> None:
+    text = CacheText(FILE, b'{"cache": {"mm": {"2": {"2": {"2": 2, "3": 2}}}}}')
+    token = text.find("mm", "2")["2"]["3"]
+    assert isinstance(token, Token)
+    assert text.replace({token: "Infinity"}).endswith(b'{"2": 2, "3": Infinity}}}}}')

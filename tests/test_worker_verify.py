@@ -1,0 +1,166 @@
+"""`verify`: an op rebuilt from its inputs key, and what the code generated for it calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.records import TuningKey
+from backend.store.paths import Layout
+from backend.store.pins import PinStore
+from rocm_tui.jobs import Worker, spawn_worker
+from rocm_tui.python_env import find_python
+from tests.hooked import by_tuning, launch_program, sessions
+
+pytestmark = pytest.mark.torch
+
+MODEL = """
+import torch, torch._inductor.config as config
+config.max_autotune = True
+a, b = torch.randn(4, 32, 64), torch.randn(4, 96, 64)
+torch.compile(lambda a, b: torch.relu(torch.bmm(a, b.transpose(1, 2))))(a, b)
+with torch.no_grad(), config.patch(freezing=True):
+    torch.compile(torch.nn.Linear(96, 64).eval())(torch.randn(32, 96))
+    torch._dynamo.reset()
+    torch.compile(torch.nn.Linear(96, 64).bfloat16().eval())(torch.randn(32, 96).bfloat16())
+"""
+OPS = ["bmm", "packed_linear", "linear_unary"]
+"""All that this torch tunes on a CPU. mm, addmm and baddbmm have one choice there."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    cache: Path
+    keys: dict[str, TuningKey]
+    times: dict[str, dict[str, float]]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    cache = tmp_path_factory.mktemp("tuned") / "cache"
+    launch_program(MODEL, cache)
+    (events,) = sessions(cache)
+    keys = {s.op: TuningKey(s.op, s.inputs, s.precision) for s, _ in by_tuning(events)}
+    document = json.loads(_cache_file(cache).read_text())["cache"]
+    times = {op: document[op][key.inputs][key.precision] for op, key in keys.items()}
+    assert list(keys) == OPS
+    return Tuned(cache, keys, times)
+
+
+@pytest.fixture(scope="module")
+def worker(tuned: Tuned) -> Iterator[Worker]:
+    with spawn_worker(find_python(), tuned.cache) as found:
+        yield found
+
+
+def _cache_file(cache: Path) -> Path:
+    (path,) = (p for p in Layout(cache).autotune.iterdir() if not p.name.startswith("."))
+    return path
+
+
+def verify(worker: Worker, key: TuningKey, hash: str) -> dict[str, Any]:
+    job = {"job": "verify", "op": key.op, "inputs": key.inputs, "precision": key.precision}
+    heard: list[Any] = []
+    result = worker.run({**job, "hash": hash}, heard.append, 200)
+    assert heard[-1]["event"] == "result"
+    return result
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_fastest_is_called_and_a_pin_changes_that(
+    worker: Worker, tuned: Tuned, op: str
+) -> None:
+    key, times = tuned.keys[op], tuned.times[op]
+    fast, slow = sorted(times, key=times.__getitem__)
+    before = _cache_file(tuned.cache).read_bytes()
+    yes = verify(worker, key, fast)
+    assert yes["ok"] and yes["hash"] == fast and yes["proof"], yes
+    no = verify(worker, key, slow)
+    assert not no["ok"] and no["hash"] == fast and "calls" in no["reason"], no
+    assert _cache_file(tuned.cache).read_bytes() == before
+
+    pins = PinStore(Layout(tuned.cache))
+    pins.pin(None, key, slow)
+    held = _cache_file(tuned.cache).read_bytes()
+    assert held != before
+    pinned = verify(worker, key, slow)
+    assert pinned["ok"] and pinned["hash"] == slow, pinned
+    assert not verify(worker, key, fast)["ok"]
+    assert _cache_file(tuned.cache).read_bytes() == held
+    pins.unpin(key)
+    assert _cache_file(tuned.cache).read_bytes() == before
+    assert verify(worker, key, fast)["ok"]
+
+
+F32 = "'cpu', 'torch.float32'"
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        ("mm", f"[({F32}, 64, 128, 128, 1, 0), ({F32}, 128, 96, 1, 128, 0)]"),
+        ("mm", f"[({F32}, 64, 128, 128, 1, 256), ({F32}, 128, 96, 96, 1, 0)]"),
+        (
+            "addmm",
+            f"[({F32}, 64, 96, 0, 1, 0), ({F32}, 64, 128, 128, 1, 0), ({F32}, 128, 96, 96, 1, 0)]",
+        ),
+        (
+            "baddbmm",
+            f"[({F32}, 2, 8, 12, 96, 12, 1, 0), ({F32}, 2, 8, 16, 128, 16, 1, 0), "
+            f"({F32}, 2, 16, 12, 192, 12, 1, 0)]",
+        ),
+        (
+            "int_mm",
+            "[('cpu', 'torch.int8', 32, 64, 64, 1, 0), ('cpu', 'torch.int8', 64, 32, 32, 1, 0)]",
+        ),
+    ],
+)
+def test_ops_with_one_choice_on_the_cpu_are_rebuilt_to_the_same_key(
+    worker: Worker, op: str, inputs: str
+) -> None:
+    """A hash that is not offered: the answer names the one choice, so the key was the same."""
+    result = verify(worker, TuningKey(op, inputs, "highest"), "nothing")
+    assert not result["ok"] and result["reason"].startswith("orphaned: "), result
+    name = {"int_mm": "_int_mm"}.get(op, op)
+    assert f"1 choices that this torch offers ({name})" in result["reason"]
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "why"),
+    [
+        ("convolution", f"[({F32}, 4, 1, 0)]", "convolution cannot be rebuilt"),
+        ("mm", f"[({F32}, 4, 4, 4, 1, 0)]", "takes 2 inputs"),
+        (
+            "mm",
+            "[('cuda', 'torch.float16', 4, 4, 4, 1, 0), ('cuda', 'torch.float16', 4, 4, 4, 1, 0)]",
+            "cuda",
+        ),
+        ("mm", f"[({F32}, 4, 4, 4, 1, 0), ('cpu', 'torch.load', 4, 4, 4, 1, 0)]", "no dtype"),
+        (
+            "bmm",
+            f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]",
+            "Inductor was asked for nothing",
+        ),
+        ("mm", "[", "not an inputs key"),
+        ("mm", f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]_64", "_64"),
+    ],
+)
+def test_what_cannot_be_rebuilt_says_why(worker: Worker, op: str, inputs: str, why: str) -> None:
+    result = verify(worker, TuningKey(op, inputs, "highest"), "nothing")
+    assert not result["ok"] and why in result["reason"] and "\n" not in result["reason"], result
+
+
+def test_a_tuning_without_times_is_not_benchmarked(worker: Worker, tuned: Tuned) -> None:
+    key = tuned.keys["bmm"]
+    other = TuningKey(key.op, key.inputs.replace("4, 32, 64, 2048", "4, 16, 64, 1024"), "highest")
+    assert other.inputs != key.inputs
+    before = _cache_file(tuned.cache).read_bytes()
+    (extern,) = [hash for hash in tuned.times["bmm"] if hash.startswith("bmm-")]
+    result = verify(worker, other, extern)
+    assert not result["ok"] and "lacks a time" in result["reason"], result
+    assert _cache_file(tuned.cache).read_bytes() == before
