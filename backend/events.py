@@ -1,6 +1,6 @@
 """What our selector writes into a session's event log, one event a line.
 
-Each event of a tuning carries `n`, the tuning's number within its session, counted from 1. Times
+Each event of one tuning carries `n`, the tuning's number within its session, counted from 1. Times
 of the day are Unix seconds.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.records import Choice, Selection, Session, Shape
+from backend.records import Choice, Measurement, Selection, Session, Shape
 
 Phase = Literal["precompile", "benchmark"]
 
@@ -87,6 +87,13 @@ class TuningFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class TuningMeasured:
+    """Choices of a key were measured again and again, outside of any tuning."""
+
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The last line; missing when the process was killed."""
 
@@ -109,6 +116,7 @@ Event = (
     | ChoiceFailed
     | ChoiceSelected
     | TuningFailed
+    | TuningMeasured
     | SessionEnded
     | HooksOff
 )

@@ -22,6 +22,10 @@ Selection = Literal["timing", "cache", "pin", "only", "deterministic"]
 """Why a choice was selected: fastest now, fastest in the cache, pinned, no rival, deterministic."""
 
 
+Verdict = Literal["faster", "tied", "slower", "unclear"]
+"""What repeated measurement says of a choice against the best one; see docs/measuring.md."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One input of an inputs key. `strides` has the length of `sizes`; all in elements."""
@@ -83,6 +87,63 @@ class Seconds:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredChoice:
+    """What repeated measurement says of one choice.
+
+    `ms` is the median time of a call, `low` and `high` the 95 % interval of that median, `spread`
+    the relative spread of single rounds. `ratio` is its time over the best choice's, with the
+    interval from `ratio_low` to `ratio_high`; above 1 it is slower. The best choice has ratio 1
+    and is `faster` only if every rival is slower.
+    """
+
+    hash: str
+    ms: float
+    low: float
+    high: float
+    spread: float
+    rounds: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    verdict: Verdict
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One repeated measurement of choices of an (op, inputs, precision), best choice first.
+
+    `failed` are choices that could not be run, with their reasons. `trouble` says in sentences what
+    disturbed it. `reference_ms` is the median of a kernel that is the same on every run of this
+    machine, measured in every round; `flushed` tells whether the caches were emptied before each
+    call. `when` is Unix time in seconds, `seconds` what it took.
+    """
+
+    op: str
+    inputs: str
+    precision: str
+    when: float
+    choices: tuple[MeasuredChoice, ...]
+    failed: tuple[Choice, ...] = ()
+    rounds: int = 0
+    seconds: float = 0.0
+    flushed: bool = False
+    reference_ms: float | None = None
+    trouble: tuple[str, ...] = ()
+    device: str | None = None
+    system_hash: str | None = None
+    session: str | None = None
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+    def of(self, hash: str | None) -> MeasuredChoice | None:
+        """What it says of the choice with this hash, if that was measured."""
+        return next((choice for choice in self.choices if choice.hash == hash), None)
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """One autotuning of an (op, inputs, precision), as one source or several joined tell it.
 
@@ -92,7 +153,8 @@ class Tuning:
     `timed` and `compiled` count the progress of a running one. `selected` is a choice hash.
     `rank` is the process rank of a distributed job; `when` is Unix time in seconds. `dims` is what
     an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the last
-    operand but one, and the last size of the last operand.
+    operand but one, and the last size of the last operand. `measured` is the latest repeated
+    measurement of the same key.
     """
 
     op: str
@@ -115,6 +177,7 @@ class Tuning:
     when: float | None = None
     sources: tuple[str, ...] = ()
     dims: Shape = ()
+    measured: Measurement | None = None
 
     @property
     def id(self) -> str:
@@ -155,7 +218,11 @@ def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One process that tuned something, as the header of its event log tells it."""
+    """One process that tuned something, as the header of its event log tells it.
+
+    `backends` are those that it asked Inductor for (`TRITON`, `CK`, ...; empty: not told), and
+    `absent` says for some of them, as `NAME: reason`, why they cannot appear there.
+    """
 
     id: str
     host: str = ""
@@ -170,6 +237,8 @@ class Session:
     cache_dir: str = ""
     system_hash: str | None = None
     started: float = 0.0
+    backends: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

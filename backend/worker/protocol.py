@@ -1,7 +1,7 @@
 """What goes over the pipes: one JSON object a line.
 
 To the worker, a job:     {"id": 1, "job": "verify", ...its arguments}
-From the worker, events:  {"id": 1, "event": "progress", "what": "..."}, any number, then one of
+From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
                           {"id": 1, "event": "result", "result": {...}}
                           {"id": 1, "event": "error", "error": "one line"}
 """
@@ -9,11 +9,16 @@ From the worker, events:  {"id": 1, "event": "progress", "what": "..."}, any num
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import Mapping
+from typing import Any, Protocol, TextIO
 
 Arguments = Mapping[str, Any]
-Progress = Callable[[str], None]
+
+
+class Progress(Protocol):
+    """How a job says what it does; `facts` are JSON values for a program."""
+
+    def __call__(self, what: str, **facts: Any) -> None: ...
 
 
 class BadJob(Exception):
@@ -46,8 +51,8 @@ class Answers:
         self._stream = stream
         self._id = job_id
 
-    def progress(self, what: str) -> None:
-        self._write({"event": "progress", "what": what})
+    def progress(self, what: str, **facts: Any) -> None:
+        self._write({**facts, "event": "progress", "what": what})
 
     def result(self, result: Mapping[str, Any]) -> None:
         self._write({"event": "result", "result": dict(result)})

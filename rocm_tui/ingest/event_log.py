@@ -15,10 +15,12 @@ from backend.events import (
     SessionEnded,
     SessionStarted,
     TuningFailed,
+    TuningMeasured,
     TuningStarted,
 )
 from backend.records import (
     Choice,
+    Measurement,
     Problem,
     Seconds,
     Session,
@@ -28,7 +30,7 @@ from backend.records import (
 from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.records import Record, Seen, SessionSeen, uid_of
+from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
@@ -104,6 +106,9 @@ class EventLog:
             self._problem(f"nothing is recorded: {clean(event.reason)}")
         elif isinstance(event, TuningStarted):
             self._start(event)
+        elif isinstance(event, TuningMeasured):
+            measurement = _clean_measurement(event.measurement)
+            self._found.append(MeasurementSeen(self.source, measurement))
         else:
             fold = self._folds.get(event.n)
             if fold is None:
@@ -194,17 +199,36 @@ def _after(choice: Choice, event: ChoiceTimed | ChoiceFailed) -> Choice:
 def _clean_choice(choice: Choice) -> Choice:
     return replace(
         choice,
-        name=clean(choice.name) if choice.name is not None else None,
-        hash=clean(choice.hash) if choice.hash is not None else None,
+        name=_tidy(choice.name),
+        hash=_tidy(choice.hash),
         description=clean(choice.description),
-        reason=clean(choice.reason) if choice.reason is not None else None,
+        reason=_tidy(choice.reason),
+    )
+
+
+def _tidy(text: str | None) -> str | None:
+    return None if text is None else clean(text)
+
+
+def _clean_measurement(measurement: Measurement) -> Measurement:
+    return replace(
+        measurement,
+        op=clean(measurement.op),
+        inputs=clean(measurement.inputs),
+        precision=clean(measurement.precision),
+        choices=tuple(
+            replace(choice, hash=clean(choice.hash), name=_tidy(choice.name))
+            for choice in measurement.choices
+        ),
+        failed=tuple(_clean_choice(choice) for choice in measurement.failed),
+        trouble=tuple(clean(text) for text in measurement.trouble),
+        device=_tidy(measurement.device),
+        system_hash=_tidy(measurement.system_hash),
+        session=_tidy(measurement.session),
     )
 
 
 def _clean_session(session: Session) -> Session:
-    def tidy(text: str | None) -> str | None:
-        return None if text is None else clean(text)
-
     return replace(
         session,
         id=clean(session.id),
@@ -212,8 +236,10 @@ def _clean_session(session: Session) -> Session:
         argv=tuple(clean(arg) for arg in session.argv),
         python=clean(session.python),
         torch=clean(session.torch),
-        device=tidy(session.device),
-        arch=tidy(session.arch),
+        device=_tidy(session.device),
+        arch=_tidy(session.arch),
         cache_dir=clean(session.cache_dir),
-        system_hash=tidy(session.system_hash),
+        system_hash=_tidy(session.system_hash),
+        backends=tuple(clean(name) for name in session.backends),
+        absent=tuple(clean(reason) for reason in session.absent),
     )

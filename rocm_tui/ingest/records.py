@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.records import Problem, Session, Tuning
+from backend.records import Measurement, Problem, Session, Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Nothing that `source` said before holds any more: tunings, session and problems."""
+    """Nothing that `source` said before holds any more: tunings, measurements and problems."""
 
     source: str
 
@@ -40,7 +40,15 @@ class SessionSeen:
     session: Session
 
 
-Record = Seen | Dropped | Gone | SessionSeen | Problem
+@dataclass(frozen=True, slots=True)
+class MeasurementSeen:
+    """A source tells of a repeated measurement."""
+
+    source: str
+    measurement: Measurement
+
+
+Record = Seen | Dropped | Gone | SessionSeen | MeasurementSeen | Problem
 
 Format = Literal[
     "stderr log",

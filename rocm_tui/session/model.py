@@ -6,15 +6,31 @@ that tells of it; only the problem that a record touches is joined again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from math import isinf
 from typing import TYPE_CHECKING
 
-from backend.records import Choice, PinState, Problem, Session, Tuning, sort_choices
-from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SessionSeen, source_of
+from backend.records import (
+    Choice,
+    PinState,
+    Problem,
+    Session,
+    Tuning,
+    sort_choices,
+)
+from rocm_tui.ingest.records import (
+    Dropped,
+    Gone,
+    MeasurementSeen,
+    Record,
+    Seen,
+    SessionSeen,
+    source_of,
+)
 from rocm_tui.session import join
 from rocm_tui.session.join import Member
+from rocm_tui.session.measurements import Measurements
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
@@ -70,6 +86,7 @@ class Model:
         self._arrival: dict[str, tuple[int, float | None]] = {}
         self._ids: dict[str, set[str]] = {}
         self._pins: dict[tuple[str, str], PinStatus] = {}
+        self._measurements = Measurements()
         self._order: list[Row] | None = None
         self._arrivals = 0
 
@@ -100,8 +117,11 @@ class Model:
                     touched |= self._remove(uid)
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
+                touched |= self._with_keys(self._measurements.forget(record.source))
             elif isinstance(record, SessionSeen):
                 self.sessions[record.session.id] = record.session
+            elif isinstance(record, MeasurementSeen):
+                touched |= self._with_keys(self._measurements.add(record))
             else:
                 self._problems[record] = None
         return self._join(touched)
@@ -115,12 +135,17 @@ class Model:
             key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
         }
         self._pins = pins
-        touched = {
+        return self._join(self._with_keys(keys))
+
+    def _with_keys(self, keys: Set[tuple[str, str]]) -> set[join.Problem]:
+        """The problems of members with one of these ops and inputs keys."""
+        if not keys:
+            return set()
+        return {
             join.problem_of(member.tuning)
             for member in self._members.values()
             if (member.tuning.op, member.tuning.inputs_key) in keys
         }
-        return self._join(touched)
 
     def _put(self, record: Seen, now: float | None) -> set[join.Problem]:
         old = self._members.get(record.uid)
@@ -171,12 +196,12 @@ class Model:
         if not uids:
             self._buckets.pop(bucket, None)
             return set()
-        members = [self._measured(self._members[uid]) for uid in uids]
+        members = [self._unmasked(self._members[uid]) for uid in uids]
         members.sort(key=lambda member: member.seq)
         ids: set[str] = set()
         keys: list[str] = []
         for views in join.group(members):
-            tuning = join.merge(views)
+            tuning = self._measurements.attach(join.merge(views), self.sessions)
             key = min(views, key=lambda view: view.seq).uid
             pin = self._pins.get((tuning.op, tuning.inputs_key or ""))
             seen = self._arrival[key][1]
@@ -202,7 +227,7 @@ class Model:
     def _age(self, row: Row) -> tuple[float, int]:
         return row.when or 0.0, self._arrival[row.key][0]
 
-    def _measured(self, member: Member) -> Member:
+    def _unmasked(self, member: Member) -> Member:
         """Put a pinned tuning's measured times in place of the `Infinity` that holds the pin."""
         tuning = member.tuning
         status = self._pins.get((tuning.op, tuning.inputs_key or ""))

@@ -1,18 +1,23 @@
 """What can be said of one tuning: winner, gain, lead, arithmetic throughput. Pure functions.
 
-Times are single measurements, so a difference inside `TIE_BAND` says nothing about who is faster
-(in public logs the best two choices lie that close in 40 % of all tunings).
+The times of a tuning are single numbers, so a difference inside `TIE_BAND` says nothing about who
+is faster (in public logs the best two choices lie that close in 40 % of all tunings). Where a
+repeated measurement is known, its verdict counts instead.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import Literal
 
-from backend.records import Choice, Shape, Tuning
+from backend.records import Choice, MeasuredChoice, Shape, Tuning
 from rocm_tui.session.providers import provider
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
+
+Standing = Literal["clear", "tied", "unclear", "slower"]
+"""How the winner stands: ahead of all rivals, tied with one, not told yet, or beaten by one."""
 
 _SHORT = {
     "float64": "f64",
@@ -51,28 +56,67 @@ def aten(tuning: Tuning) -> Choice | None:
 def gain(tuning: Tuning) -> float | None:
     """ATen's time over the winner's: 1.25 means that tuning made the op 1.25 times as fast."""
     best, rival = winner(tuning), aten(tuning)
-    if best is None or rival is None or not best.ms or rival.ms is None:
-        return None
-    return rival.ms / best.ms
+    return None if best is None or rival is None else _ratio(tuning, rival, best)
 
 
 def lead(tuning: Tuning) -> float | None:
-    """How far the second lies behind the winner, relative: 0.03 is 3 %."""
+    """How far the second lies behind the winner, relative: 0.03 is 3 %.
+
+    It is negative where a measurement found the second to be faster.
+    """
     timed = ranked(tuning)
-    if len(timed) < 2 or not timed[0].ms or timed[1].ms is None:
+    ratio = _ratio(tuning, timed[1], timed[0]) if len(timed) > 1 else None
+    return None if ratio is None else ratio - 1.0
+
+
+def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
+    """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
+    told, other = measured(tuning, one), measured(tuning, two)
+    if told is not None and other is not None:
+        return told.ratio / other.ratio if other.ratio else None
+    return one.ms / two.ms if one.ms is not None and two.ms else None
+
+
+def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
+    """What repeated measurement says of a choice, if it was measured."""
+    if tuning.measured is None or choice is None or choice.hash is None:
         return None
-    return timed[1].ms / timed[0].ms - 1.0
+    return tuning.measured.of(choice.hash)
+
+
+def standing(tuning: Tuning) -> Standing | None:
+    """How the winner stands against its rivals; None where there are no two timed choices."""
+    timed = ranked(tuning)
+    if len(timed) < 2:
+        return None
+    told = measured(tuning, timed[0])
+    if told is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+        return "tied" if _near(timed[0], timed[1]) else "clear"
+    if told.verdict != "faster":
+        return told.verdict
+    rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
+    return "tied" if any(_near(timed[0], rival) for rival in rivals) else "clear"
+
+
+def _near(one: Choice, two: Choice) -> bool:
+    """Whether single numbers cannot tell these two apart."""
+    if not one.ms or two.ms is None:
+        return False
+    return two.ms / one.ms - 1.0 <= TIE_BAND
 
 
 def tied(tuning: Tuning) -> bool | None:
-    """Whether the best two are too close to tell apart; None where there are no two."""
-    distance = lead(tuning)
-    return None if distance is None else distance <= TIE_BAND
+    """Whether the winner is not known to be faster than each rival; None without two choices."""
+    found = standing(tuning)
+    return None if found is None else found != "clear"
 
 
 def saved_ms(tuning: Tuning) -> float | None:
     """Milliseconds a call that the winner saves against ATen."""
     best, rival = winner(tuning), aten(tuning)
+    told, other = measured(tuning, best), measured(tuning, rival)
+    if told is not None and other is not None:
+        return other.ms - told.ms
     if best is None or rival is None or best.ms is None or rival.ms is None:
         return None
     return rival.ms - best.ms

@@ -1,0 +1,53 @@
+"""Repeated measurements, and which tuning each of them tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from backend.records import Measurement, Session, Tuning
+from rocm_tui.ingest.records import MeasurementSeen
+
+
+class Measurements:
+    """All measurements that the sources tell of, by op and inputs key."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[MeasurementSeen]] = {}
+
+    def add(self, seen: MeasurementSeen) -> set[tuple[str, str]]:
+        """Take one in; the op and the inputs key that it is about."""
+        about = (seen.measurement.op, seen.measurement.inputs)
+        known = self._found.setdefault(about, [])
+        if seen in known:
+            return set()
+        known.append(seen)
+        return {about}
+
+    def forget(self, source: str) -> set[tuple[str, str]]:
+        """Drop those of a source; what they were about."""
+        touched = set()
+        for about, known in list(self._found.items()):
+            kept = [seen for seen in known if seen.source != source]
+            if len(kept) != len(known):
+                self._found[about] = kept
+                touched.add(about)
+        return touched
+
+    def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
+        """The tuning with its latest measurement, if there is one of the same system."""
+        known = self._found.get((tuning.op, tuning.inputs_key or ""))
+        if not known:
+            return tuning
+        session = sessions.get(tuning.session or "")
+        system = session.system_hash if session else None
+        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, system)]
+        return replace(tuning, measured=max(fits, key=lambda one: one.when)) if fits else tuning
+
+
+def _tells_of(measurement: Measurement, tuning: Tuning, system: str | None) -> bool:
+    if measurement.precision != tuning.precision:
+        return False
+    if system and measurement.system_hash and system != measurement.system_hash:
+        return False  # the same problem on another device
+    return any(measurement.of(choice.hash) for choice in tuning.choices if choice.hash)

@@ -1,0 +1,128 @@
+"""A repeated measurement reaches its tuning, and its verdict replaces the tie band."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.events import SessionStarted, TuningMeasured
+from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning, Verdict
+from backend.store.events import decode, encode
+from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen
+from rocm_tui.session import stats
+from rocm_tui.session.model import Model
+
+KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
+
+
+def _choice(hash_: str, ratio: float, verdict: Verdict) -> MeasuredChoice:
+    ms = 2.0 * ratio
+    return MeasuredChoice(
+        hash_, ms, ms * 0.99, ms * 1.01, 0.02, 40, ratio, ratio * 0.99, ratio * 1.01, verdict
+    )
+
+
+def _measurement(*choices: MeasuredChoice, when: float = 1.0) -> Measurement:
+    return Measurement("mm", KEY, "highest", when, choices, system_hash="aa")
+
+
+def _tuning(*times: float) -> Tuning:
+    choices = tuple(Choice(hash=f"c{at}-x", ms=ms) for at, ms in enumerate(times))
+    return Tuning("mm", inputs_key=KEY, precision="highest", choices=choices, session="s")
+
+
+def _with(tuning: Tuning, *choices: MeasuredChoice) -> Tuning:
+    return replace(tuning, measured=_measurement(*choices))
+
+
+def test_a_measurement_survives_its_line_in_the_event_log() -> None:
+    event = TuningMeasured(
+        replace(
+            _measurement(_choice("c0-x", 1.0, "faster"), _choice("c1-x", 1.1, "slower")),
+            failed=(Choice(hash="c2-x", failed=True, reason="it crashed"),),
+            trouble=("drift",),
+        )
+    )
+    assert decode(encode(event)) == event
+
+
+def test_what_a_log_says_of_a_measurement_cannot_reach_the_terminal() -> None:
+    bad = replace(
+        _measurement(_choice("c0-x", 1.0, "faster")),
+        trouble=("\x1b[31mred",),
+        failed=(Choice(name="a\x07b", failed=True, reason="\x1b]0;t\x07"),),
+    )
+    log = EventLog("log")
+    data = "\n".join([encode(SessionStarted(Session("s"))), encode(TuningMeasured(bad)), ""])
+    found = [r for r in log.feed(data.encode()) if isinstance(r, MeasurementSeen)]
+    assert len(found) == 1
+    assert "\x1b" not in repr(found[0]).encode().decode("unicode_escape")
+    assert "\x07" not in repr(found[0]).encode().decode("unicode_escape")
+
+
+def test_the_latest_measurement_of_a_key_belongs_to_its_tuning_until_its_source_is_gone() -> None:
+    model = Model()
+    model.apply([Seen("cache#1", _tuning(1.0, 1.2))])
+    old = _measurement(_choice("c0-x", 1.0, "faster"), when=1.0)
+    new = _measurement(_choice("c1-x", 1.0, "faster"), _choice("c0-x", 1.1, "slower"), when=2.0)
+    changes = model.apply([MeasurementSeen("b", new), MeasurementSeen("a", old)])
+    assert changes.changed == {"cache#1"}
+    assert model.rows()[0].tuning.measured == new
+    model.apply([Gone("b")])
+    assert model.rows()[0].tuning.measured == old
+    other = replace(new, precision="high", when=3.0)
+    model.apply([MeasurementSeen("c", other)])
+    assert model.rows()[0].tuning.measured == old
+
+
+@pytest.mark.parametrize(
+    ("tuning", "expected"),
+    [
+        (_tuning(1.0), None),
+        (_tuning(1.0, 1.01), "tied"),
+        (_tuning(1.0, 1.10), "clear"),
+        (
+            _with(
+                _tuning(1.0, 1.01), _choice("c0-x", 1.0, "faster"), _choice("c1-x", 1.1, "slower")
+            ),
+            "clear",
+        ),
+        (
+            _with(_tuning(1.0, 1.10), _choice("c0-x", 1.0, "tied"), _choice("c1-x", 1.0, "tied")),
+            "tied",
+        ),
+        (
+            _with(
+                _tuning(1.0, 1.10), _choice("c1-x", 1.0, "faster"), _choice("c0-x", 1.1, "slower")
+            ),
+            "slower",
+        ),
+        (
+            _with(
+                _tuning(1.0, 1.1), _choice("c0-x", 1.0, "unclear"), _choice("c1-x", 1, "unclear")
+            ),
+            "unclear",
+        ),
+        (
+            _with(
+                _tuning(1.0, 1.01, 1.2),
+                _choice("c0-x", 1.0, "faster"),
+                _choice("c2-x", 1.2, "slower"),
+            ),
+            "tied",  # the second was not measured
+        ),
+    ],
+)
+def test_the_winner_stands_as_it_was_measured(tuning: Tuning, expected: str | None) -> None:
+    assert stats.standing(tuning) == expected
+    assert stats.tied(tuning) == (None if expected is None else expected != "clear")
+
+
+def test_the_lead_is_the_measured_one_and_negative_where_the_second_is_faster() -> None:
+    beaten = _with(
+        _tuning(1.0, 1.10), _choice("c1-x", 1.0, "faster"), _choice("c0-x", 1.25, "slower")
+    )
+    assert stats.lead(beaten) == pytest.approx(-0.2)
+    assert stats.lead(_tuning(1.0, 1.10)) == pytest.approx(0.1)
