@@ -1,0 +1,54 @@
+"""How a winner stands against its rivals, in the words of screen and command line.
+
+A tie is never told as a lead, and a measured verdict counts more than single numbers.
+"""
+
+from __future__ import annotations
+
+from backend.records import Choice, MeasuredChoice, Tuning
+from rocm_tui import format as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.stats import Standing
+
+
+def lead_text(tuning: Tuning) -> str:
+    """How far the second lies behind: `1.8 %`, `tie`, `unclear`, `beaten` (it is faster), `–`."""
+    found = stats.standing(tuning)
+    if found == "clear":
+        return fmt.percent(stats.lead(tuning))
+    words = {"tied": "tie", "unclear": "unclear", "slower": "beaten"}
+    return fmt.NONE if found is None else words[found]
+
+
+def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
+    """How `one` stands against `rival`, as measured where both were, else of single numbers.
+
+    `clear`: it is faster; `slower`: the rival is; None where a time is not known.
+    """
+    told, other = stats.measured(tuning, one), stats.measured(tuning, rival)
+    if told is not None and other is not None and tuning.measured is not None:
+        return _judged(tuning.measured.choices[0], told, other)
+    if one.ms is None or not rival.ms or one.failed or rival.failed:
+        return None
+    return _band(one.ms / rival.ms)
+
+
+def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
+    """Verdicts are told against the best; two others are told apart by their intervals."""
+    if rival.hash == best.hash:
+        return "clear" if one.verdict == "faster" else one.verdict
+    if one.hash == best.hash:
+        return "clear" if rival.verdict in ("slower", "faster") else rival.verdict
+    if one.ratio_high < rival.ratio_low:
+        return "clear"
+    if rival.ratio_high < one.ratio_low:
+        return "slower"
+    near = rival.ratio > 0 and _band(one.ratio / rival.ratio) == "tied"
+    return "tied" if near else "unclear"
+
+
+def _band(ratio: float) -> Standing:
+    """What two single numbers tell; `ratio` is the time of one over that of its rival."""
+    if ratio > 0 and max(ratio, 1 / ratio) - 1 <= stats.TIE_BAND:
+        return "tied"
+    return "clear" if ratio < 1 else "slower"
