@@ -5,10 +5,20 @@ A tie is never told as a lead, and a measured verdict counts more than single nu
 
 from __future__ import annotations
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.records import Choice, MeasuredChoice, Tuning, Verdict
 from rocm_tui import format as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.stats import Standing
+
+
+_AGAINST_BEST: dict[Verdict, Standing] = {
+    "faster": "clear",
+    "tied": "tied",
+    "slower": "slower",
+    "unclear": "unclear",
+}
+_OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
+"""How the best stands against the choice that has this verdict."""
 
 
 def lead_text(tuning: Tuning) -> str:
@@ -36,9 +46,9 @@ def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
 def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
     """Verdicts are told against the best; two others are told apart by their intervals."""
     if rival.hash == best.hash:
-        return "clear" if one.verdict == "faster" else one.verdict
+        return _AGAINST_BEST[one.verdict]
     if one.hash == best.hash:
-        return "clear" if rival.verdict in ("slower", "faster") else rival.verdict
+        return _OF_BEST[rival.verdict]
     if one.ratio_high < rival.ratio_low:
         return "clear"
     if rival.ratio_high < one.ratio_low:
