@@ -10,7 +10,6 @@ from rocm_tui import format as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.stats import Standing
 
-
 _AGAINST_BEST: dict[Verdict, Standing] = {
     "faster": "clear",
     "tied": "tied",
