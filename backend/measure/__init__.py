@@ -1,0 +1,1 @@
+"""What repeated measurements of choices prove: pure functions of samples, without torch."""

@@ -1,0 +1,201 @@
+"""Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
+
+Two choices are compared by the log of their times' ratio within a round, so that whatever changes
+slowly changes both. Neighbouring rounds are alike, and a place in memory favours one choice: so the
+log ratios are condensed to one value a batch (Hodges & Lehmann 1963), a batch being whole blocks
+of rounds (batch means: Conway 1963, Schmeiser 1982), and the interval comes from how the batches
+differ (trimmed mean, Tukey & McLaughlin 1963). The intervals of all pairs and all looks hold
+together with 95 % (Dunn 1961; `looks`). All pairs, because the samples themselves say which choice
+is the best that the others are compared with (Hsu 1984 on why that matters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
+from math import exp, inf, isfinite, log, log1p
+from statistics import median
+
+from backend.measure.looks import CONFIDENCE, LOOKS, error_of, schedule
+from backend.measure.robust import clock_step, hodges_lehmann, quartiles, trimmed_interval
+from backend.records import Verdict
+
+__all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "Standing", "judge", "schedule", "settled"]
+
+MARGIN = 0.005
+"""Two choices whose times certainly differ by no more than this are tied."""
+MOST_BATCHES = 32
+"""More and longer batches trade precision of the spread against independence; 10 to 30 suffice."""
+UNBLOCKED = 4
+"""Rounds that make a block where the caller names none."""
+
+Batches = Sequence[range]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the samples say of one choice.
+
+    `ms` is the median time of a call, `low` to `high` its own 95 % interval; `spread` is half the
+    interquartile range over the median. `ratio` is its time over the best choice's, above 1 is
+    slower, `ratio_low` to `ratio_high` its interval, joint with all others. With fewer than three
+    batches nothing is known: intervals reach from 0 to infinity.
+    """
+
+    hash: str
+    ms: float
+    low: float
+    high: float
+    spread: float
+    rounds: int
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    verdict: Verdict
+
+
+def judge(
+    samples: Mapping[str, Sequence[float]],
+    blocks: Sequence[int] | None = None,
+    *,
+    look: int = 1,
+    looks: int = LOOKS,
+) -> tuple[Standing, ...]:
+    """The choices, best first, after look `look` of `looks`; who looks once says `looks=1`.
+
+    `samples` are milliseconds by choice hash, the same number for each choice, one a round in the
+    order of time. `blocks` gives each round's block: rounds of one number stand together and had
+    the same allocations. Raises ValueError on no samples, unequal numbers, times not above 0.
+    """
+    rounds = _check(samples, blocks)
+    batches = _batches(rounds, blocks)
+    logs = {hash: [log(ms) for ms in times] for hash, times in samples.items()}
+    pairs = max(1, len(logs) * (len(logs) - 1) // 2)
+    best, gaps = _gaps_to_best(logs, batches, error_of(look, looks) / pairs)
+    steps = {hash: clock_step(times) / median(times) for hash, times in samples.items()}
+    gaps = {hash: gap.wider((steps[hash] + steps[best]) / 2) for hash, gap in gaps.items()}
+    verdicts = {hash: gap.verdict for hash, gap in gaps.items()}
+    verdicts[best] = _verdict_of_best(tuple(verdicts.values()))
+    order = [best, *sorted(gaps, key=lambda hash: gaps[hash].centre)]
+    return tuple(
+        _standing(hash, samples[hash], batches, gaps.get(hash, _Gap(0.0, 0.0)), verdicts[hash])
+        for hash in order
+    )
+
+
+def settled(standings: Sequence[Standing]) -> bool:
+    """Whether no rival of the best is unclear any more, so that further rounds add no verdict."""
+    return all(standing.verdict != "unclear" for standing in standings[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Log of a choice's time over the best one's: estimate and half the width of its interval."""
+
+    centre: float
+    half: float
+
+    def wider(self, by: float) -> _Gap:
+        return _Gap(self.centre, self.half + by)
+
+    @property
+    def low(self) -> float:
+        return self.centre - self.half
+
+    @property
+    def high(self) -> float:
+        return self.centre + self.half
+
+    @property
+    def verdict(self) -> Verdict:
+        tie = log1p(MARGIN)
+        if -tie <= self.low and self.high <= tie:
+            return "tied"
+        return "slower" if self.low > 0 else "unclear"
+
+
+def _verdict_of_best(rivals: Sequence[Verdict]) -> Verdict:
+    """Faster only if all rivals are slower; a choice without a rival has beaten none."""
+    if not rivals or "unclear" in rivals:
+        return "unclear"
+    return "tied" if "tied" in rivals else "faster"
+
+
+def _check(samples: Mapping[str, Sequence[float]], blocks: Sequence[int] | None) -> int:
+    """The number of rounds."""
+    counts = {len(times) for times in samples.values()}
+    if blocks is not None:
+        counts.add(len(blocks))
+    if len(counts) != 1 or 0 in counts or not samples:
+        raise ValueError(f"each choice and the blocks need one entry a round, not {sorted(counts)}")
+    for hash, times in samples.items():
+        wrong = next((ms for ms in times if not (isfinite(ms) and ms > 0)), None)
+        if wrong is not None:
+            raise ValueError(f"{hash}: {wrong} ms is no time")
+    return counts.pop()
+
+
+def _batches(rounds: int, blocks: Sequence[int] | None) -> tuple[range, ...]:
+    """Rounds of each batch: whole blocks, neighbours joined until there are few enough."""
+    if blocks is None:
+        blocks = [round // UNBLOCKED for round in range(rounds)]
+    sizes = [len(list(members)) for _, members in groupby(blocks)]
+    starts = [0, *accumulate(sizes)]
+    count = min(len(sizes), MOST_BATCHES)
+    bounds = [starts[len(sizes) * batch // count] for batch in range(count + 1)]
+    return tuple(range(low, high) for low, high in pairwise(bounds))
+
+
+def _gaps_to_best(
+    logs: Mapping[str, Sequence[float]], batches: Batches, alpha: float
+) -> tuple[str, dict[str, _Gap]]:
+    """The choice that no other one beats in a paired comparison, and how far the others lie behind.
+
+    Begins with the smallest median; beaten in pairs, it gives way to the one that beats it most.
+    """
+    best = min(logs, key=lambda hash: median(logs[hash]))
+    gaps: dict[str, _Gap] = {}
+    for _ in logs:
+        gaps = {
+            hash: _Gap(*trimmed_interval(_paired(logs[hash], logs[best], batches), alpha))
+            for hash in logs
+            if hash != best
+        }
+        ahead = min(gaps, key=lambda hash: gaps[hash].centre, default=best)
+        if ahead == best or gaps[ahead].centre >= 0:
+            break
+        best = ahead
+    return best, gaps
+
+
+def _paired(one: Sequence[float], other: Sequence[float], batches: Batches) -> list[float]:
+    """One log ratio a batch."""
+    ratios = [a - b for a, b in zip(one, other, strict=True)]
+    return [hodges_lehmann(ratios[batch.start : batch.stop]) for batch in batches]
+
+
+def _standing(
+    hash: str, times: Sequence[float], batches: Batches, gap: _Gap, verdict: Verdict
+) -> Standing:
+    ms = median(times)
+    medians = [log(median(times[batch.start : batch.stop])) for batch in batches]
+    centre, half = trimmed_interval(medians, 1 - CONFIDENCE)
+    lower, upper = quartiles(times)
+    return Standing(
+        hash=hash,
+        ms=ms,
+        low=min(ms, exp(centre - half)),
+        high=max(ms, _ratio(centre + half)),
+        spread=(upper - lower) / (2 * ms),
+        rounds=len(times),
+        ratio=exp(gap.centre),
+        ratio_low=_ratio(gap.low),
+        ratio_high=_ratio(gap.high),
+        verdict=verdict,
+    )
+
+
+def _ratio(log_ratio: float) -> float:
+    """`exp`, infinite where a float ends: the first looks may know next to nothing."""
+    return exp(log_ratio) if log_ratio < 700 else inf
