@@ -42,6 +42,7 @@ class Row:
 
     `key` is stable while the row lives; `seen` is Unix time. `aliases` are the ids under which
     the single sources know it: a log, which tells no precision, gives it another than the cache.
+    `asked` holds the session of each time that a session log tells of it, reuses included.
     """
 
     key: str
@@ -51,6 +52,7 @@ class Row:
     pin: PinStatus | None = None
     seen: float | None = None
     aliases: frozenset[str] = frozenset()
+    asked: tuple[str, ...] = ()
 
     @property
     def when(self) -> float | None:
@@ -206,7 +208,8 @@ class Model:
             pin = self._pins.get((tuning.op, tuning.inputs_key or ""))
             seen = self._arrival[key][1]
             aliases = frozenset(view.tuning.id for view in views)
-            row = Row(key, tuning.id, 1, tuning, pin, seen, aliases)
+            asked = tuple(view.tuning.session for view in views if view.tuning.session)
+            row = Row(key, tuning.id, 1, tuning, pin, seen, aliases, asked)
             self._rows[key] = row
             self._ids.setdefault(row.id, set()).add(key)
             ids.add(row.id)

@@ -1,0 +1,139 @@
+"""What a comparison of two sets of tunings says. Times are milliseconds, ratios B over A."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backend.records import Choice, Measurement, Session, Tuning, Verdict
+from rocm_tui.session.model import Row
+
+Basis = Literal["measured", "median", "single"]
+"""Where a time is from: a repeated measurement, the median of several tunings, one tuning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the two things compared: its tunings, and the sessions that made them."""
+
+    label: str
+    rows: tuple[Row, ...]
+    sessions: Mapping[str, Session] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """What one part knows of one problem.
+
+    `row` is the latest occurrence, `rows` are all of them, latest first. `choice` is the one in
+    use: selected if that is told, else the fastest. `ms` is its most reliable time that is known,
+    `low` and `high` the 95 % interval of it where it was measured.
+    """
+
+    row: Row
+    rows: tuple[Row, ...]
+    choice: Choice
+    ms: float
+    basis: Basis
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.row.tuning
+
+    @property
+    def measured(self) -> Measurement | None:
+        """The measurement that `ms` is from."""
+        return self.row.tuning.measured if self.basis == "measured" else None
+
+    @property
+    def calls(self) -> int | None:
+        """How often the session that asked for it most did so; None where no session tells."""
+        asked = Counter(session for row in self.rows for session in row.asked)
+        return max(asked.values(), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A problem that both parts tuned.
+
+    `ratio` is what the verdict is about: B's time over A's, freed from what the whole machine
+    became slower or faster by; `raw` is the plain one. `low` to `high` is what the ratio may be.
+    `reason` is the sentence behind the verdict. B is `faster`, `tied`, `slower` or `unclear`.
+    """
+
+    id: str
+    a: Standpoint
+    b: Standpoint
+    ratio: float
+    raw: float
+    low: float
+    high: float
+    verdict: Verdict
+    reason: str
+
+    @property
+    def lost_ms(self) -> float:
+        """Milliseconds that one call takes longer in B; negative if it became faster."""
+        return self.b.ms - self.a.ms
+
+    @property
+    def calls(self) -> int | None:
+        """How often one run of B calls it, else one of A; None where no session tells."""
+        return self.b.calls if self.b.calls is not None else self.a.calls
+
+    @property
+    def lost_total_ms(self) -> float:
+        """`lost_ms` times the calls, or once where they are not known."""
+        return self.lost_ms * (self.calls or 1)
+
+    @property
+    def same_choice(self) -> bool:
+        """Whether both use the same choice, as far as hashes or names tell."""
+        if self.a.choice.hash and self.b.choice.hash:
+            return self.a.choice.hash == self.b.choice.hash
+        return self.a.choice.label == self.b.choice.label
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What single numbers cannot tell.
+
+    `band` is the relative difference up to which two numbers are taken as equal. `choices` is how
+    many choices timed on both sides it was derived from, 0 if it is the default. `shift` is the
+    factor by which all of them became slower (above 1) or faster, 1 if there is no such factor.
+    """
+
+    band: float
+    choices: int = 0
+    problems: int = 0
+    shift: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over what both have, one call each (`a_ms`, `b_ms`) or as often as seen (`lost_ms`)."""
+
+    a_ms: float
+    b_ms: float
+    lost_ms: float
+    gained_ms: float
+    verdicts: Mapping[Verdict, int]
+    a_seconds: float
+    b_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two parts compared; `common` is sorted by time lost, most first."""
+
+    a: str
+    b: str
+    common: tuple[Pair, ...]
+    only_a: tuple[Standpoint, ...]
+    only_b: tuple[Standpoint, ...]
+    totals: Totals
+    noise: Noise
