@@ -9,6 +9,7 @@ StoreError
   PinRefused          the pin makes no sense: failed, unknown, or not pinned at all
   InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
   EventInvalid        a line that is not an event (also a ValueError)
+  ShareInvalid        a file that is not an export of pins
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class InputsKeyInvalid(StoreError, ValueError):
 
 class EventInvalid(StoreError, ValueError):
     """A line of an event log is not an event."""
+
+
+class ShareInvalid(StoreError):
+    """A file is not an export of pins. Nothing of it is used."""
 
 
 def brief(text: str, limit: int = 120) -> str:

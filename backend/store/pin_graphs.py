@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from backend.store import graphs
+from backend.store.cache_edit import INFINITY
 from backend.store.graph_match import Wanted
 from backend.store.graphs import GraphEntry, GraphIndex
 from backend.store.paths import Layout
@@ -42,6 +43,8 @@ class GraphSweeper:
             # fusions and taken another choice than the fastest alone.
             entries = [entry for entry in entries if entry.mtime > record.made]
             ruling, trusted = winner(record), (math.inf, math.inf)
+        elif not any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
+            return []  # never timed here, so nothing could take the place of these graphs
         else:
             ruling, trusted = record.hash, (record.applied, math.inf)
         if ruling is None:

@@ -32,7 +32,8 @@ __all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
 @dataclass(frozen=True, slots=True)
 class PinPlan:
     """What a pin would change. `numbers` of `path` become `Infinity`, in these precisions;
-    `graphs` are moved aside. `timings` are the measured times by precision and choice hash."""
+    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
+    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
 
     key: TuningKey
     hash: str
@@ -43,6 +44,7 @@ class PinPlan:
     graphs: tuple[GraphEntry, ...]
     timings: Mapping[str, Mapping[str, float]]
     replaces: Pin | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,14 @@ class PinStore:
         key: TuningKey,
         hash: str,
         config: Mapping[str, str] | None = None,
+        wait: bool = False,
     ) -> PinPlan:
         """What `pin` would change. Raises PinRefused for a failed or unknown choice or tuning.
 
         Without `system_hash` it is the cache file written last of those that have the choice.
+        With it, and `wait`, a choice that is not there yet is no reason to refuse.
         """
-        path = self._locate(system_hash, key, hash)
+        path = self._locate(system_hash, key, hash, wait)
         old = _find(read_pin_file(self.layout.pins).pins, path.name, key)
         record = self._record(path, key, hash, old, config=dict(config or {}))
         found = self._cache.found(record) or {}
@@ -117,6 +121,7 @@ class PinStore:
             graphs=tuple(self._graphs.stale(record, self._graphs.live())),
             timings=record.timings,
             replaces=old.pin if old else None,
+            waits=not any(hash in numbers for numbers in found.values()),
         )
 
     def pin(
@@ -128,14 +133,16 @@ class PinStore:
         note: str = "",
         who: str | None = None,
         config: Mapping[str, str] | None = None,
+        wait: bool = False,
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
+        `wait` is as in `plan`: such a pin counts once the choice was tuned.
         Raises PinRefused, CacheUnreadable, UnsafePath, NotWritable; then nothing was changed, or
         what was recorded is finished by `reconcile`.
         """
-        path = self._locate(system_hash, key, hash)
+        path = self._locate(system_hash, key, hash, wait)
         safe.check_file(self.layout.root, path)
         graphs.check_writable(self.layout)
         with self._transaction() as file:
@@ -335,20 +342,26 @@ class PinStore:
         )
         record = learn(record, self._cache.found(record) or {})
         texts = record.tokens.get(key.precision, {})
-        if not is_time(texts.get(hash, "Infinity")):
+        if hash in texts and not is_time(texts[hash]):
             raise PinRefused(
                 f"{brief(hash, 80)} failed when it was tuned; pin a choice with a time"
             )
         return record
 
-    def _locate(self, system_hash: str | None, key: TuningKey, hash: str) -> Path:
-        """The cache file that has the choice, the last written of several."""
+    def _locate(
+        self, system_hash: str | None, key: TuningKey, hash: str, wait: bool = False
+    ) -> Path:
+        """The cache file that has the choice, the last written of several; with `wait` the one
+        that shall get it."""
         if system_hash is None:
             paths = cache_paths(self.layout)
         else:
             path = self.layout.autotune / system_hash
-            if path.parent != self.layout.autotune or not path.exists():
+            named = path.parent == self.layout.autotune and not system_hash.startswith(".")
+            if not named or not (wait or path.exists()):
                 raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
+            if wait:
+                return path
             paths = [path]
         unreadable: CacheUnreadable | None = None
         known: list[Path] = []

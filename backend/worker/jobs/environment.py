@@ -17,9 +17,19 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "hip": torch.version.hip,
         "cuda": torch.version.cuda,
+        "triton": _triton(),
         "gpu": bool(torch.cuda.is_available()),
         "device": device.name,
         "arch": device.arch,
         "compute_units": device.compute_units,
         "system_hash": torch_api.system_hash(),
     }
+
+
+def _triton() -> str | None:
+    """The version of Triton, if this Python has it."""
+    try:
+        import triton
+    except ImportError:
+        return None
+    return str(triton.__version__)
