@@ -40,7 +40,7 @@ class ProbeSelector(torch_api.LazySelector):
         key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
         only = self.only[1] if self.only is not None and self.only[0] == key else None
         if self._pins is not None:
-            choices = [*choices, *_ours(name, choices, input_nodes, layout)]
+            choices = [*choices, *ours(name, choices, input_nodes, layout)]
             pin = self._pins.find(key, torch_api.system_hash())
             only = only or (pin.hash if pin else None)
         self.sight.offered[key] = {choice.hash_key(): choice.name for choice in choices}
@@ -63,7 +63,7 @@ class ProbeSelector(torch_api.LazySelector):
         return super().lookup(choices, op, inputs, benchmark and refuse, **kwargs)
 
 
-def _ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
+def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
     """The choices of our templates; the device's scheduling then knows their kernels."""
     from backend.inductor import rocm_offer, templates_on
 

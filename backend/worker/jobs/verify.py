@@ -17,12 +17,11 @@ import torch
 
 from backend.inductor import templates_wanted, torch_api
 from backend.records import TuningKey
-from backend.store.errors import InputsKeyInvalid
 from backend.store.graph_match import is_own
-from backend.store.inputs_key import parse_inputs_key
 from backend.worker.probe import ProbeSelector, Sight
-from backend.worker.protocol import Arguments, BadJob, Progress, text_argument
+from backend.worker.protocol import Arguments, Progress, text_argument
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
+from backend.worker.settings import key_argument, mode_argument, set_precision, specs_of
 
 
 class NotVerified(Exception):
@@ -49,17 +48,14 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     cache was tuned in this mode. If not, try another of the `modes` that there are: torch keeps
     what it made for one mode, so each needs a process of its own.
     """
-    names = ("op", "inputs", "precision", "hash")
-    op, inputs, precision, pinned = (text_argument(arguments, name) for name in names)
+    key, pinned = key_argument(arguments), text_argument(arguments, "hash")
+    mode = mode_argument(arguments)
     try:
-        key, mode = TuningKey(op, inputs, precision), _mode(arguments)
         return _Verification(key, pinned, mode, progress).result()
     except NotInThisMode as error:
         return _result(ok=False, reason=str(error), conclusive=False)
     except (NotVerified, NotRebuildable) as error:
         return _result(ok=False, reason=str(error))
-    except InputsKeyInvalid as error:
-        return _result(ok=False, reason=f"cannot rebuild it: {error}")
 
 
 def _result(
@@ -82,13 +78,6 @@ def _result(
     }
 
 
-def _mode(arguments: Arguments) -> int:
-    mode = arguments.get("mode", 0)
-    if not isinstance(mode, int) or not 0 <= mode < len(torch_api.MODES):
-        raise BadJob(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
-    return mode
-
-
 class _Verification:
     def __init__(self, key: TuningKey, pinned: str, mode: int, progress: Progress) -> None:
         self._key = key
@@ -101,11 +90,8 @@ class _Verification:
         self._selector = ProbeSelector(templates=ours)
 
     def result(self) -> dict[str, Any]:
-        parsed = parse_inputs_key(self._key.inputs)
-        if parsed.suffix:
-            raise NotRebuildable(f"its inputs key ends in {parsed.suffix}, which is not rebuilt")
-        program = rebuild(self._key.op, parsed.specs)
-        _set_precision(self._key.precision)
+        program = rebuild(self._key.op, specs_of(self._key))
+        set_precision(self._key)
         torch_api.set_selector(self._selector)
         self._progress(f"compiling {self._key.op} with the pinned choice alone")
         alone = self._compile(program, only=self._pinned)
@@ -185,10 +171,3 @@ def _comparable(sources: list[str]) -> str:
     """Generated code without what differs from one compile to the next: comments and addresses."""
     lines = [line for source in sources for line in source.splitlines()]
     return "\n".join(_CONSTANT.sub(r"\1", line) for line in lines if not _COMMENT.match(line))
-
-
-def _set_precision(precision: str) -> None:
-    try:
-        torch.set_float32_matmul_precision(precision)
-    except (RuntimeError, ValueError) as error:
-        raise NotRebuildable(f"this torch cannot set the precision {precision}") from error

@@ -1,0 +1,44 @@
+"""What every job that compiles an op again has to set, and how it reads that from its arguments."""
+
+from __future__ import annotations
+
+import torch
+
+from backend.inductor import torch_api
+from backend.records import TensorSpec, TuningKey
+from backend.store.errors import InputsKeyInvalid
+from backend.store.inputs_key import parse_inputs_key
+from backend.worker.protocol import Arguments, BadJob, text_argument
+from backend.worker.rebuild import NotRebuildable
+
+
+def key_argument(arguments: Arguments) -> TuningKey:
+    """The texts `op`, `inputs` and `precision`. Raises BadJob."""
+    return TuningKey(*(text_argument(arguments, name) for name in ("op", "inputs", "precision")))
+
+
+def mode_argument(arguments: Arguments) -> int:
+    """`mode`, an index of `torch_api.MODES`; the first one if left out. Raises BadJob."""
+    mode = arguments.get("mode", 0)
+    if not isinstance(mode, int) or not 0 <= mode < len(torch_api.MODES):
+        raise BadJob(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
+    return mode
+
+
+def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
+    """The inputs to rebuild. Raises NotRebuildable."""
+    try:
+        parsed = parse_inputs_key(key.inputs)
+    except InputsKeyInvalid as error:
+        raise NotRebuildable(f"cannot rebuild it: {error}") from error
+    if parsed.suffix:
+        raise NotRebuildable(f"its inputs key ends in {parsed.suffix}, which is not rebuilt")
+    return parsed.specs
+
+
+def set_precision(key: TuningKey) -> None:
+    """Let float32 products have the precision of `key`. Raises NotRebuildable."""
+    try:
+        torch.set_float32_matmul_precision(key.precision)
+    except (RuntimeError, ValueError) as error:
+        raise NotRebuildable(f"this torch cannot set the precision {key.precision}") from error
