@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from backend.records import Choice, Tuning, sort_choices
 from rocm_tui import format as fmt
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import detail_lines, tuning_cells
+from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
 from rocm_tui.widgets.bars import bar
 from rocm_tui.widgets.columns import GAP, Column, Slot, fit
 
@@ -143,23 +143,23 @@ def text_of(line: tuple[tuple[str, str], ...]) -> str:
 
 def test_a_tie_is_never_coloured_as_a_win() -> None:
     tie, clear = row(1.0, 1.01, 2.0), row(1.0, 1.5)
-    slots = detail_lines.choice_slots(tie, 80)
-    styles = {style for at in range(3) for _, style in detail_lines.choice_line(tie, at, slots)}
+    slots = choice_lines.choice_slots(tie, 80)
+    styles = {style for at in range(3) for _, style in choice_lines.choice_line(tie, at, slots)}
     assert "good" not in styles and "accent" not in styles
     assert text_of(detail_lines.verdict(tie.tuning)).startswith(
         " Tie: the best two are 1.0 % apart"
     )
     assert tuning_cells.cells(tie, 0.0)["lead"] == ("tie", "dim")
-    slots = detail_lines.choice_slots(clear, 80)
-    assert "good" in {style for _, style in detail_lines.choice_line(clear, 0, slots)}
-    assert "good" not in {style for _, style in detail_lines.choice_line(clear, 1, slots)}
+    slots = choice_lines.choice_slots(clear, 80)
+    assert "good" in {style for _, style in choice_lines.choice_line(clear, 0, slots)}
+    assert "good" not in {style for _, style in choice_lines.choice_line(clear, 1, slots)}
 
 
 def test_one_choice_alone_has_won_nothing() -> None:
     alone = row(1.0)
     assert "Only one choice was timed" in text_of(detail_lines.verdict(alone.tuning))
-    slots = detail_lines.choice_slots(alone, 80)
-    assert "good" not in {style for _, style in detail_lines.choice_line(alone, 0, slots)}
+    slots = choice_lines.choice_slots(alone, 80)
+    assert "good" not in {style for _, style in choice_lines.choice_line(alone, 0, slots)}
 
 
 def test_a_running_tuning_tells_its_progress_and_no_winner() -> None:
@@ -167,8 +167,8 @@ def test_a_running_tuning_tells_its_progress_and_no_winner() -> None:
     cells = tuning_cells.cells(running, 0.0)
     assert cells["lead"] == ("2/5", "accent") and cells["gain"][0] == fmt.NONE
     assert "2 of 5 timed" in text_of(detail_lines.verdict(running.tuning))
-    slots = detail_lines.choice_slots(running, 80)
-    lines = [text_of(detail_lines.choice_line(running, at, slots)) for at in range(5)]
+    slots = choice_lines.choice_slots(running, 80)
+    lines = [text_of(choice_lines.choice_line(running, at, slots)) for at in range(5)]
     assert "waiting" in lines[2] and "failed" in lines[4] and "no room" in lines[4]
 
 
@@ -178,7 +178,7 @@ def test_only_configuration_that_differs_is_a_column() -> None:
         for n in range(1, 4)
     )
     one = Row("k", "i", 1, Tuning("mm", choices=choices))
-    titles = [slot.column.title for slot in detail_lines.choice_slots(one, 120)]
+    titles = [slot.column.title for slot in choice_lines.choice_slots(one, 120)]
     assert "BLOCK_M" in titles and "num_warps" in titles and "BLOCK_K" not in titles
-    narrow = [slot.column.key for slot in detail_lines.choice_slots(one, 50)]
+    narrow = [slot.column.key for slot in choice_lines.choice_slots(one, 50)]
     assert {"bar", "ms", "name"} <= set(narrow)

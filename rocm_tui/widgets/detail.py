@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
 
 from backend.records import Choice
 from rocm_tui.format import plain
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import detail_lines
+from rocm_tui.widgets import choice_lines, detail_lines
 from rocm_tui.widgets.columns import Slot
 from rocm_tui.widgets.line_view import Line, LineView
 
@@ -16,15 +18,26 @@ if TYPE_CHECKING:
     from rocm_tui.session.resource_text import Told
 
 
+_LEAST = 4
+"""Lines that the choices keep; what is said above them gives way."""
+
+
 class Detail(LineView):
-    """A list of choices below a short report. The cursor stands on a choice."""
+    """A list of choices below a short report. The cursor stands on a choice.
+
+    `marked` holds the names of the choices that a person marked, to compare them.
+    """
 
     BINDING_GROUP_TITLE = "Choices"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "mark", "Mark a choice", show=False, id="choices.mark"),
+    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.row: Row | None = None
-        self._told: Mapping[str, Told] = detail_lines.NOTHING
+        self.marked: frozenset[str] = frozenset()
+        self._told: Mapping[str, Told] = choice_lines.NOTHING
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._moved = False
@@ -44,7 +57,8 @@ class Detail(LineView):
         if row is None or before is None or not _same(before, row):
             self.cursor = self.top = 0
             self._moved = False
-            self._told = detail_lines.NOTHING
+            self._told = choice_lines.NOTHING
+            self.marked = frozenset()
         elif self._moved and current is not None and current.hash is not None:
             hashes = [choice.hash for choice in row.tuning.choices]
             if current.hash in hashes:
@@ -56,6 +70,17 @@ class Detail(LineView):
         self._told = told
         self.sync()
 
+    def mark(self, names: frozenset[str]) -> None:
+        """Let these choices be the marked ones."""
+        self.marked = names
+        self.sync()
+
+    def action_mark(self) -> None:
+        """Mark the choice under the cursor, or take its mark away, and go to the next one."""
+        if self.current is not None:
+            self.mark(self.marked ^ {choice_lines.name_of(self.current)})
+            self.move_cursor(self.cursor + 1)
+
     def move_cursor(self, index: int) -> None:
         self._moved = True
         super().move_cursor(index)
@@ -65,29 +90,40 @@ class Detail(LineView):
 
     def _layout(self, width: int) -> tuple[Slot, ...]:
         assert self.row is not None
-        state = (width, self.row.key, self.row.tuning.choices, self._told)
+        tuning = self.row.tuning
+        state = (width, self.row.key, tuning.choices, tuning.measured, self._told)
         if state != self._fitted:
             self._fitted = state
-            self._slots = detail_lines.choice_slots(self.row, width, self._told)
+            self._slots = choice_lines.choice_slots(self.row, width, self._told)
         return self._slots
 
     def heading(self, width: int) -> list[Line]:
         row = self.row
         if row is None:
             return []
-        low = self.size.height < 9
-        pin = detail_lines.pin_line(row)
-        lines = [
+        head = choice_lines.choice_heading(row, self._layout(width - 2))
+        room = self.size.height - 2 - min(_LEAST, self.count())
+        return [
             detail_lines.filled(detail_lines.title(row), width),
-            detail_lines.verdict(row.tuning),
+            *self._said(row, max(1, room)),
+            detail_lines.filled(head, width),
         ]
-        lines += [] if low and pin else [detail_lines.cost(row.tuning)]
-        lines += [pin] if pin else []
-        lines += [] if low else [self._about_choice()]
-        if self._told and not low:
-            lines.append(detail_lines.takes(self.current, self._told))
-        head = detail_lines.choice_heading(row, self._layout(width - 2))
-        return [*lines, detail_lines.filled(head, width)]
+
+    def _said(self, row: Row, room: int) -> list[Line]:
+        """What stands above the choices; the least important gives way where room is short."""
+        told = detail_lines.takes(self.current, self._told) if self._told else None
+        lines = [
+            (0, detail_lines.verdict(row.tuning)),
+            (1, detail_lines.measured(row.tuning)),
+            (3, detail_lines.cost(row.tuning)),
+            (2, detail_lines.pin_line(row)),
+            (4, self._about_choice()),
+            (5, told),
+        ]
+        said = [(rank, line) for rank, line in lines if line is not None]
+        while len(said) > room:
+            said.remove(max(said, key=lambda one: one[0]))
+        return [line for _, line in said]
 
     def _about_choice(self) -> Line:
         """The choice under the cursor, in full where the list cuts it; blank without focus."""
@@ -101,7 +137,8 @@ class Detail(LineView):
 
     def line(self, index: int, width: int) -> Line:
         assert self.row is not None
-        return detail_lines.choice_line(self.row, index, self._layout(width), self._told)
+        slots = self._layout(width)
+        return choice_lines.choice_line(self.row, index, slots, self._told, self.marked)
 
 
 def _same(before: Row, after: Row) -> bool:

@@ -6,33 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backend.records import Choice, Tuning
+from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
+from rocm_tui.session.standing_text import versus
 from rocm_tui.widgets import tuning_cells
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column, Slot, fit
 from rocm_tui.widgets.line_view import Line, Span
 
 if TYPE_CHECKING:
     from rocm_tui.session.resource_text import Told
-
-_SPECIAL = (
-    Column("place", "#", 3, 4, right=True),
-    Column("bar", "", 6, 24, drop=1),
-    Column("ms", "", 6, 8, right=True),
-    Column("share", "%", 5, 5, drop=2, right=True),
-    Column("name", "CHOICE", 14, 44),
-    Column("from", "FROM", 6, 8, drop=9),
-)
-_TAKEN = tuple(
-    Column(f"takes {title}", title, least, 9, drop=drop, right=True)
-    for title, least, drop in (("VGPR", 4, 5), ("LDS", 6, 6), ("WAVES", 5, 7), ("SPILLS", 6, 8))
-)
-NOTHING: Mapping[str, Told] = {}
 
 
 def title(row: Row) -> Line:
@@ -57,16 +42,83 @@ def verdict(tuning: Tuning) -> Line:
     spans: list[Span]
     if lead is None:
         spans = [(" Only one choice was timed", "")]
+    elif stats.measured(tuning, best) is not None:
+        spans = _measured_verdict(tuning, best)
     elif stats.tied(tuning):
         spans = [(" Tie", "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
         spans.append((", less than one measurement can tell", "dim"))
     else:
         spans = [(f" {plain(best.label)}", "good"), (f" is fastest by {fmt.percent(lead)}", "")]
     spans += _against_aten(tuning)
-    rate = stats.tflops(tuning, best.ms)
+    told = stats.measured(tuning, best)
+    rate = stats.tflops(tuning, told.ms if told else best.ms)
     if rate is not None:
         spans.append((f" · {fmt.throughput(rate)} TFLOP/s", ""))
     return tuple(spans)
+
+
+def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
+    """What repeated measurement says of the winner, as `stats.standing` judges it."""
+    measurement = tuning.measured
+    assert measurement is not None
+    name, found = plain(best.label), stats.standing(tuning)
+    rivals = [choice for choice in measurement.choices if choice.hash != best.hash]
+    if not rivals:
+        return [(f" {name}", "strong"), (" was measured alone", "")]
+    if found == "slower":
+        first = measurement.choices[0]
+        told = stats.measured(tuning, best)
+        by = fmt.percent(told.ratio - 1) if told else fmt.NONE
+        return [
+            (f" {_label(tuning, first)} is really {by} faster", "warn"),
+            (f" than the winner {name}", ""),
+        ]
+    if found == "unclear":
+        why = f": {measurement.rounds} rounds could not tell the best apart"
+        return [(" Unclear", "strong"), (why, "")]
+    if found == "tied":
+        return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
+    near = min(rivals, key=lambda choice: choice.ratio)
+    apart = f"{fmt.percent(near.ratio_low - 1)} to {fmt.percent(near.ratio_high - 1)}"
+    return [
+        (f" {name}", "good"),
+        (f" is fastest by {fmt.percent(near.ratio - 1)}", ""),
+        (f" ({apart})", "dim"),
+    ]
+
+
+def _tied_with(tuning: Tuning, rivals: Sequence[MeasuredChoice]) -> str:
+    equal = [choice for choice in rivals if choice.verdict in ("tied", "faster")]
+    if not equal:
+        return ": a choice that was not measured is as fast"
+    most = max(abs(choice.ratio - 1) for choice in equal)
+    who = _label(tuning, equal[0]) if len(equal) == 1 else f"{len(equal)} others"
+    return f": {who} as fast, {fmt.percent(most)} apart when measured again"
+
+
+def _label(tuning: Tuning, measured: MeasuredChoice) -> str:
+    """The name of a measured choice as the rest of the screen has it."""
+    known = next((choice for choice in tuning.choices if choice.hash == measured.hash), None)
+    return plain(known.label if known else measured.name or measured.hash)
+
+
+def measured(tuning: Tuning) -> Line | None:
+    """How it was measured again, and what disturbed that; None where it was not."""
+    found = tuning.measured
+    if found is None:
+        return None
+    facts = [f"{found.rounds} rounds in {fmt.seconds(found.seconds)}"]
+    facts += ["caches emptied before each call"] if found.flushed else []
+    facts += [f"{len(found.failed)} could not be run"] if found.failed else []
+    facts.append(when(found.when))
+    spans: list[Span] = [(f" Measured: {' · '.join(facts)}", "dim")]
+    spans += [(f" · {plain(trouble)}", "warn") for trouble in found.trouble]
+    return tuple(spans)
+
+
+def when(seconds: float) -> str:
+    """A moment in the person's own time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
@@ -83,11 +135,15 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
 
 def _against_aten(tuning: Tuning) -> list[Span]:
     gain, saved = stats.gain(tuning), stats.saved_ms(tuning)
-    if gain is None or saved is None:
+    best, rival = stats.winner(tuning), stats.aten(tuning)
+    if gain is None or saved is None or best is None or rival is None:
         return []
-    if saved <= 0:
-        return [(" · ATen itself wins", "")]
-    if gain - 1 <= stats.TIE_BAND:
+    if rival is best:
+        return [(" · ATen itself wins", "")] if stats.standing(tuning) == "clear" else []
+    found = versus(tuning, best, rival)
+    if found == "slower":
+        return [(" · slower than ATen", "warn")]
+    if found != "clear":
         return [(" · no faster than ATen", "")]
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
 
@@ -125,8 +181,8 @@ def pin_line(row: Row) -> Line | None:
     if row.pin is None:
         return None
     pin, state = row.pin.pin, row.pin.state
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(pin.when)) if pin.when else ""
-    facts = [row.pin.detail, pin.note, f"by {pin.who}" if pin.who else "", when]
+    made = when(pin.when) if pin.when else ""
+    facts = [row.pin.detail, pin.note, f"by {pin.who}" if pin.who else "", made]
     facts += [f"applied again {pin.drifts} times"] if pin.drifts else []
     return (
         (f" {tuning_cells.PIN_MARK[state]} ", tuning_cells.PIN_STYLE[state]),
@@ -136,102 +192,12 @@ def pin_line(row: Row) -> Line | None:
     )
 
 
-def choice_slots(row: Row, width: int, told: Mapping[str, Told] = NOTHING) -> tuple[Slot, ...]:
-    """Columns of the list of choices: the keys of the configuration that differ come last.
-
-    `told` says by hash what a kernel takes; it has columns where that is known of one.
-    """
-    choices = row.tuning.choices
-    keys = stats.differing_keys(choices)
-    wants = {column.key: column.least for column in _SPECIAL}
-    wants["bar"] = 24 if width >= 100 else 10
-    wants["name"] = max((len(choice.label) for choice in choices), default=0)
-    if any(one.cells for one in told.values()):
-        for column in _TAKEN:
-            texts = [one.cells.get(column.title, "?") for one in told.values()]
-            wants[column.key] = max(len(text) for text in texts)
-    config = []
-    for at, key in enumerate(keys):
-        longest = max((len(c.config.get(key, "")) for c in choices), default=1)
-        size = max(len(key), longest)
-        config.append(Column(f"config {key}", key, min(size, 24), 24, drop=10 + at, right=True))
-        wants[f"config {key}"] = size
-    return fit((*_SPECIAL, *_TAKEN, *config), wants, width)
-
-
 def takes(choice: Choice | None, told: Mapping[str, Told]) -> Line:
     """What the kernel of this choice takes, in full; blank where nobody can know it."""
     found = told.get(choice.hash or "") if choice else None
     return ((f" {plain(found.sentence)}", "dim"),) if found else ()
 
 
-def choice_heading(row: Row, slots: Sequence[Slot]) -> Line:
-    unit, _ = _unit(row.tuning)
-    line: list[Span] = [(" ", "head")]
-    for slot in slots:
-        text = unit if slot.column.key == "ms" else plain(slot.column.title)
-        line += [(slot.cell(text), "head"), ("  ", "head")]
-    return tuple(line)
-
-
 def filled(line: Line, width: int) -> Line:
     """A line with the colour of headings up to its end."""
     return (*line, (" " * width, "head"))
-
-
-def _unit(tuning: Tuning) -> tuple[str, float]:
-    best = stats.winner(tuning)
-    unit, scale = fmt.time_unit(best.ms if best else None)
-    return unit, scale
-
-
-def choice_line(
-    row: Row, index: int, slots: Sequence[Slot], told: Mapping[str, Told] = NOTHING
-) -> Line:
-    """One choice: place, bar and percent of the best, time, name, configuration or reason."""
-    tuning, choice = row.tuning, row.tuning.choices[index]
-    best = stats.winner(tuning)
-    share = best.ms / choice.ms if best and best.ms and choice.ms and not choice.failed else 0.0
-    pinned = row.pin is not None and row.pin.pin.hash == choice.hash and choice.hash is not None
-    style = _style(tuning, choice, share)
-    _, scale = _unit(tuning)
-    size = next((slot.width for slot in slots if slot.column.key == "bar"), 0)
-    texts: dict[str, Span] = {
-        "bar": (bar(share, size), style or "dim") if share else _state(tuning, choice),
-        "place": (f"●{index + 1}" if pinned else str(index + 1), "accent" if pinned else "dim"),
-        "ms": (fmt.significant(choice.ms * scale) if choice.ms is not None else "", style),
-        "from": (provider(choice) or "", "dim"),
-        "share": (f"{share * 100:.1f}" if share else "", "dim"),
-        "name": (plain(choice.label), "dim" if choice.failed else "strong" if pinned else style),
-    }
-    taken = told.get(choice.hash or "")
-    for column in _TAKEN:
-        texts[column.key] = (taken.cells.get(column.title, "?") if taken else "", "dim")
-    line: list[Span] = []
-    for slot in slots:
-        key = slot.column.key
-        if key in texts:
-            text, name = texts[key]
-            line += [(slot.cell(text), name), ("  ", "")]
-        elif not choice.failed:
-            text = plain(choice.config.get(slot.column.title, ""))
-            line += [(slot.cell(text), "dim"), ("  ", "")]
-    if choice.failed:
-        line.append((plain(choice.reason or "no reason known"), "dim"))
-    return tuple(line)
-
-
-def _style(tuning: Tuning, choice: Choice, share: float) -> str:
-    if choice.failed or not share:
-        return "dim"
-    in_band = share >= 1 / (1 + stats.TIE_BAND)
-    if in_band and tuning_cells.wins_clearly(tuning):
-        return "good"
-    return "" if in_band else "dim"
-
-
-def _state(tuning: Tuning, choice: Choice) -> Span:
-    """What stands in place of a bar."""
-    if choice.failed:
-        return "failed", "bad"
-    return ("waiting" if tuning.state == "running" else "not timed"), "dim"

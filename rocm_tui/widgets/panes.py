@@ -97,8 +97,10 @@ class Panes(Vertical):
             self.screen.set_focus(self.table)
 
     def back(self) -> None:
-        """Out of the details, else out of the filter."""
-        if self.inside:
+        """Take the marks away, else out of the details, else out of the filter."""
+        if self.inside and self.detail.marked:
+            self.detail.mark(frozenset())
+        elif self.inside:
             self.screen.set_focus(self.table)
         else:
             self.filter.clear()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from backend.records import Choice, Tuning
+from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.standing_text import lead_text, versus
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.line_view import Span
 
@@ -17,9 +18,10 @@ COLUMNS = (
     Column("n", "N", 2, 4, drop=8, right=True),
     Column("winner", "WINNER", 14, 36, good=18),
     Column("time", "TIME", 8, 8, right=True),
+    Column("error", "±%", 4, 4, drop=10, right=True),
     Column("tflops", "TFLOP/s", 7, 7, drop=7, right=True),
     Column("gain", "GAIN", 5, 6, drop=2, right=True),
-    Column("lead", "LEAD", 6, 7, drop=1, right=True),
+    Column("lead", "LEAD", 7, 7, drop=1, right=True),
     Column("pin", "PIN", 4, 8, drop=3),
     Column("age", "AGE", 6, 6, drop=6, right=True),
     Column("rank", "RANK", 4, 4, drop=4, right=True),
@@ -30,10 +32,11 @@ ABOUT = {
     "dtype": "types of the operands",
     "n": "number of choices tried",
     "winner": "the choice with the smallest measured time",
-    "time": "the winner's time for one call",
+    "time": "the winner's time for one call; with a ±, the median of many",
+    "error": "95 % interval of that median, if it was measured again (m)",
     "tflops": "throughput of the winner, where the op's FLOPs are known",
     "gain": "ATen's time over the winner's; 1.00× if ATen wins",
-    "lead": "how far the second lies behind; tie: up to 2 %; 3/14: running",
+    "lead": "of the winner; tie, unclear, or beaten: another is faster; 3/14: running",
     "pin": "● active ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
     "age": "since it was tuned or first seen here",
     "rank": "process of a distributed job, shown if any is known",
@@ -46,7 +49,8 @@ def cells(row: Row, now: float) -> dict[str, Span]:
     """The text and style of every column."""
     tuning = row.tuning
     best = stats.winner(tuning)
-    clear = wins_clearly(tuning)
+    again = stats.measured(tuning, best)
+    ms = again.ms if again else best.ms if best else None
     live = "dim" if tuning.state == "running" else ""
     rank = "" if tuning.rank is None else str(tuning.rank)
     return {
@@ -55,10 +59,11 @@ def cells(row: Row, now: float) -> dict[str, Span]:
         "dtype": (plain(stats.dtype_of(tuning)) or fmt.NONE, "dim"),
         "n": (str(count(tuning)), "dim"),
         "winner": (plain(best.label) if best else fmt.NONE, live if best else "dim"),
-        "time": (fmt.duration(best.ms if best else None), live),
-        "tflops": (fmt.throughput(stats.tflops(tuning, best.ms if best else None)), "dim"),
+        "time": (fmt.duration(ms), live),
+        "error": (error(again) if again else "", "dim"),
+        "tflops": (fmt.throughput(stats.tflops(tuning, ms)), "dim"),
         "gain": _gain(tuning),
-        "lead": _lead(tuning, clear),
+        "lead": _lead(tuning),
         "pin": pin_cell(row),
         "age": (fmt.age(row.when, now), "dim"),
         "rank": (rank, "dim"),
@@ -97,13 +102,22 @@ def _gain(tuning: Tuning) -> Span:
     gain = stats.gain(tuning)
     if gain is None or tuning.state == "running":
         return fmt.NONE, "dim"
-    told = abs(gain - 1) > stats.TIE_BAND
-    return fmt.factor(gain), "good" if told and gain > 1 else "dim"
+    best, rival = stats.winner(tuning), stats.aten(tuning)
+    clear = best is not None and rival is not None and versus(tuning, best, rival) == "clear"
+    return fmt.factor(gain), "good" if clear else "dim"
 
 
-def _lead(tuning: Tuning, clear: bool) -> Span:
+def _lead(tuning: Tuning) -> Span:
     if tuning.state == "running":
         return f"{tuning.timed}/{count(tuning)}", "accent"
     if tuning.state == "cut":
         return "cut", "dim"
-    return fmt.distance(stats.lead(tuning)), "" if clear else "dim"
+    found = stats.standing(tuning)
+    style = "" if found == "clear" else "warn" if found == "slower" else "dim"
+    return lead_text(tuning), style
+
+
+def error(told: MeasuredChoice) -> str:
+    """Half the 95 % interval of a measured median, in percent of it."""
+    half = (told.high - told.low) / 2 / told.ms * 100 if told.ms else 0.0
+    return f"{half:.1f}" if half < 10 else f"{half:.0f}"

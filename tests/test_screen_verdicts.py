@@ -1,0 +1,144 @@
+"""What the screen says of a tuning that was measured again: verdict, whiskers, cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from rocm_tui.session.model import Row
+from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
+from rocm_tui.widgets.line_view import Line
+from rocm_tui.widgets.whiskers import interval, scale_of, single
+
+
+def told(
+    hash_: str, ratio: float, verdict: Verdict, error: float = 0.004, base: float = 2.0
+) -> MeasuredChoice:
+    ms, wide = base * ratio, 0.0 if ratio == 1.0 else error
+    low, high = ratio * (1 - wide), ratio * (1 + wide)
+    return MeasuredChoice(
+        hash_, ms, ms * (1 - error), ms * (1 + error), 0.02, 40, ratio, low, high, verdict
+    )
+
+
+def row(*measured: MeasuredChoice, trouble: tuple[str, ...] = ()) -> Row:
+    names = ("mm-aten", "triton_mm-aa", "triton_mm-bb")
+    choices = tuple(Choice(hash=name, ms=2.0 + at / 50) for at, name in enumerate(names))
+    again = Measurement(
+        "mm", "key", "highest", 1.8e9, measured, rounds=40, seconds=12.0, trouble=trouble
+    )
+    tuning = Tuning("mm", ((8, 8), (8, 8)), choices=choices, measured=again)
+    return Row("k", "abc", 1, tuning)
+
+
+WON = row(told("mm-aten", 1.0, "faster"), told("triton_mm-aa", 1.03, "slower"))
+TIED = row(told("mm-aten", 1.0, "tied"), told("triton_mm-aa", 1.003, "tied"))
+UNCLEAR = row(told("mm-aten", 1.0, "unclear"), told("triton_mm-aa", 1.01, "unclear", 0.05))
+BEATEN = row(
+    told("triton_mm-bb", 1.0, "faster"),
+    told("mm-aten", 1.031, "slower"),
+    trouble=("the clock fell by 9 % meanwhile",),
+)
+
+
+def text_of(line: Line) -> str:
+    return "".join(text for text, _ in line)
+
+
+def lines_of(shown: Row, width: int = 120) -> list[Line]:
+    slots = choice_lines.choice_slots(shown, width)
+    return [choice_lines.choice_line(shown, at, slots) for at in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "says", "style"),
+    [
+        (WON, "mm-aten is fastest by 3.0 % (2.6 % to 3.4 %)", "good"),
+        (TIED, "Tie: triton_mm-aa as fast, 0.3 % apart when measured again", "strong"),
+        (UNCLEAR, "Unclear: 40 rounds could not tell the best apart", "strong"),
+        (BEATEN, "triton_mm-bb is really 3.1 % faster than the winner mm-aten", "warn"),
+    ],
+)
+def test_the_verdict_is_what_was_measured(shown: Row, says: str, style: str) -> None:
+    line = detail_lines.verdict(shown.tuning)
+    assert text_of(line).strip().startswith(says)
+    assert line[0][1] == style
+    assert ("good" in {name for _, name in line}) == (shown is WON)
+
+
+def test_what_disturbed_it_is_a_warning() -> None:
+    line = detail_lines.measured(BEATEN.tuning)
+    assert line is not None
+    assert line[-1] == (" · the clock fell by 9 % meanwhile", "warn")
+    assert text_of(line).startswith(" Measured: 40 rounds in 12 s")
+    assert detail_lines.measured(replace(WON.tuning, measured=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "lead", "styles"),
+    [(WON, "3.0 %", {""}), (TIED, "tie", {"dim"}), (BEATEN, "beaten", {"warn"})],
+)
+def test_the_table_tells_the_measured_lead(shown: Row, lead: str, styles: set[str]) -> None:
+    cells = tuning_cells.cells(shown, 0.0)
+    assert cells["lead"][0] == lead and {cells["lead"][1]} == styles
+    assert cells["error"] == ("0.4", "dim")
+    unmeasured = replace(shown, tuning=replace(shown.tuning, measured=None))
+    assert tuning_cells.cells(unmeasured, 0.0)["error"][0] == ""
+
+
+def test_each_choice_shows_whether_and_how_it_was_measured() -> None:
+    best, rival, single_number = lines_of(WON)
+    assert text_of(best).split()[1:4] == ["●", "2.000", "0.4"] and "fastest" in text_of(best)
+    assert "├" in text_of(rival) and "+3.0 %" in text_of(rival) and "slower" in text_of(rival)
+    assert "○" in text_of(single_number) and "+2.0 %" in text_of(single_number)
+    assert not {"fastest", "slower", "tied"} & set(text_of(single_number).split())
+    styles = [{name for _, name in line} for line in (best, rival, single_number)]
+    assert ["good" in names for names in styles] == [True, False, False]
+
+
+def test_a_tie_has_no_winner_and_a_beaten_winner_is_a_warning() -> None:
+    assert all("good" not in {name for _, name in line} for line in lines_of(TIED))
+    winner, _, best = lines_of(BEATEN)
+    assert "warn" in {name for _, name in winner} and "slower" in text_of(winner)
+    assert "good" in {name for _, name in best} and "fastest" in text_of(best)
+
+
+def test_the_mark_stands_before_the_place_of_a_choice() -> None:
+    slots = choice_lines.choice_slots(WON, 80)
+    line = choice_lines.choice_line(WON, 1, slots, marked=frozenset({"triton_mm-aa"}))
+    assert line[0] == (" ✓2", "accent")
+
+
+@pytest.mark.parametrize("width", [10, 24])
+def test_an_interval_crosses_the_line_of_the_best_only_where_it_holds_it(width: int) -> None:
+    apart, near = told("a", 1.06, "slower", 0.01), told("b", 1.004, "tied", 0.02)
+    best = told("c", 1.0, "tied")
+    scale = scale_of((best, apart, near), width)
+    assert (scale.low, scale.high) == (pytest.approx(0.984, abs=1e-3), 1.1)
+    lines = [interval(scale, one) for one in (best, apart, near)]
+    assert all(len(line) == width for line in (*lines, scale.title))
+    assert lines[0].strip() == "●"
+    assert lines[1][lines[0].index("●")] == "│" and lines[1].count("●") == 1
+    assert lines[2][lines[0].index("●")] in "┼●"
+    assert scale.title.strip().startswith("0") and scale.title.endswith("+10 %")
+    assert single(scale, 1.05).count("○") == 1
+    assert single(scale, 3.0).endswith("▸") and "○" not in single(scale, 3.0)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 9.0), st.floats(0.0, 2.0)), min_size=1, max_size=6),
+    st.integers(6, 40),
+)
+def test_whiskers_fill_their_cells_whatever_was_measured(
+    found: list[tuple[float, float]], width: int
+) -> None:
+    choices = [told("a", ratio, "slower", error) for ratio, error in found]
+    scale = scale_of(choices, width)
+    for one in choices:
+        assert cell_len(interval(scale, one)) == width
+        assert cell_len(single(scale, one.ratio)) == width
