@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.records import Choice, Measurement, Session, Tuning, Verdict
+from rocm_tui.session.compare_choices import same_choice
 from rocm_tui.session.model import Row
 
 Basis = Literal["measured", "median", "single"]
@@ -92,10 +93,8 @@ class Pair:
 
     @property
     def same_choice(self) -> bool:
-        """Whether both use the same choice, as far as hashes or names tell."""
-        if self.a.choice.hash and self.b.choice.hash:
-            return self.a.choice.hash == self.b.choice.hash
-        return self.a.choice.label == self.b.choice.label
+        """Whether both use the same choice, as far as hashes, configurations or names tell."""
+        return same_choice(self.a.choice, self.b.choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,9 @@ class Noise:
     """What single numbers cannot tell.
 
     `band` is the relative difference up to which two numbers are taken as equal. `choices` is how
-    many choices timed on both sides it was derived from, 0 if it is the default. `shift` is the
-    factor by which all of them became slower (above 1) or faster, 1 if there is no such factor.
+    many choices timed on both sides it was derived from, in `problems` problems; 0 if it is the
+    default. `shift` is the factor by which all of them became slower (above 1) or faster, 1 if
+    there is no such factor.
     """
 
     band: float
@@ -115,7 +115,12 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over what both have, one call each (`a_ms`, `b_ms`) or as often as seen (`lost_ms`)."""
+    """Sums over what both have, each problem as often as it is called, or once.
+
+    `lost_ms` is that of the pairs with the verdict `slower`, `gained_ms` that of the `faster` ones,
+    both positive: differences that cannot be told from noise are not added up. `a_seconds` and
+    `b_seconds` are what tuning took, of all that the parts tuned.
+    """
 
     a_ms: float
     b_ms: float
@@ -128,12 +133,18 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two parts compared; `common` is sorted by time lost, most first."""
+    """Two parts compared; `common` is sorted by time lost, most first.
+
+    `untimed` are tunings of which one part tells no time. `notes` are sentences about the whole:
+    other devices, other versions, a machine that became slower.
+    """
 
     a: str
     b: str
     common: tuple[Pair, ...]
     only_a: tuple[Standpoint, ...]
     only_b: tuple[Standpoint, ...]
+    untimed: tuple[Row, ...]
     totals: Totals
     noise: Noise
+    notes: tuple[str, ...] = ()

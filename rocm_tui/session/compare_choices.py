@@ -1,0 +1,81 @@
+"""The same choice in two runs: which it is, and what it took in each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from math import log
+from statistics import median
+
+from backend.records import Choice, Tuning
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+
+SHORTEST, LONGEST = 1e-9, 1e12
+"""Milliseconds that no kernel takes; ratios of what lies between are finite."""
+_NUMBER = re.compile(r"_\d+$")
+
+
+def text_key(choice: Choice) -> str:
+    """What names a choice in every run: its configuration, else its name without the number.
+
+    Inductor numbers its templates' choices as they come, so the number says nothing of the kernel.
+    """
+    return choice.description or _NUMBER.sub("", choice.name or "")
+
+
+def same_choice(one: Choice, two: Choice) -> bool:
+    """Whether two runs mean the same choice, as far as hashes, configurations or names tell."""
+    if one.hash and two.hash:
+        return one.hash == two.hash
+    return bool(text_key(one)) and text_key(one) == text_key(two)
+
+
+def timed(tuning: Tuning) -> list[tuple[Choice, float]]:
+    """Choices with their times, fastest first. A log may say anything: not every number is one."""
+    ranked = stats.ranked(tuning)
+    return [(c, c.ms) for c in ranked if c.ms is not None and SHORTEST < c.ms < LONGEST]
+
+
+def used(tuning: Tuning) -> tuple[Choice, float] | None:
+    """The choice that the compiled model calls and its time: selected, else the fastest."""
+    known = timed(tuning)
+    chosen = ((c, ms) for c, ms in known if c.hash and c.hash == tuning.selected)
+    return next(chosen, None) or next(iter(known), None)
+
+
+def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -> list[float]:
+    """log(B's time / A's time) of each choice timed on both sides, without those of `but`.
+
+    Several times of one choice are their median.
+    """
+    theirs = _times(b)
+    by_hash = {choice.hash: ms for choice, ms in theirs if choice.hash}
+    by_text = {text_key(choice): (choice, ms) for choice, ms in theirs}
+    left_out = list(but)
+    found = []
+    for choice, ms in _times(a):
+        if any(same_choice(choice, other) for other in left_out):
+            continue
+        other_ms = by_hash.get(choice.hash or "")
+        if other_ms is None:
+            other, other_ms = by_text.get(text_key(choice), (choice, None))
+            if choice.hash and other.hash:
+                continue
+        if other_ms is not None:
+            found.append(log(other_ms / ms))
+    return found
+
+
+def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
+    """Every choice that can be told from the others of its tuning, with its median time."""
+    found: dict[str, tuple[Choice, list[float]]] = {}
+    for row in rows:
+        known = timed(row.tuning)
+        texts = Counter(text_key(choice) for choice, _ in known)
+        for choice, ms in known:
+            text = text_key(choice)
+            if choice.hash or (text and texts[text] == 1):
+                found.setdefault(choice.hash or text, (choice, []))[1].append(ms)
+    return [(choice, median(times)) for choice, times in found.values()]
