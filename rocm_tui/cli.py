@@ -7,10 +7,25 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import iskeyword
+from types import ModuleType
 
 from rocm_tui.errors import RocmTuiError, UsageError
 
-COMMANDS = ("watch", "run", "demo", "ls", "show", "pin", "unpin", "pins", "verify", "doctor")
+COMMANDS = (
+    "watch",
+    "run",
+    "demo",
+    "ls",
+    "show",
+    "pin",
+    "unpin",
+    "pins",
+    "verify",
+    "export",
+    "import",
+    "doctor",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -29,8 +44,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
-        import_module(f"rocm_tui.commands.{name}").add(commands)
+        _module(name).add(commands)
     return parser
+
+
+def _module(name: str) -> ModuleType:
+    """The module of a command; `import` is no name that Python takes."""
+    return import_module(f"rocm_tui.commands.{name}{'_' if iskeyword(name) else ''}")
 
 
 def _version() -> str:
@@ -53,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 2
-    command = import_module(f"rocm_tui.commands.{args.command}")
+    command = _module(args.command)
     try:
         return int(command.run(args))
     except UsageError as error:
