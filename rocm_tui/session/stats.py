@@ -137,15 +137,19 @@ def tflops(tuning: Tuning, ms: float | None) -> float | None:
 def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
     """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
     op = tuning.op.lstrip("_")
-    operands = _OPERANDS.get(op)
+    operands = product_operands(tuning)
     if operands is None:
-        return None
-    if max(operands) >= len(tuning.shapes):
         return None
     left, right = (tuning.shapes[at] for at in operands)
     if op == "packed_linear":  # its weight is N x K
         right = right[:-2] + right[-2:][::-1]
     return _product(left, right)
+
+
+def product_operands(tuning: Tuning) -> tuple[int, int] | None:
+    """Which two operands a matrix product multiplies; None for other ops."""
+    operands = _OPERANDS.get(tuning.op.lstrip("_"))
+    return operands if operands and max(operands) < len(tuning.shapes) else None
 
 
 _OPERANDS = {
