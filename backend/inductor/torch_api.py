@@ -83,6 +83,14 @@ def wants_tuning() -> bool:
     return bool(config.max_autotune or config.max_autotune_gemm)
 
 
+def setting(name: str) -> Any:
+    """One of Inductor's options, `max_autotune` or `rocm.arch`; None where this torch has none."""
+    found: Any = config
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
 def deterministic() -> bool:
     return bool(getattr(config, "deterministic", False))
 
@@ -255,7 +263,7 @@ alone. The hash of a Triton choice depends on it."""
 
 @contextlib.contextmanager
 def compile_settings(
-    mode: Mapping[str, bool], *, freezing: bool, graph_cache: bool
+    mode: Mapping[str, object], *, freezing: bool, graph_cache: bool
 ) -> Iterator[None]:
     """Inductor as users of one of the `MODES` have it, with its graph caches or without any."""
     import torch._dynamo
