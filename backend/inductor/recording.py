@@ -106,15 +106,18 @@ def _session() -> Session:
 def _hooked_session() -> Session:
     from dataclasses import replace
 
-    from backend.inductor import torch_api
+    from backend.inductor import requested, torch_api
 
     device = torch_api.device_facts()
+    backends = requested.requested()
     return replace(
         _session(),
         device=device.name,
         arch=device.arch,
         compute_units=device.compute_units,
         system_hash=torch_api.system_hash(),
+        backends=backends,
+        absent=requested.absent(backends, requested.this_machine()),
     )
 
 

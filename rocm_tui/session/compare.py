@@ -7,7 +7,8 @@ are found.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 
 from backend.records import Choice, MeasuredChoice, Session, Verdict
@@ -40,10 +41,14 @@ def whole(label: str, model: Model) -> Part:
     return Part(label, tuple(model.rows()), model.sessions)
 
 
-def one_session(session: str, model: Model) -> Part:
-    """What one of a model's sessions asked for."""
-    rows = tuple(row for row in model.rows() if session in row.asked)
-    return Part(session, rows, model.sessions)
+def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
+    """What some of a model's sessions asked for."""
+    rows = []
+    for row in model.rows():
+        asked = tuple(session for session in row.asked if session in ids)
+        if asked:
+            rows.append(replace(row, asked=asked))
+    return Part(label, tuple(rows), model.sessions)
 
 
 def compare(a: Part, b: Part) -> Comparison:

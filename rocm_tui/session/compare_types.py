@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -53,8 +53,13 @@ class Standpoint:
     @property
     def calls(self) -> int | None:
         """How often the session that asked for it most did so; None where no session tells."""
-        asked = Counter(session for row in self.rows for session in row.asked)
-        return max(asked.values(), default=None)
+        return calls_of(self.rows)
+
+
+def calls_of(rows: Iterable[Row]) -> int | None:
+    """How often the session that asked for a problem most did so; None where no session tells."""
+    asked = Counter(session for row in rows for session in row.asked)
+    return max(asked.values(), default=None)
 
 
 @dataclass(frozen=True, slots=True)

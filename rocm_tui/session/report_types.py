@@ -27,7 +27,7 @@ class Party:
 class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
-    `matters` tells that somebody timed two of the choices further apart than a tie.
+    `matters` tells that one of them found its choice and another's to differ by more than a tie.
     """
 
     id: str
@@ -38,7 +38,10 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A failure as it happened once, and how many choices failed like it."""
+    """Why there is nothing of a backend: `count` choices failed like this one.
+
+    A reason that was known before any choice was made has the count 0.
+    """
 
     text: str
     count: int
@@ -48,16 +51,16 @@ class Reason:
 class Absent:
     """A backend that was asked for and of which no usable choice appeared.
 
-    `ops` are the ops of which that is true and `tunings` how many tunings those are; `everywhere`
-    tells that there are no others. `offered` choices appeared, and all of them failed. `sessions`
-    are those that asked for it.
+    `ops` are the ops of which that is true, in `tunings` tunings; `everywhere` tells that it is
+    true of all. `failed` choices appeared there and none of them could be used. `sessions` are
+    those that asked for it.
     """
 
     backend: str
     ops: tuple[str, ...]
     tunings: int
     everywhere: bool
-    offered: int
+    failed: int
     reasons: tuple[Reason, ...]
     sessions: tuple[str, ...]
 
@@ -67,8 +70,8 @@ class Gain:
     """What tuning one problem saves a call against ATen, and what it cost.
 
     `saved_ms` is None where ATen has no time, and 0 where ATen itself is used; `tied` tells that
-    the difference is within what a single number cannot tell. `calls` is how often one run calls
-    it, None where no session tells. `seconds` sums up all its tunings.
+    the difference is within what can be told. `calls` is how often one run calls it, None where no
+    session tells. `seconds` sums up all its tunings.
     """
 
     row: Row
@@ -82,40 +85,48 @@ class Gain:
 class Bought:
     """What tuning bought, by problem, most first.
 
-    `saved_ms` is what one run of everything saves that is not a tie, each problem as often as it is
-    called. `seconds` is what all tunings took, `unknown` of them tell no duration.
+    `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
+    once. `seconds` is what all tunings took, on all of the job's `ranks` together; `unknown`
+    tunings tell no duration.
     """
 
     gains: tuple[Gain, ...]
     saved_ms: float
     seconds: float
+    ranks: int
     unknown: int
 
     @property
     def runs_to_pay(self) -> float | None:
-        """After how many runs the time saved is that spent; None if nothing is saved."""
-        return self.seconds * 1e3 / self.saved_ms if self.saved_ms > 0 else None
+        """After how many runs of everything tuning is paid for; None if nothing is saved.
+
+        Ranks tune side by side, so each pays its part.
+        """
+        return self.seconds / self.ranks * 1e3 / self.saved_ms if self.saved_ms > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """A problem that was tuned again and again.
 
-    `times` is how often; `seconds` is what it took beyond the first time. `winners` are the labels
-    of the choices that won, with how often, most often first.
+    `times` is how often, in `processes` processes, where they are known; `seconds` is what it took
+    beyond the first time. `winners` are the labels of the choices that won, with how often, most
+    often first.
     """
 
     row: Row
     times: int
+    processes: int | None
     seconds: float
     winners: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of one job."""
+    """The report of one job. `told` is False where no session says which backends it asked for."""
 
     disagreements: tuple[Disagreement, ...]
     absent: tuple[Absent, ...]
+    told: bool
     bought: Bought
     repeated: tuple[Repeated, ...]

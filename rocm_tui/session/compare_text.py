@@ -1,0 +1,190 @@
+"""A comparison as the tables that `compare` prints: for a terminal and for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from backend.records import Choice, Tuning, Verdict
+from rocm_tui import format as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.as_text import table
+from rocm_tui.session.compare_types import Comparison, Pair, Standpoint
+
+HEADER = (
+    "id",
+    "op",
+    "shape",
+    "dtype",
+    "winner",
+    "A",
+    "B",
+    "B/A",
+    "lost",
+    "calls",
+    "verdict",
+    "because",
+)
+RIGHT = "lllllrrrrrll"
+ALONE = ("id", "op", "shape", "dtype", "winner", "time", "from")
+ALONE_RIGHT = "lllllrl"
+VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
+
+
+def text(comparison: Comparison) -> str:
+    """Tables of what is common and of what is not, then the totals."""
+    blocks = [_names(comparison)]
+    if comparison.common:
+        blocks.append(table(HEADER, [pair_cells(pair) for pair in comparison.common], RIGHT))
+    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if points:
+            rows = [alone_cells(point) for point in points]
+            blocks.append(f"only in {label}\n{table(ALONE, rows, ALONE_RIGHT)}")
+    return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+
+
+def _names(comparison: Comparison) -> str:
+    return f"A  {fmt.plain(comparison.a)}\nB  {fmt.plain(comparison.b)}"
+
+
+def pair_cells(pair: Pair) -> tuple[str, ...]:
+    tuning = pair.b.tuning
+    return (
+        *_problem(pair.id, tuning),
+        winners(pair),
+        time_text(pair.a),
+        time_text(pair.b),
+        fmt.factor(pair.ratio),
+        lost_text(pair.lost_ms),
+        fmt.NONE if pair.calls is None else str(pair.calls),
+        pair.verdict,
+        fmt.plain(pair.reason),
+    )
+
+
+def alone_cells(point: Standpoint) -> tuple[str, ...]:
+    label = fmt.plain(point.choice.label)
+    cells = _problem(point.row.id, point.tuning)
+    return (*cells, fmt.shorten(label, 36), time_text(point), point.basis)
+
+
+def _problem(id_: str, tuning: Tuning) -> tuple[str, str, str, str]:
+    return id_, fmt.plain(tuning.op), fmt.plain(fmt.shapes(tuning)), stats.dtype_of(tuning)
+
+
+def winners(pair: Pair) -> str:
+    """The choice in use, or both where they differ."""
+    if pair.same_choice:
+        return _short(pair.b.choice, 36)
+    return f"{_short(pair.a.choice, 24)} → {_short(pair.b.choice, 24)}"
+
+
+def _short(choice: Choice, width: int) -> str:
+    return fmt.shorten(fmt.plain(choice.label), width)
+
+
+def time_text(point: Standpoint) -> str:
+    """A time; `~` stands before the median of several tunings, `±` before a measured interval."""
+    if point.basis == "median":
+        return f"~{fmt.duration(point.ms)}"
+    if point.low is None or point.high is None:
+        return fmt.duration(point.ms)
+    half = (point.high - point.low) / 2 / point.ms
+    return f"{fmt.duration(point.ms)} ±{fmt.percent(half)}"
+
+
+def lost_text(ms: float) -> str:
+    """Time lost with its sign: `+12.00 µs`."""
+    return f"{'+' if ms >= 0 else '-'}{fmt.duration(abs(ms))}"
+
+
+def summary(comparison: Comparison) -> list[str]:
+    """The totals in sentences, and what must be known to read them."""
+    totals, noise = comparison.totals, comparison.noise
+    lines = []
+    if comparison.common:
+        counts = ", ".join(
+            f"{totals.verdicts[verdict]} {verdict}"
+            for verdict in VERDICTS
+            if totals.verdicts.get(verdict)
+        )
+        lines.append(f"{len(comparison.common)} in both: {counts}")
+        change = totals.b_ms / totals.a_ms - 1
+        lines.append(
+            f"all of them once a call: {fmt.duration(totals.a_ms)} in A, "
+            f"{fmt.duration(totals.b_ms)} in B ({change * 100:+.1f} %); "
+            f"lost {fmt.duration(totals.lost_ms)}, gained {fmt.duration(totals.gained_ms)}"
+        )
+    else:
+        lines.append("nothing in both")
+    if comparison.only_a or comparison.only_b:
+        lines.append(f"{len(comparison.only_a)} only in A, {len(comparison.only_b)} only in B")
+    if comparison.untimed:
+        lines.append(f"{len(comparison.untimed)} without a time in A or in B")
+    if totals.a_seconds or totals.b_seconds:
+        lines.append(
+            f"tuning took {fmt.seconds(totals.a_seconds)} in A, "
+            f"{fmt.seconds(totals.b_seconds)} in B"
+        )
+    if any(pair.b.basis != "measured" for pair in comparison.common):
+        lines.append(_noise_text(noise.band, noise.choices))
+    return [*lines, *(fmt.plain(note) for note in comparison.notes)]
+
+
+def _noise_text(band: float, choices: int) -> str:
+    known = f"{choices} choices of both were compared" if choices else "the default"
+    return f"single numbers are told apart beyond {fmt.percent(band)} ({known})"
+
+
+MARKDOWN = ("tuning", "winner", "A", "B", "B/A", "lost a call", "calls", "verdict")
+MARKDOWN_RIGHT = "llrrrrrl"
+
+
+def markdown(comparison: Comparison) -> str:
+    """The same for a pull request: one table, the rest in lines below it."""
+    lines = [f"A is {_code(comparison.a)}, B is {_code(comparison.b)}.", ""]
+    if comparison.common:
+        lines.append(_row(MARKDOWN))
+        lines.append(_row(["---:" if each == "r" else "---" for each in MARKDOWN_RIGHT]))
+        lines += [_row(_markdown_cells(pair)) for pair in comparison.common]
+        lines.append("")
+    lines += [f"- {line}" for line in summary(comparison)]
+    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
+        lines += [f"- only in {label}: {_name(point)}, {time_text(point)}" for point in points]
+    return "\n".join(lines)
+
+
+def _markdown_cells(pair: Pair) -> list[str]:
+    bold = "**" if pair.verdict == "slower" else ""
+    return [
+        _name(pair.b),
+        _code(winners(pair)),
+        time_text(pair.a),
+        time_text(pair.b),
+        fmt.factor(pair.ratio),
+        lost_text(pair.lost_ms),
+        fmt.NONE if pair.calls is None else str(pair.calls),
+        f"{bold}{pair.verdict}{bold}: {fmt.plain(pair.reason)}",
+    ]
+
+
+def _name(point: Standpoint) -> str:
+    return _code(" ".join(part for part in _problem(point.row.id, point.tuning) if part))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(value: str) -> str:
+    """Foreign text in a code span that it cannot leave: no markup, no mention, no new cell."""
+    return f"`{fmt.plain(value).replace('`', chr(39)).replace('|', '¦')}`"
+
+
+def regression_lines(pairs: Iterable[Pair]) -> list[str]:
+    """What `--fail-on-regression` says of each pair that is too slow."""
+    return [
+        f"{pair.id} {fmt.plain(pair.b.tuning.op)} {fmt.plain(fmt.shapes(pair.b.tuning))}: "
+        f"{winners(pair)}: {fmt.duration(pair.a.ms)} then, {fmt.duration(pair.b.ms)} now, "
+        f"{fmt.plain(pair.reason)}"
+        for pair in pairs
+    ]
