@@ -22,6 +22,7 @@ COMMANDS = (
     "unpin",
     "pins",
     "verify",
+    "compare",
     "export",
     "import",
     "doctor",

@@ -109,10 +109,11 @@ def summary(comparison: Comparison) -> list[str]:
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
         change = totals.b_ms / totals.a_ms - 1
+        sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B"
+        lines.append(f"each as often as it is called: {sums} ({change * 100:+.1f} %)")
+        told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
         lines.append(
-            f"all of them once a call: {fmt.duration(totals.a_ms)} in A, "
-            f"{fmt.duration(totals.b_ms)} in B ({change * 100:+.1f} %); "
-            f"lost {fmt.duration(totals.lost_ms)}, gained {fmt.duration(totals.gained_ms)}"
+            ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told)
         )
     else:
         lines.append("nothing in both")
