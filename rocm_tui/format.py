@@ -96,6 +96,13 @@ def percent(value: float | None) -> str:
     return f"{value * 100:.1f} %" if value < 1 else f"{value * 100:.0f} %"
 
 
+def signed(value: float | None) -> str:
+    """How much longer than the best: `+3.1 %`, `−0.4 %`."""
+    if value is None or not isfinite(value):
+        return NONE
+    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+
+
 def distance(value: float | None) -> str:
     """How far the second lies behind: `tie` inside the band that one measurement cannot tell."""
     from rocm_tui.session.stats import TIE_BAND

@@ -41,6 +41,7 @@ def _of_watch(screen: WatchScreen) -> Iterator[SystemCommand]:
         return
     if row.tuning.choices:
         yield SystemCommand("pin: Pin choice", "Key p; asks first", screen.action_pin)
+        yield SystemCommand("tuning: Compare choices", "Key c", screen.action_compare)
     if row.pin is not None:
         yield SystemCommand("pin: Take back pin", "Key u; asks first", screen.action_unpin)
     yield SystemCommand("tuning: Copy id", "Key y", screen.action_copy)

@@ -31,6 +31,7 @@ _KEYS = (
             ("s", "sort by the next of: newest, gain, lead, time, op"),
             ("p", "pin the choice under the cursor (table: the winner); asks first"),
             ("u", "take the pin back; asks first"),
+            ("space c", "mark choices, compare them (else those within 10 % of the best)"),
             ("y", "copy the tuning's id, or the choice's hash"),
         ),
     ),

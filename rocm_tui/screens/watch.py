@@ -64,6 +64,7 @@ class WatchScreen(BaseScreen):
         Binding("s", "sort", "Sort by the next column", id="watch.sort"),
         Binding("p", "pin", "Pin a choice", id="watch.pin"),
         Binding("u", "unpin", "Take the pin back", id="watch.unpin"),
+        Binding("c", "compare", "Compare choices", id="watch.compare"),
         Binding("y", "copy", "Copy", id="watch.copy"),
         Binding("tab", "switch", "Other pane", id="watch.switch"),
         Binding("shift+tab", "switch", "Other pane", show=False, id="watch.switch_back"),
@@ -136,7 +137,8 @@ class WatchScreen(BaseScreen):
             keys += [("u", "unpin", "unpin")] if row.pin else []
             keys += [("/", "filter", "filter"), ("s", "sort", "sort")]
             keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
-            keys.append(("y", "copy", "copy"))
+            keys += [("space", "mark", "mark")] if self.panes.inside else []
+            keys += [("c", "compare", "compare"), ("y", "copy", "copy")]
         keys += [("P", "pins", "app.pins"), ("S", "sources", "app.sources")]
         keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]
         self.query_one("#keys", KeyBar).show(keys)
@@ -223,6 +225,19 @@ class WatchScreen(BaseScreen):
         from rocm_tui.screens.pinning import unpin
 
         self.run_worker(unpin(self.program, row.pin), group="pin")
+
+    def action_mark(self) -> None:
+        if self.panes is not None and self.panes.inside:
+            self.panes.detail.action_mark()
+
+    def action_compare(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        row = self.row
+        if row is None or self.panes is None or not row.tuning.choices:
+            return
+        from rocm_tui.screens.compare import CompareScreen
+
+        self.app.push_screen(CompareScreen(row, self.panes.detail.marked))
 
     def action_copy(self) -> None:
         row = self.row

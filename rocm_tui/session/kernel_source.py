@@ -19,9 +19,14 @@ class NoKernelSource(RocmTuiError):
     """The source of a choice cannot be made again."""
 
 
+def source_of(tuning: Tuning, choice: Choice, session: Session | None) -> str:
+    """The kernel of a choice of our templates. Raises NoKernelSource."""
+    return _rendered(tuning, choice, _target(tuning, session)).source
+
+
 def print_source(tuning: Tuning, choice: Choice, session: Session | None) -> None:
     """The kernel on stdout. Raises NoKernelSource."""
-    sys.stdout.write(_rendered(tuning, choice, _target(tuning, session)).source)
+    sys.stdout.write(source_of(tuning, choice, session))
 
 
 def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> None:

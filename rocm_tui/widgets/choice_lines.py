@@ -153,15 +153,15 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
             **texts,
             "bar": drawn,
             "ms": (_time(tuning, choice.ms), "dim"),
-            "extra": ("" if extra is None else signed(extra - 1.0), "dim"),
+            "extra": ("" if extra is None else fmt.signed(extra - 1.0), "dim"),
         }
     style = verdict_style(tuning, told)
     return {
         "bar": (whiskers.interval(scale, told), style or "dim"),
         "ms": (_time(tuning, told.ms), style),
         "error": (tuning_cells.error(told), "dim"),
-        "extra": ("" if told.ratio == 1.0 else signed(told.ratio - 1.0), "dim"),
-        "verdict": (verdict_word(tuning, told), style),
+        "extra": ("" if told.ratio == 1.0 else fmt.signed(told.ratio - 1.0), "dim"),
+        "verdict": (verdict_word(told), style),
     }
 
 
@@ -180,12 +180,7 @@ def _scale(tuning: Tuning, width: int) -> whiskers.Scale:
     return whiskers.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
 
 
-def signed(value: float) -> str:
-    """`+3.1 %`, `−0.4 %`: how much longer than the best."""
-    return f"{'−' if value < 0 else '+'}{fmt.percent(abs(value))}"
-
-
-def verdict_word(tuning: Tuning, told: MeasuredChoice) -> str:
+def verdict_word(told: MeasuredChoice) -> str:
     """`fastest` for the measured best where it is, else the verdict's own word."""
     return "fastest" if told.verdict == "faster" else told.verdict
 

@@ -50,7 +50,10 @@ class TitleBar(OneLine):
 
 
 class KeyBar(OneLine):
-    """The most useful keys; a click on one does what the key does."""
+    """The most useful keys; a click on one does what the key does.
+
+    Where there is no room for all, the last of them (help, quit) and as many as fit of the first.
+    """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -58,16 +61,33 @@ class KeyBar(OneLine):
 
     def show(self, keys: Sequence[Key]) -> None:
         self.keys = tuple(keys)
+        self.sync()
+
+    def seen(self, width: int) -> tuple[Key, ...]:
+        """The keys that fit into so many cells."""
+        first, last = list(self.keys[:-_KEPT]), self.keys[-_KEPT:]
+        while first and sum(map(_cells, (*first, *last))) > width:
+            first.pop()
+        return (*first, *last)
+
+    def heading(self, width: int) -> list[Line]:
         line: list[Span] = []
-        for key, label, _ in self.keys:
+        for key, label, _ in self.seen(width):
             line += [(f" {key}", "title"), (f" {label} ", "head")]
-        self.put(tuple(line))
+        return [(*line, (" " * width, "head"))]
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         event.stop()
         at = 0
-        for key, label, action in self.keys:
-            at += cell_len(key) + cell_len(label) + 3
+        for key in self.seen(self.size.width):
+            at += _cells(key)
             if event.x < at:
-                await self.screen.run_action(action)
+                await self.screen.run_action(key[2])
                 return
+
+
+_KEPT = 2
+
+
+def _cells(key: Key) -> int:
+    return cell_len(key[0]) + cell_len(key[1]) + 3
