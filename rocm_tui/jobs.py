@@ -2,11 +2,6 @@
 
 A worker may crash, hang or be killed without harm to us. It has a process group of its own and
 dies with us, however we end.
-
-    JobError
-    ├── WorkerDied    the process ended in the middle of a job
-    ├── JobTimeout    it took too long and was killed
-    └── JobFailed     the job itself raised an error
 """
 
 from __future__ import annotations
@@ -15,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -26,31 +20,32 @@ from typing import Any
 
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
-from rocm_tui import hook_env
-from rocm_tui.errors import RocmTuiError
+from rocm_tui import hook_env, process_tree
+from rocm_tui.job_errors import JobError, JobFailed, JobTimeout, TooMuchMemory, WorkerDied
+from rocm_tui.job_limits import Clock, Limits
+
+__all__ = [
+    "JobError",
+    "JobFailed",
+    "JobTimeout",
+    "Limits",
+    "TooMuchMemory",
+    "Worker",
+    "WorkerDied",
+    "run_job",
+    "spawn_worker",
+]
 
 TIMEOUT = 600.0
 """Seconds for one job. A verify compiles its op a few times."""
 
+LOG_LINES = 200
+_LAST_BREATH = 2.0
+"""Seconds that a worker has to end after it closed its end of the pipe."""
 _CHUNK = 1 << 16
+_MAX_LINE = 16 << 20
 
 OnEvent = Callable[[Mapping[str, Any]], None]
-
-
-class JobError(RocmTuiError):
-    """A job gave no result."""
-
-
-class WorkerDied(JobError):
-    """The worker ended in the middle of a job."""
-
-
-class JobTimeout(JobError):
-    """The job took too long."""
-
-
-class JobFailed(JobError):
-    """The job raised an error of its own."""
 
 
 def run_job(
@@ -84,6 +79,7 @@ class Worker:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._next_id = 1
         self._unread = b""
+        self._last_log: list[str] = []
         script = hook_env.FOLDER / "rocm_tui_worker.py"
         try:
             self._process = subprocess.Popen(
@@ -100,6 +96,7 @@ class Worker:
         except OSError as error:
             self._stderr.close()
             raise WorkerDied(f"cannot start a worker with {python}: {error.strerror}") from error
+        process_tree.prefer_for_oom(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -117,14 +114,22 @@ class Worker:
         self.close()
 
     def run(
-        self, job: Mapping[str, Any], on_event: OnEvent | None = None, timeout: float = TIMEOUT
+        self,
+        job: Mapping[str, Any],
+        on_event: OnEvent | None = None,
+        timeout: float | None = TIMEOUT,
+        limits: Limits | None = None,
     ) -> dict[str, Any]:
-        """Send `job`, hear its events, return its result. Raises JobError."""
+        """Send `job`, hear its events, return its result; `limits` count instead of `timeout`.
+
+        Raises JobError.
+        """
         job_id, self._next_id = self._next_id, self._next_id + 1
         self._send({**job, "id": job_id})
-        deadline = time.monotonic() + timeout
+        clock = Clock(limits or Limits(seconds=timeout, silence=None))
         while True:
-            event = self._next_event(deadline, timeout)
+            event = self._next_event(clock)
+            clock.heard()
             if event.get("id") != job_id:
                 continue
             if on_event is not None:
@@ -134,14 +139,28 @@ class Worker:
                 return result
             if event.get("event") == "error":
                 raise JobFailed(
-                    f"the job {job.get('job')} failed: {brief(str(event['error']), 300)}"
+                    f"the job {job.get('job')} failed: {brief(str(event.get('error')), 300)}"
                 )
+
+    def log(self, lines: int = LOG_LINES) -> list[str]:
+        """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
+        try:
+            size = os.fstat(self._stderr.fileno()).st_size
+            data = os.pread(self._stderr.fileno(), _CHUNK, max(0, size - _CHUNK))
+        except (OSError, ValueError):
+            return self._last_log[-lines:]
+        return data.decode(errors="replace").splitlines()[-lines:]
+
+    def kill(self) -> None:
+        """End the worker and whatever it started, now; from any thread."""
+        if self._process.returncode is None:  # else the number may be another process's by now
+            process_tree.end(self._process.pid)
 
     def close(self) -> None:
         """End the worker and whatever it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._process.wait()
+        self._last_log = self.log()
         for stream in (self._process.stdin, self._process.stdout, self._stderr):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -155,33 +174,54 @@ class Worker:
         except (OSError, ValueError) as error:
             raise self._died() from error
 
-    def _next_event(self, deadline: float, timeout: float) -> Mapping[str, Any]:
+    def _next_event(self, clock: Clock) -> Mapping[str, Any]:
         while b"\n" not in self._unread:
-            self._read(deadline, timeout)
+            self._read(clock)
         line, _, self._unread = self._unread.partition(b"\n")
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}  # no event of ours
         return event if isinstance(event, dict) else {}
 
-    def _read(self, deadline: float, timeout: float) -> None:
+    def _read(self, clock: Clock) -> None:
         assert self._process.stdout is not None
         out = self._process.stdout.fileno()
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([out], [], [], left)[0]:
-            self.close()
-            raise JobTimeout(f"the worker gave no result within {timeout:.0f} s and was killed")
+        while True:
+            try:
+                clock.look(self._process.pid)
+            except JobError:
+                self.close()
+                raise
+            if select.select([out], [], [], clock.wait)[0]:
+                break
+            if _has_ended(self._process.pid):  # and something that it started holds the pipe
+                raise self._died()
         data = os.read(out, _CHUNK)
         if not data:
             raise self._died()
         self._unread += data
+        if len(self._unread) > _MAX_LINE:
+            self.close()
+            raise WorkerDied("the worker said something that is no event and was killed")
 
     def _died(self) -> WorkerDied:
-        self._process.wait()
-        code = self._process.returncode
+        end = time.monotonic() + _LAST_BREATH
+        while not _has_ended(self._process.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        process_tree.end(self._process.pid)  # what it started, while its number is still its own
+        code = self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        self._stderr.seek(0)
-        said = self._stderr.read()[-4000:].decode(errors="replace").strip().splitlines()
-        last = f": {brief(said[-1], 200)}" if said else ""
+        if code == -9:
+            how += ": somebody killed it, or the system for want of memory"
+        said = [line for line in self.log() if line.strip()]
+        last = f": {brief(said[-1].strip(), 200)}" if said else ""
         return WorkerDied(f"the worker ended ({how}){last}")
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether our child has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True

@@ -1,0 +1,32 @@
+"""What can become of a job instead of a result.
+
+JobError
+├── WorkerDied      the process ended in the middle of a job
+├── JobTimeout      it took too long, or said nothing for too long, and was killed
+├── TooMuchMemory   it took more than it may and was killed
+└── JobFailed       the job itself raised an error
+"""
+
+from __future__ import annotations
+
+from rocm_tui.errors import RocmTuiError
+
+
+class JobError(RocmTuiError):
+    """A job gave no result."""
+
+
+class WorkerDied(JobError):
+    """The worker ended in the middle of a job."""
+
+
+class JobTimeout(JobError):
+    """The job took too long."""
+
+
+class TooMuchMemory(JobError):
+    """The worker took more memory than it may."""
+
+
+class JobFailed(JobError):
+    """The job raised an error of its own."""
