@@ -53,8 +53,8 @@ def by_numbers(a_ms: float, b_ms: float, noise: Noise, rivals: Sequence[float]) 
         if _inside(ratio, TIE_BAND):
             return ruled("tied", f"within {percent(TIE_BAND)}")
         return ruled("unclear", f"single numbers of one kernel differ by up to {percent(band)}")
-    shared = _shared(rivals)
-    if shared * log(raw) > 0 and abs(shared) >= abs(log(raw)) / 2:
+    shared = _shared(rivals) - log(noise.shift) if rivals else 0.0
+    if shared * log(ratio) > 0 and abs(shared) >= abs(log(ratio)) / 2:
         what = "the other choice is" if len(rivals) == 1 else "the other choices are"
         return ruled("unclear", f"{what} {change(exp(shared))} too: measure it to tell")
     verdict: Verdict = "slower" if ratio > 1 else "faster"
@@ -66,7 +66,7 @@ def _shared(rivals: Sequence[float]) -> float:
     """The log ratio that the other choices have in common: of two, what moved less."""
     if len(rivals) == 2:
         return min(rivals, key=abs)
-    return median(rivals) if rivals else 0.0
+    return median(rivals)
 
 
 def by_measurement(

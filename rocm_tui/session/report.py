@@ -39,7 +39,7 @@ def report(part: Part) -> Report:
 def bought(found: Iterable[Problem], part: Part) -> Bought:
     """Time saved against ATen and seconds spent, over all problems."""
     gains = [_gain(problem) for problem in found if any(map(_was_tuned, problem.rows))]
-    gains.sort(key=lambda gain: -(gain.saved_ms or 0.0) * (gain.calls or 1))
+    gains.sort(key=lambda g: (g.saved_ms is None, -(g.saved_ms or 0.0) * (g.calls or 1)))
     tuned = [row for row in part.rows if _was_tuned(row)]
     return Bought(
         gains=tuple(gains),
