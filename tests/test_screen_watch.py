@@ -227,6 +227,12 @@ async def test_copy(tmp_path: Path) -> None:
         await until(pilot, lambda: any("mm-bb" in n.message for n in app._notifications))
 
 
+async def asked(app: RocmTui, pilot: Pilot[int]) -> None:
+    """Wait until a question stands there and says what will change."""
+    await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+    await until(pilot, lambda: "Looking up" not in str(app.screen.query_one("#lines").render()))
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
     path = write_cache(tmp_path, 8)
@@ -235,7 +241,7 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
     async with running(tmp_path, size=size) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         await pilot.press("tab", "j", "p")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         told = " ".join(str(widget.render()) for widget in app.screen.query("Static"))
         assert "Pin mm-bb" in told and str(path) in told
         assert "2 numbers become Infinity" in told and "compiled graphs are moved aside" in told
@@ -244,7 +250,7 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
         assert path.read_bytes() == original and not store.pins()
 
         await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         await pilot.press(*"too hot", "enter")
         await until(pilot, lambda: store.pins())
         (pin,) = store.pins()
@@ -256,7 +262,7 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
         assert panes.detail.cursor == 1 and panes.table.unseen == 0
 
         await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: not store.pins())
         assert path.read_bytes() == original
@@ -292,7 +298,7 @@ async def test_drift_is_repaired_and_told(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
         path.write_bytes(old)
@@ -312,7 +318,7 @@ async def test_pins_screen(tmp_path: Path) -> None:
         await pilot.press("P")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("p")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         await pilot.press(*"why not", "enter")
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
         await pilot.press("P")
@@ -328,7 +334,7 @@ async def test_pins_screen(tmp_path: Path) -> None:
         await until(pilot, lambda: any("1 of 1 active" in n.message for n in app._notifications))
         assert b"Infinity" in path.read_bytes()
         await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        await asked(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: "Nothing is pinned" in screen_text(app.screen))
         assert path.read_bytes() == original

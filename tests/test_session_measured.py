@@ -13,6 +13,7 @@ from rocm_tui.ingest.event_log import EventLog
 from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen
 from rocm_tui.session import stats
 from rocm_tui.session.model import Model
+from rocm_tui.session.pin_warning import pin_warning
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
 
@@ -126,3 +127,25 @@ def test_the_lead_is_the_measured_one_and_negative_where_the_second_is_faster() 
     )
     assert stats.lead(beaten) == pytest.approx(-0.2)
     assert stats.lead(_tuning(1.0, 1.10)) == pytest.approx(0.1)
+    near = _with(
+        _tuning(1.0, 1.05, 1.10),
+        _choice("c0-x", 1.0, "faster"),
+        _choice("c2-x", 1.03, "slower"),
+        _choice("c1-x", 1.08, "slower"),
+    )
+    assert stats.lead(near) == pytest.approx(0.03)
+
+
+def test_a_pin_is_warned_of_only_where_the_choice_is_known_to_be_slower() -> None:
+    single = _tuning(1.0, 1.01, 1.5)
+    assert [pin_warning(single, choice) is None for choice in single.choices] == [True, True, False]
+    assert "50.0 % slower than c0-x" in str(pin_warning(single, single.choices[2]))
+    told = _with(
+        single,
+        _choice("c2-x", 1.0, "unclear"),
+        _choice("c1-x", 1.3, "slower"),
+        _choice("c0-x", 1.0, "unclear"),
+    )
+    warnings = [pin_warning(told, choice) for choice in told.choices]
+    assert warnings[0] is None and warnings[2] is None
+    assert "slower than c2-x by 28.7 % to 31.3 %" in str(warnings[1])

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from rocm_tui.commands import common
-
-if TYPE_CHECKING:
-    from backend.records import Choice
-    from rocm_tui.session.model import Row
 
 
 def add(commands: common.Subparsers) -> None:
@@ -36,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from rocm_tui.errors import NoSuchChoice, NotPinnable
     from rocm_tui.session.as_json import plan_json, report_json
     from rocm_tui.session.find import find_choice, system_hash
+    from rocm_tui.session.pin_warning import pin_warning
 
     layout = common.layout_of(args)
     model = common.load(layout, [str(layout.root), *args.sources])
@@ -66,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
     report = store.pin(
         system, key, choice.hash, label=choice.label, note=args.note, config=choice.config
     )
-    _warn(row, choice)
+    warning = pin_warning(row.tuning, choice)
+    if warning:
+        print(f"rocm-tui: {warning}", file=sys.stderr)
     state = report.status.state if report.status else "active"
     if args.json:
         common.print_json(report_json(report))
@@ -76,20 +74,3 @@ def run(args: argparse.Namespace) -> int:
             f"became Infinity, {report.moved} compiled graph(s) moved aside"
         )
     return 0 if state == "active" else 1
-
-
-def _warn(row: Row, choice: Choice) -> None:
-    """Say it where a slower choice is pinned; a person may have reasons."""
-    from rocm_tui import format as fmt
-    from rocm_tui.session.stats import TIE_BAND, winner
-
-    best = winner(row.tuning)
-    if best is None or not best.ms or choice.ms is None or choice.failed:
-        return
-    slower = choice.ms / best.ms - 1
-    if slower > TIE_BAND:
-        print(
-            f"rocm-tui: {fmt.plain(choice.label)} was measured {fmt.percent(slower)} slower than "
-            f"{fmt.plain(best.label)}",
-            file=sys.stderr,
-        )

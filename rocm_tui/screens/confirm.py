@@ -15,9 +15,15 @@ from textual.widgets import Button, Input, Static
 
 from rocm_tui.format import plain
 
+_WAITING = ("Looking up what will change …",)
+
 
 class ConfirmScreen(ModalScreen[str | None]):
-    """Gives the note (empty without one) for yes, and None for no."""
+    """Gives the note (empty without one) for yes, and None for no.
+
+    Without `lines` it waits: it says so and takes no yes until `tell` brings them. `warning` is
+    what speaks against it.
+    """
 
     CSS_PATH = "confirm.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -25,18 +31,28 @@ class ConfirmScreen(ModalScreen[str | None]):
         Binding("enter", "yes", "Yes", id="confirm.yes"),
     ]
 
-    def __init__(self, title: str, lines: Sequence[str], verb: str, *, note: bool = False) -> None:
+    def __init__(
+        self,
+        title: str,
+        verb: str,
+        lines: Sequence[str] = (),
+        *,
+        note: bool = False,
+        warning: str | None = None,
+    ) -> None:
         super().__init__()
         self._title = title
         self._lines = lines
+        self._warning = warning
         self._verb = verb
         self._note = note
 
     def compose(self) -> ComposeResult:
         with Vertical(id="question"):
             yield Static(Content(plain(self._title)), id="what", markup=False)
-            for line in self._lines:
-                yield Static(Content(plain(line)), classes="line", markup=False)
+            yield Static(self._text(), id="lines", markup=False)
+            if self._warning:
+                yield Static(Content(plain(self._warning)), id="warning", markup=False)
             if self._note:
                 yield Input(placeholder="why? (optional note)", max_length=200, compact=True)
             with Horizontal(id="answers"):
@@ -46,9 +62,20 @@ class ConfirmScreen(ModalScreen[str | None]):
     def on_mount(self) -> None:
         self.query_one(Input if self._note else "#yes").focus()
 
+    def _text(self) -> Content:
+        return Content("\n".join(plain(line) for line in self._lines or _WAITING))
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """What will change is known now."""
+        self._lines = lines
+        for shown in self.query("#lines").results(Static):  # none before it opens or after
+            shown.update(self._text())
+
     @on(Input.Submitted)
     @on(Button.Pressed, "#yes")
     def action_yes(self) -> None:
+        if not self._lines:
+            return  # nobody agrees to what has not been said
         note = self.query_one(Input).value.strip() if self._note else ""
         self.dismiss(note)
 

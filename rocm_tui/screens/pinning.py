@@ -12,9 +12,9 @@ from backend.store.pins import PinStore
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.screens.confirm import ConfirmScreen
-from rocm_tui.session import stats
 from rocm_tui.session.find import system_hash
 from rocm_tui.session.model import Row
+from rocm_tui.session.pin_warning import pin_warning
 
 if TYPE_CHECKING:
     from backend.store.pins import PinPlan, PinStatus
@@ -33,12 +33,14 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
         return
     store = PinStore(app.layout)
     system = system_hash(row, app.feed.model.sessions, app.layout)
+    question = ConfirmScreen(
+        f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
+    )
+    answer = app.push_screen(question, wait_for_dismiss=True)
     try:
         plan = await to_thread(store.plan, system, key, choice.hash, choice.config)
-        question = ConfirmScreen(
-            f"Pin {choice.label}", _pin_lines(row, choice, plan), "Pin", note=True
-        )
-        note = await app.push_screen_wait(question)
+        question.tell(_pin_lines(row, plan))
+        note = await answer
         if note is None:
             return
         report = await to_thread(
@@ -53,6 +55,8 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
             )
         )
     except StoreError as error:
+        if question.is_current:
+            question.dismiss(None)
         _refuse(app, str(error))
         return
     state = report.status.state if report.status else "active"
@@ -64,11 +68,11 @@ async def unpin(app: RocmTui, status: PinStatus) -> None:
     taken = status.pin
     question = ConfirmScreen(
         f"Unpin {taken.label}",
+        "Unpin",
         [
             f"{taken.op} goes back to the choice that was measured fastest.",
             "Its measured times and the compiled graphs that were moved aside return.",
         ],
-        "Unpin",
     )
     if await app.push_screen_wait(question) is None:
         return
@@ -80,17 +84,12 @@ async def unpin(app: RocmTui, status: PinStatus) -> None:
     _tell(app, f"Unpinned {taken.label}", None)
 
 
-def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
+def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
     """What exactly a pin will change."""
-    best = stats.winner(row.tuning)
     lines = [f"{row.tuning.op}  {fmt.operands(row.tuning)}"]
-    if best is not None and best.ms and choice.ms and best.hash != choice.hash:
-        slower = fmt.percent(choice.ms / best.ms - 1)
-        lines.append(f"{slower} slower than {best.label} when it was measured.")
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
-    numbers = "1 number becomes" if plan.numbers == 1 else f"{plan.numbers} numbers become"
     aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
     numbers = "1 number becomes" if plan.numbers == 1 else f"{plan.numbers} numbers become"
     return [
