@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from backend.records import Choice, Session, Tuning
+from backend.store.share import Machine, Share, SharedPin, encode, read_share
 from rocm_tui.ingest.records import Seen
-from rocm_tui.session.compare import compare, of_sessions, regressions
+from rocm_tui.session.compare import compare, of_sessions, regressions, whole
 from rocm_tui.session.compare_choices import same_choice
+from rocm_tui.session.compare_export import is_export, tunings
 from rocm_tui.session.compare_json import comparison_json
 from rocm_tui.session.compare_noise import DEFAULT_BAND, noise
 from rocm_tui.session.compare_text import markdown, text
@@ -288,6 +290,28 @@ def test_two_sessions_of_one_cache_dir() -> None:
     assert of_sessions("none", {"c"}, model).rows == ()
 
 
+def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> None:
+    times = {"bmm-0123456789abcdef": 1.0, "triton_a-0123456789abcdef": 1.2, "ck-1": float("inf")}
+    pin = SharedPin(
+        "bmm",
+        inputs(1),
+        "highest",
+        "triton_a-0123456789abcdef",
+        "triton_a",
+        Machine(),
+        timings={"highest": times},
+    )
+    path = tmp_path / "pins.json"
+    path.write_text(encode(Share((pin,))))
+    assert is_export(path) and not is_export(tmp_path / "none")
+    model = Model()
+    model.apply(tunings(read_share(path), str(path)))
+    now = tuning(1, {"bmm": 1.0, "triton_a": 1.8})
+    pair = only(compare(whole("export", model), part(replace(now, selected=pin.hash))))
+    assert (pair.a.ms, pair.b.ms, pair.verdict) == (1.2, 1.8, "slower")
+    assert pair.same_choice and pair.a.choice.name == "triton_a"
+
+
 def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request() -> None:
     evil = Choice(name="x|y`<b>@team\x1b[31m", hash="x-00000000ff", ms=3.0)
     a = part(tuning(1, {"bmm": 1.0}), tuning(2, {"bmm": 1.0}), label="a|b`\x1b")
@@ -307,7 +331,6 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_compared_with_themselves_and_each_other() -> None:
     from rocm_tui.commands.common import load
-    from rocm_tui.session.compare import whole
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
     from backend.store.paths import Layout

@@ -12,6 +12,7 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from backend.store.paths import Layout
     from rocm_tui.session.compare_types import Comparison, Part
+    from rocm_tui.session.model import Model
 
 
 def add(commands: common.Subparsers) -> None:
@@ -19,8 +20,8 @@ def add(commands: common.Subparsers) -> None:
         "compare",
         help="what became slower from A to B; with one or none, the report of a job",
         description="Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
-        "a cache, a folder, or a session of the cache dir by the first letters of its id. With A "
-        "alone, or nothing (the cache dir): who chose differently, which backends were asked for "
+        "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
+        "of its id. With A alone, or nothing (the cache dir): who chose differently, which backends were asked for "
         "and are absent, what tuning bought, what was tuned again and again.",
         epilog="exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source "
         "without tunings",
@@ -127,10 +128,10 @@ def _load(layout: Layout, name: str, text: str, also: list[str]) -> Part:
     from rocm_tui.session.compare import of_sessions, whole
 
     if text == "-" or Path(text).exists():
-        model = common.load(_home(Path(text), layout), [text, *also])
+        model = _model(_home(Path(text), layout), [text, *also])
         part = whole(" + ".join([text, *also]), model)
     else:
-        model = common.load(layout, [str(layout.root), *also])
+        model = _model(layout, [str(layout.root), *also])
         ids = [session for session in model.sessions if session.startswith(text)]
         if not ids:
             raise UsageError(f"{name}: {text!r} is no file, and no session of {layout.root}")
@@ -139,6 +140,23 @@ def _load(layout: Layout, name: str, text: str, also: list[str]) -> Part:
     if not part.rows:
         raise UsageError(f"{name}: no tuning in {part.label}")
     return part
+
+
+def _model(layout: Layout, paths: list[str]) -> Model:
+    """What the paths tell. Exports of pins are no source to be watched, so they are read here.
+
+    Raises ShareInvalid for an export that is damaged.
+    """
+    from backend.store.share import read_share
+    from rocm_tui.session.compare_export import is_export, tunings
+    from rocm_tui.session.model import Model
+
+    exports = [path for path in paths if path != "-" and is_export(Path(path))]
+    others = [path for path in paths if path not in exports]
+    model = common.load(layout, others) if others else Model()
+    for path in exports:
+        model.apply(tunings(read_share(Path(path)), path))
+    return model
 
 
 def _home(source: Path, layout: Layout) -> Layout:
