@@ -21,8 +21,8 @@ def add(commands: common.Subparsers) -> None:
         help="what became slower from A to B; with one or none, the report of a job",
         description="Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
         "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
-        "of its id. With A alone, or nothing (the cache dir): who chose differently, which backends were asked for "
-        "and are absent, what tuning bought, what was tuned again and again.",
+        "of its id. With A alone, or nothing (the cache dir): who chose differently, which "
+        "backends were asked for and are absent, what tuning bought, what was tuned again.",
         epilog="exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source "
         "without tunings",
     )
