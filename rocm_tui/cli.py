@@ -22,6 +22,7 @@ COMMANDS = (
     "unpin",
     "pins",
     "verify",
+    "tune",
     "compare",
     "export",
     "import",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
+from backend.records import Tuning as Record
 from backend.records import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
@@ -51,8 +53,6 @@ class Tuned:
 
 def model(cache: Path) -> int:
     """Compile the model under stock PyTorch; how many tunings it benchmarked."""
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", MODEL],
         env=child_env(cache),
@@ -176,6 +176,21 @@ def test_a_pin_survives_and_learns_the_new_times(tuned: Tuned, worker: Worker) -
     _, free = entry(tuned.cache)
     assert {name: free[name] for name in new} == new
     assert [found.what for found in pins.history()] == ["pin", "retune", "unpin"]
+
+
+def test_the_command_tunes_by_id_and_prints_the_row(tuned: Tuned) -> None:
+    key, before = entry(tuned.cache)
+    id_ = Record(key.op, inputs_key=key.inputs, precision=key.precision).id
+    words = [sys.executable, "-m", "rocm_tui", "tune", id_, "--json", "--no-templates"]
+    done = subprocess.run(
+        words, env=child_env(tuned.cache), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    told = json.loads(done.stdout)
+    (row,) = told["tunings"]
+    assert row["id"] == id_ and row["selected_by"] == "timing" and told["failed"] == []
+    _, after = entry(tuned.cache)
+    assert after.keys() == before.keys() and after != before
 
 
 F32 = "'cpu', 'torch.float32'"

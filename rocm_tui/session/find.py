@@ -12,7 +12,7 @@ from rocm_tui.session.model import Row
 
 
 def find_row(rows: Sequence[Row], text: str) -> Row:
-    """The latest tuning whose id is or begins with `text`.
+    """The latest tuning whose id is or begins with `text`; one that was cut off comes last.
 
     Raises NoSuchTuning where there is none, or where `text` begins several ids.
     """
@@ -24,7 +24,10 @@ def find_row(rows: Sequence[Row], text: str) -> Row:
     if len({row.id for row in found}) > 1:
         ids = ", ".join(sorted({row.id for row in found}))
         raise NoSuchTuning(f"{text!r} begins several ids: {ids}; give more digits")
-    return max(found, key=lambda row: (row.tuning.key is not None, row.occurrence))
+    return max(
+        found,
+        key=lambda row: (row.tuning.key is not None, row.tuning.state != "cut", row.occurrence),
+    )
 
 
 def find_choice(tuning: Tuning, text: str) -> Choice:

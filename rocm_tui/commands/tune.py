@@ -1,0 +1,216 @@
+"""`rocm-tui tune`: run Inductor's own tuning of an op again, in a worker."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rocm_tui.commands import common
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from backend.records import Tuning
+    from backend.store.paths import Layout
+    from rocm_tui.session.model import Row
+    from rocm_tui.tune_request import TuneOptions
+
+
+def add(commands: common.Subparsers) -> None:
+    parser = commands.add_parser(
+        "tune",
+        help="tune an op again",
+        usage="rocm-tui tune [options] (OP SHAPE... --dtype T | ID... | --from-log FILE [ID...])",
+        description="Run Inductor's autotuning of an op in a worker. The times go into the "
+        "persistent cache under the key that a model's own tuning has, so its next compile "
+        "benchmarks nothing. Graphs that are compiled already keep their kernels; pins stay.",
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="OP SHAPE... | ID", help="bmm 8x128x256 8x256x192"
+    )
+    parser.add_argument(
+        "--dtype", metavar="TYPE", help="bf16, f32, ...; one, or one an operand: a,b"
+    )
+    parser.add_argument("--strides", metavar="S,S", help="of each operand: 32768x256x1,49152x192x1")
+    parser.add_argument("--precision", help="of float32 products: highest, high or medium")
+    parser.add_argument(
+        "--from-log",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="tune every problem that this log names, or the IDs of it (may be repeated)",
+    )
+    parser.add_argument("--backends", metavar="A,B", help="only these: ATEN, TRITON, CPP, CK, ...")
+    parser.add_argument("--search-space", choices=("default", "exhaustive"))
+    parser.add_argument(
+        "--templates",
+        action=argparse.BooleanOptionalAction,
+        help="offer our kernels too (default: if the tuning had them)",
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"
+    )
+    parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
+    parser.add_argument("--dry-run", action="store_true", help="list the problems, tune none")
+    common.add_from(parser)
+    common.add_python(parser)
+    common.add_cache_dir(parser)
+    common.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    layout = common.layout_of(args)
+    options, problems = _options(args), _problems(args, layout)
+    if args.dry_run:
+        return _list(problems, args.json)
+    tuned: list[Tuning] = []
+    failed: list[tuple[Tuning, str]] = []
+    runner = _Runner(args, layout)
+    for problem, ours in problems:
+        what = runner.tune(problem, options, ours)
+        if isinstance(what, str):
+            failed.append((problem, what))
+        else:
+            tuned.append(what)
+    _tell(layout, tuned, failed, args.json)
+    return 0 if tuned and not failed else 1
+
+
+def _options(args: argparse.Namespace) -> TuneOptions:
+    from rocm_tui.devices import device_env
+    from rocm_tui.errors import UsageError
+    from rocm_tui.tune_request import TuneOptions
+    from rocm_tui.tune_words import backends
+
+    if args.budget is not None and not 0 < args.budget < 1e9:
+        raise UsageError("--budget is a number of seconds above 0")
+    device_env(os.environ, args.device)
+    return TuneOptions(
+        backends=backends(args.backends),
+        search_space=args.search_space,
+        templates=bool(args.templates),
+        budget=args.budget,
+    )
+
+
+def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bool]]:
+    """Each problem to tune, and whether our kernels shall be offered."""
+    from rocm_tui.errors import UsageError
+    from rocm_tui.tune_request import problem_of
+    from rocm_tui.tune_words import distinct, is_shape, typed_problem
+
+    words, logs = args.words, args.from_log
+    if len(words) > 1 and is_shape(words[1]) and not logs:
+        typed = typed_problem(
+            words,
+            dtype=args.dtype,
+            strides=args.strides,
+            device="cpu" if args.device == "cpu" else "cuda" if args.device else None,
+            precision=args.precision,
+        )
+        return [(typed, bool(args.templates))]
+    if args.dtype or args.strides or args.precision:
+        raise UsageError("--dtype, --strides and --precision go with OP SHAPE...")
+    if not words and not logs:
+        raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
+    model = common.load(layout, logs or [str(layout.root), *args.sources])
+    common.print_problems(model)
+    rows = [common.find_row(model, word) for word in words] or distinct(model.rows())
+    return [(problem_of(row.tuning), _ours(row, args.templates)) for row in rows]
+
+
+def _ours(row: Row, wanted: bool | None) -> bool:
+    from rocm_tui.session.providers import template_of
+
+    return any(map(template_of, row.tuning.choices)) if wanted is None else wanted
+
+
+class _Runner:
+    """Tunes in workers, one after another; a line on a terminal's stderr says how far."""
+
+    def __init__(self, args: argparse.Namespace, layout: Layout) -> None:
+        from rocm_tui.devices import device_env
+        from rocm_tui.jobs import Limits
+        from rocm_tui.python_env import find_python
+
+        self._layout = layout
+        self._python = find_python(args.python)
+        self._env = device_env(os.environ, args.device)
+        self._limits = Limits.of_this_machine()
+        self._live = sys.stderr.isatty()
+        self._title = ""
+
+    def tune(self, problem: Tuning, options: TuneOptions, ours: bool) -> Tuning | str:
+        """The tuning with its times, or why there is none."""
+        from dataclasses import replace
+
+        from rocm_tui.errors import RocmTuiError
+        from rocm_tui.tune_request import title, tune
+
+        self._title = title(problem)
+        self._show("starting a worker")
+        try:
+            return tune(self._run, problem, replace(options, templates=ours))
+        except RocmTuiError as error:
+            return str(error)
+        finally:
+            self._show("")
+
+    def _run(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        from rocm_tui.job_run import run_watched
+
+        return run_watched(
+            job,
+            python=self._python,
+            layout=self._layout,
+            env=self._env,
+            limits=self._limits,
+            on_event=self._heard,
+        )
+
+    def _heard(self, event: Mapping[str, Any]) -> None:
+        from rocm_tui.progress import progress_of
+
+        progress = progress_of(event)
+        if progress is not None:
+            self._show(progress.text)
+
+    def _show(self, text: str) -> None:
+        if self._live:
+            from rocm_tui.format import shorten
+
+            width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+            line = shorten(f"{self._title}: {text}", width) if text else ""
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
+    from rocm_tui.tune_request import title, words_of
+
+    if as_json:
+        common.print_json({"problems": [words_of(problem) for problem, _ in problems]})
+    for problem, ours in () if as_json else problems:
+        name = f"{problem.id}  {title(problem)}" if problem.key else title(problem)
+        print(f"{name}  with our kernels" if ours else name)
+    return 0 if problems else 1
+
+
+def _tell(
+    layout: Layout, tuned: list[Tuning], failed: list[tuple[Tuning, str]], as_json: bool
+) -> None:
+    """The lines that `ls` has for what was tuned, read back from the cache dir."""
+    from rocm_tui.session.as_json import row_json
+    from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+    from rocm_tui.tune_request import title, words_of
+
+    model = common.load(layout, [])
+    rows = [common.find_row(model, tuning.id) for tuning in tuned]
+    if as_json:
+        told = [{"problem": words_of(problem), "reason": why} for problem, why in failed]
+        common.print_json({"tunings": [row_json(row) for row in rows], "failed": told})
+    elif rows:
+        print(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+    for problem, why in failed:
+        print(f"rocm-tui: {title(problem)} was not tuned: {why}", file=sys.stderr)

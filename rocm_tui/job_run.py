@@ -1,0 +1,46 @@
+"""One job in a worker of its own, within limits, and the end of its session log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from backend.store.errors import StoreError
+from backend.store.paths import Layout
+from backend.store.session_end import end_log
+from rocm_tui.jobs import Limits, Worker, spawn_worker
+
+RunJob = Callable[[Mapping[str, Any]], dict[str, Any]]
+"""Does a job in a worker and gives its result. Raises JobError."""
+
+
+def run_watched(
+    job: Mapping[str, Any],
+    *,
+    python: str,
+    layout: Layout,
+    env: Mapping[str, str],
+    limits: Limits,
+    on_event: Callable[[Mapping[str, Any]], None],
+    on_worker: Callable[[Worker], None] = lambda worker: None,
+) -> dict[str, Any]:
+    """Do `job` in a worker; the log of its session gets an end, whatever became of the worker.
+
+    Raises JobError.
+    """
+    log = ""
+
+    def heard(event: Mapping[str, Any]) -> None:
+        nonlocal log
+        log = str(event.get("log") or log)
+        on_event(event)
+
+    try:
+        with spawn_worker(python, layout.root, env) as worker:
+            on_worker(worker)
+            return worker.run(job, heard, limits=limits)
+    finally:
+        with contextlib.suppress(StoreError):
+            end_log(layout, Path(log))

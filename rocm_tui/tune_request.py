@@ -1,0 +1,138 @@
+"""What shall be tuned and how, as the job of a worker; and what came of it, as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.records import Choice, Tuning, sort_choices
+from rocm_tui import format as fmt
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.job_run import RunJob
+from rocm_tui.session import stats
+
+BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
+"""Inductor's names of what it can tune a matrix product with."""
+SPACES = ("default", "exhaustive")
+
+
+class NotTunable(RocmTuiError):
+    """Too little is known of a tuning to make it again."""
+
+
+class NotTuned(RocmTuiError):
+    """Nothing was tuned; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
+
+    `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
+    """
+
+    backends: tuple[str, ...] | None = None
+    search_space: str | None = None
+    templates: bool = False
+    budget: float | None = None
+    mode: int | None = None
+
+    @property
+    def words(self) -> dict[str, Any]:
+        """The job's arguments."""
+        given = {
+            "backends": list(self.backends) if self.backends else None,
+            "search_space": self.search_space.upper() if self.search_space else None,
+            "templates": self.templates,
+            "budget": self.budget,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def problem_of(tuning: Tuning) -> Tuning:
+    """The problem of a known tuning, without its results. Raises NotTunable."""
+    if tuning.inputs_key is None and not (tuning.shapes and tuning.dtypes):
+        raise NotTunable(
+            f"{fmt.plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
+        )
+    return Tuning(
+        op=tuning.op,
+        shapes=tuning.shapes,
+        strides=tuning.strides,
+        dtypes=tuning.dtypes,
+        device=tuning.device,
+        precision=tuning.precision,
+        inputs_key=tuning.inputs_key if tuning.precision is not None else None,
+    )
+
+
+def title(problem: Tuning) -> str:
+    """`bmm 8×128×256 · 8×256×192 f32`."""
+    return fmt.plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
+
+
+def words_of(problem: Tuning) -> dict[str, Any]:
+    """The problem as the job's arguments."""
+    if problem.key is not None:
+        key = problem.key
+        return {"op": key.op, "inputs": key.inputs, "precision": key.precision}
+    found: dict[str, Any] = {
+        "op": problem.op,
+        "shapes": [list(shape) for shape in problem.shapes],
+        "dtypes": list(problem.dtypes),
+    }
+    if problem.strides:
+        found["strides"] = [list(strides) for strides in problem.strides]
+    for name in ("device", "precision"):
+        if getattr(problem, name) is not None:
+            found[name] = getattr(problem, name)
+    return found
+
+
+def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
+    """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
+
+    torch keeps what it made for one mode, so each is tried by a worker of its own. Raises JobError
+    and NotTuned.
+    """
+    job = {"job": "tune", **words_of(problem), **options.words}
+    mode = options.mode or 0
+    result = run({**job, "mode": mode, "any_mode": options.mode is not None})
+    if not result.get("conclusive", True):
+        for other in range(1, int(result["modes"])):
+            again = run({**job, "mode": other})
+            if again.get("conclusive", True):
+                return _tuned(problem, again)
+        result = run({**job, "mode": mode, "any_mode": True})
+    return _tuned(problem, result)
+
+
+def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:
+    if not result.get("ok"):
+        raise NotTuned(fmt.plain(str(result.get("reason"))))
+    choices = [Choice(**choice) for choice in result["choices"]]
+    return replace(
+        problem,
+        op=result["op"],
+        inputs_key=result["inputs"],
+        precision=result["precision"],
+        choices=sort_choices(choices),
+    )
+
+
+def sentence(tuned: Tuning) -> str:
+    """What came out, for a person: `Tuned bmm ...: x is 33 % faster than y`."""
+    timed = stats.ranked(tuned)
+    what = f"Tuned {title(tuned)}"
+    if not timed:
+        return f"{what}: no choice could be timed"
+    best, left = timed[0], sum(choice.failed for choice in tuned.choices)
+    told = f"{best.label}, {fmt.duration(best.ms)}"
+    if len(timed) > 1:
+        near = stats.tied(tuned)
+        ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
+        told += f", {ahead} {timed[1].label}"
+    return fmt.plain(
+        f"{what}: {told}" + (f"; {left} of {len(tuned.choices)} failed" if left else "")
+    )
