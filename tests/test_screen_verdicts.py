@@ -28,7 +28,7 @@ def told(
 
 def row(*measured: MeasuredChoice, trouble: tuple[str, ...] = ()) -> Row:
     names = ("mm-aten", "triton_mm-aa", "triton_mm-bb")
-    choices = tuple(Choice(hash=name, ms=2.0 + at / 50) for at, name in enumerate(names))
+    choices = tuple(Choice(hash=name, ms=2.0 + at / 20) for at, name in enumerate(names))
     again = Measurement(
         "mm", "key", "highest", 1.8e9, measured, rounds=40, seconds=12.0, trouble=trouble
     )
@@ -95,7 +95,7 @@ def test_each_choice_shows_whether_and_how_it_was_measured() -> None:
     best, rival, single_number = lines_of(WON)
     assert text_of(best).split()[1:4] == ["●", "2.000", "0.4"] and "fastest" in text_of(best)
     assert "├" in text_of(rival) and "+3.0 %" in text_of(rival) and "slower" in text_of(rival)
-    assert "○" in text_of(single_number) and "+2.0 %" in text_of(single_number)
+    assert "○" in text_of(single_number) and "+5.0 %" in text_of(single_number)
     assert not {"fastest", "slower", "tied"} & set(text_of(single_number).split())
     styles = [{name for _, name in line} for line in (best, rival, single_number)]
     assert ["good" in names for names in styles] == [True, False, False]

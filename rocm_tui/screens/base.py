@@ -39,7 +39,8 @@ class BaseScreen(Screen[None]):
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        self.query_one("#keys", KeyBar).show(self.KEYS)
+        if self.KEYS:
+            self.query_one("#keys", KeyBar).show(self.KEYS)
 
     def on_resize(self, event: events.Resize) -> None:
         small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]

@@ -53,7 +53,9 @@ class DiffView(LineView):
         return ((text, kinds.get(text[:1], "")),)
 
     def empty(self, width: int) -> list[Line]:
-        return [(), ((f"  {self._instead}", "dim"),)]
+        from textwrap import wrap
+
+        return [(), *(((f"  {part}", "dim"),) for part in wrap(self._instead, width - 4))]
 
 
 class CompareScreen(BaseScreen):

@@ -25,7 +25,7 @@ _WORDS = {"clear": "faster", "tied": "tie", "unclear": "unclear", "slower": "slo
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A line: its title and a text for each choice. `differs` are the places, counted from 0, whose
-    text is not that of the first choice. One without texts heads those below it."""
+    text is not that of the first choice that has one. One without texts heads those below it."""
 
     title: str
     texts: tuple[str, ...] = ()
@@ -94,12 +94,12 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
         yield Fact("  95 % interval", tuple(_range(pair, scale, unit) for pair in ends))
     extra = [_extra(tuning, choice, choices[0]) for choice in choices]
     yield Fact(
-        "against the best",
+        "vs best",
         tuple(fmt.signed(value) if at else "best" for at, value in enumerate(extra)),
     )
     if any(again):
         yield Fact("  95 % interval", tuple(_ratios(one) for one in again))
-        yield Fact("spread of a round", tuple(fmt.percent(o.spread) if o else "" for o in again))
+        yield Fact("spread", tuple(fmt.percent(o.spread) if o else "" for o in again))
         yield Fact("measured", tuple(f"{o.rounds} rounds" if o else "one number" for o in again))
         yield Fact("when tuned", tuple(_number(choice.ms, scale, unit) for choice in choices))
     rates = [stats.tflops(tuning, one) for one in ms]
@@ -128,24 +128,23 @@ def _extra(tuning: Tuning, choice: Choice, best: Choice) -> float:
 
 
 def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
+    """A choice without a configuration, such as a library call, makes no key differ."""
     configs = [choice.config for choice in choices]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     texts = {key: tuple(plain(config.get(key, "")) for config in configs) for key in keys}
-    equal = [key for key in keys if len(set(texts[key])) == 1]
+    differ = stats.differing_keys(tuple(choices))
     if not keys:
         return
-    yield Fact("Configuration")
-    for key in keys:
-        if key not in equal:
-            yield _compared(plain(key), texts[key])
-    if equal and all_keys:
-        yield from (Fact(plain(key), texts[key]) for key in equal)
-    elif equal:
-        yield Fact(f"{len(equal)} equal keys")
+    equal = f", {len(keys) - len(differ)} are equal" if len(keys) > len(differ) else ""
+    told = "key differs" if len(differ) == 1 else "keys differ"
+    yield from _heading(f"Configuration: {len(differ)} {told}{equal}")
+    yield from (_compared(plain(key), texts[key]) for key in differ)
+    if all_keys:
+        yield from (Fact(plain(key), texts[key]) for key in keys if key not in differ)
 
 
 def _kernels(choices: Sequence[Choice], told: Mapping[str, Told]) -> Iterator[Fact]:
-    yield Fact("Kernel")
+    yield from _heading("Kernel")
     yield Fact("from", tuple(provider(choice) or "?" for choice in choices))
     found = [told.get(choice.hash or "") for choice in choices]
     cells = [one.cells if one else {} for one in found]
@@ -168,18 +167,25 @@ _TITLES = {
 
 
 def _compared(title: str, texts: tuple[str, ...]) -> Fact:
-    return Fact(title, texts, frozenset(at for at, one in enumerate(texts) if one != texts[0]))
+    first = next((one for one in texts if one), "")
+    differs = (at for at, one in enumerate(texts) if one and one != first)
+    return Fact(title, texts, frozenset(differs))
+
+
+def _heading(title: str) -> Iterator[Fact]:
+    yield Fact("")
+    yield Fact(title)
 
 
 def _number(ms: float | None, scale: float, unit: str) -> str:
-    return "" if ms is None else f"{fmt.significant(ms * scale):>6} {unit}"
+    return "" if ms is None else f"{fmt.significant(ms * scale):>5} {unit}"
 
 
 def _range(pair: tuple[float, float] | None, scale: float, unit: str) -> str:
     if pair is None:
         return ""
     low, high = (fmt.significant(ms * scale) for ms in pair)
-    return f"{low:>6} … {high} {unit}"
+    return f"{low:>5} … {high} {unit}"
 
 
 def _ratios(told: MeasuredChoice | None) -> str:

@@ -7,6 +7,7 @@ import difflib
 from backend.records import Choice, Session, Tuning
 from rocm_tui.format import plain
 from rocm_tui.session.kernel_source import NoKernelSource, source_of
+from rocm_tui.session.providers import template_of
 
 _AROUND = 3
 """Lines of context."""
@@ -19,6 +20,10 @@ def source_diff(tuning: Tuning, one: Choice, two: Choice, session: Session | Non
     """
     sources = []
     for choice in (one, two):
+        if not template_of(choice):
+            raise NoKernelSource(
+                f"{choice.label} is no choice of our templates: only their sources are at hand"
+            )
         try:
             sources.append(source_of(tuning, choice, session).splitlines())
         except NoKernelSource as error:

@@ -60,13 +60,13 @@ def gain(tuning: Tuning) -> float | None:
 
 
 def lead(tuning: Tuning) -> float | None:
-    """How far the second lies behind the winner, relative: 0.03 is 3 %.
+    """How far the nearest rival lies behind the winner, relative: 0.03 is 3 %.
 
-    It is negative where a measurement found the second to be faster.
+    It is negative where a measurement found a rival to be faster.
     """
     timed = ranked(tuning)
-    ratio = _ratio(tuning, timed[1], timed[0]) if len(timed) > 1 else None
-    return None if ratio is None else ratio - 1.0
+    ratios = [_ratio(tuning, rival, timed[0]) for rival in timed[1:]]
+    return min((ratio - 1.0 for ratio in ratios if ratio is not None), default=None)
 
 
 def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:

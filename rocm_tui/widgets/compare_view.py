@@ -13,9 +13,11 @@ from rocm_tui.widgets import detail_lines, whiskers
 from rocm_tui.widgets.choice_lines import verdict_style
 from rocm_tui.widgets.line_view import Line, LineView, Span
 
-_TITLE = 18
-_LEAST, _MOST = 22, 34
-"""Cells of the titles, and of a choice's column."""
+_TITLES = (16, 26)
+_LEAST, _MOST = 19, 34
+"""Least and most cells of the titles, and of a choice's column."""
+_DRAWN = 16
+"""Cells of a drawn interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,14 @@ class CompareView(LineView):
         super().__init__(id=id)
         self.column = 0
         self._first = 1
+        self._title_cells = _TITLES[0]
         self._table: Shown | None = None
 
     def put(self, shown: Shown) -> None:
         """Show these; the chosen column stays at its place."""
         self._table = shown
+        titles = (len(fact.title) + 4 for fact in shown.facts if fact.texts)
+        self._title_cells = max(_TITLES[0], min(_TITLES[1], max(titles, default=0)))
         self.column = max(0, min(self.column, len(shown.choices) - 1))
         self.sync()
 
@@ -66,7 +71,7 @@ class CompareView(LineView):
         """Which choices are seen, and the cells each takes."""
         assert self._table is not None
         count = len(self._table.choices)
-        room = width - _TITLE
+        room = width - self._title_cells
         fit = max(1, min(count, room // _LEAST))
         cells = min(_MOST, room // fit)
         behind = max(0, fit - 1)
@@ -82,7 +87,7 @@ class CompareView(LineView):
             return []
         seen, cells = self._columns(width - 2)
         before = self._first > 1
-        line: list[Span] = [(" " + ("◂ more" if before else "").ljust(_TITLE), "head")]
+        line: list[Span] = [(" " + ("◂ more" if before else "").ljust(self._title_cells), "head")]
         for at in seen:
             place = shown.tuning.choices.index(shown.choices[at]) + 1
             name = shorten(f"#{place} {plain(shown.choices[at].label)}", cells - 2)
@@ -96,9 +101,11 @@ class CompareView(LineView):
         assert shown is not None
         fact = shown.facts[index]
         if not fact.texts:
-            return ((fact.title, "dim" if fact.title[:1].isdigit() else "accent"),)
+            name, colon, more = fact.title.partition(":")
+            return ((name + colon, "accent"), (more, "dim"))
         seen, cells = self._columns(width)
-        line: list[Span] = [(f"  {fact.title}"[: _TITLE - 1].ljust(_TITLE), "dim")]
+        title = shorten(f"  {fact.title}", self._title_cells - 2)
+        line: list[Span] = [(title.ljust(self._title_cells), "dim")]
         for at in seen:
             text = shorten(fact.texts[at], cells - 2)
             line.append((text.ljust(cells), self._style(shown, fact, at)))
@@ -111,14 +118,14 @@ class CompareView(LineView):
                 return verdict_style(shown.tuning, told) or "strong"
             clear = fact.texts[at] == "fastest"
             return "good" if clear else "bad" if fact.texts[at] == "failed" else "dim"
-        return "strong" if at in fact.differs else ""
+        return "accent" if at in fact.differs else ""
 
 
 def whiskers_title(tuning: Tuning) -> str:
     """The scale of the drawn intervals; empty where nothing was measured."""
     if tuning.measured is None:
         return ""
-    scale = whiskers.scale_of(tuning.measured.choices, _LEAST - 4)
+    scale = whiskers.scale_of(tuning.measured.choices, _DRAWN)
     return f"  0 to +{(scale.high - 1) * 100:.0f} %"
 
 
@@ -127,8 +134,8 @@ def with_whiskers(tuning: Tuning, choices: Sequence[Choice], facts: Sequence[Fac
     measurement = tuning.measured
     if measurement is None:
         return list(facts)
-    scale = whiskers.scale_of(measurement.choices, _LEAST - 4)
+    scale = whiskers.scale_of(measurement.choices, _DRAWN)
     told = [measurement.of(choice.hash) for choice in choices]
     drawn = tuple(whiskers.interval(scale, one) if one else "" for one in told)
-    at = next((i for i, fact in enumerate(facts) if fact.title == "spread of a round"), len(facts))
+    at = next((i for i, fact in enumerate(facts) if fact.title == "spread"), len(facts))
     return [*facts[:at], Fact(whiskers_title(tuning), drawn), *facts[at:]]

@@ -148,6 +148,8 @@ class TuningsTable(LineView):
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
         if any(row.tuning.rank is not None for row in sample):
             self._wants["rank"] = 4
+        if any(row.tuning.measured is not None for row in sample):
+            self._wants["error"] = 4
 
     def _widths_of(self, row: Row) -> tuple[Row, tuple[int, ...]]:
         known = self._widths.get(row.key)
