@@ -1,0 +1,69 @@
+"""Workers that misbehave, as real processes that speak the protocol.
+
+`odd_python(folder)` makes an interpreter to give as `--python`: what it runs is this file, which
+does what the job's `act` says (or, for a job of another program, what the file `act` in that
+folder says).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def odd_python(folder: Path) -> str:
+    path = folder / "python"
+    path.write_text(
+        '#!/bin/sh\n[ "$1" = -c ] && exit 0\n'  # "does it have torch?"
+        f"exec {sys.executable} {__file__} {folder}\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def say(job: dict[str, Any], **event: Any) -> None:
+    print(json.dumps({"id": job["id"], **event}), flush=True)
+
+
+def act(job: dict[str, Any], folder: Path) -> None:
+    kind = job.get("act") or (folder / "act").read_text()
+    print(f"acting: {kind}", file=sys.stderr, flush=True)
+    (folder / f"{kind}.pid").write_text(str(os.getpid()))
+    say(job, event="progress", what=f"begins {kind}", timed=1, total=4, best="x", best_ms=0.5)
+    if kind == "wait":
+        while not (folder / str(job["until"])).exists():
+            time.sleep(0.01)
+    elif kind == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        (folder / "child.pid").write_text(str(child.pid))
+        time.sleep(600)
+    elif kind == "hog":
+        held = []
+        while True:  # touched, so that it is really taken
+            held.append(bytearray(os.urandom(1 << 20) * 8))
+            say(job, event="progress", what=f"{len(held) * 8} MiB")
+    elif kind == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "mute":
+        os.close(1)
+        time.sleep(600)
+    elif kind == "babble":
+        os.write(1, b"x" * (17 << 20))
+        time.sleep(600)
+    say(job, event="result", result={"ok": True, "kind": kind})
+
+
+def main() -> None:
+    for line in sys.stdin:
+        act(json.loads(line), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
