@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backend.events import Event, HooksOff, SessionEnded, SessionStarted
@@ -71,6 +72,11 @@ def record_unhooked(reason: str) -> None:
     writer.close()
 
 
+def session_without_tunings() -> EventWriter:
+    """The log of a session of this process in which nothing is tuned."""
+    return EventWriter(Layout(cache_dir()), _session_on_device())
+
+
 def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     """What `rocm-tui run` says of itself; empty outside of it, or where it cannot be read."""
     text = env.get(RUN, "")
@@ -104,20 +110,23 @@ def _session() -> Session:
 
 
 def _hooked_session() -> Session:
-    from dataclasses import replace
+    from backend.inductor import requested
 
-    from backend.inductor import requested, torch_api
+    backends = requested.requested()
+    absent = requested.absent(backends, requested.this_machine())
+    return replace(_session_on_device(), backends=backends, absent=absent)
+
+
+def _session_on_device() -> Session:
+    from backend.inductor import torch_api
 
     device = torch_api.device_facts()
-    backends = requested.requested()
     return replace(
         _session(),
         device=device.name,
         arch=device.arch,
         compute_units=device.compute_units,
         system_hash=torch_api.system_hash(),
-        backends=backends,
-        absent=requested.absent(backends, requested.this_machine()),
     )
 
 

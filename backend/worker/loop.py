@@ -14,7 +14,7 @@ from backend.worker.protocol import Answers, Arguments, BadJob, parse_job
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
-JOBS = ("environment", "peak", "tune", "verify")
+JOBS = ("environment", "measure", "peak", "tune", "verify")
 """Each is a module of `backend.worker.jobs` with `run(arguments, progress) -> result`."""
 
 

@@ -1,0 +1,101 @@
+"""Choices that torch offers, made ready to be sampled again and again in ever other memory."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Sequence
+from math import log2
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from backend.inductor import torch_api
+from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.worker.rounds import ChoiceBroke, Sample
+from backend.worker.timer import Repeat, timer_for
+
+TRIES = 4
+"""Samples that are taken until one is clean."""
+WAITED = 0.02
+"""Share of a sample's time that threads may wait for a CPU in a clean one."""
+
+T = TypeVar("T")
+
+_PAGE, _LINE = 4096, 64
+"""Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
+_GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
+"""Bytes: torch aligns tensors on a GPU to 512."""
+
+
+class ChoiceBench:
+    """The choices `hashes` of a question. Raises ChoiceBroke only where `rounds.Bench` says so."""
+
+    def __init__(self, question: Question, hashes: Sequence[str], *, flush: bool) -> None:
+        self._question = question
+        self._timer = timer_for(question.device, flush=flush)
+        self._made: Operands = question.operands(hashes)
+        self._runs: dict[str, Run] = {}
+        self._repeats: dict[str, Repeat] = {}
+        self._reference: Run = lambda: None
+        self._reference_repeat = Repeat()
+
+    def set_reference(self, operations: float) -> None:
+        """Let a square product of about so many multiplications be the reference kernel."""
+        self._reference = _product(operations, self._question.device)
+        self._reference_repeat = self._timer.repeat(self._reference)
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        self._runs.clear()  # its memory can be used again
+        operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
+        for hash in hashes:
+            self._runs[hash] = _guarded(hash, functools.partial(self._started, hash, operands))
+
+    def sample(self, hash: str) -> Sample:
+        return _guarded(hash, lambda: self._clean(self._runs[hash], self._repeats[hash]))
+
+    def reference(self) -> Sample:
+        return self._clean(self._reference, self._reference_repeat)
+
+    def _started(self, hash: str, operands: Operands) -> Run:
+        run = self._question.run_function(hash, operands)
+        run()
+        self._timer.wait()
+        if hash not in self._repeats:
+            self._repeats[hash] = self._timer.repeat(run)
+        return run
+
+    def _clean(self, run: Run, repeat: Repeat) -> Sample:
+        """Again and again until no thread of ours had to wait for a CPU, or for the last time."""
+        for _ in range(TRIES):
+            waited, begin = self._timer.waited_ns(), time.perf_counter_ns()
+            ms = self._timer.sample(run, repeat)
+            lasted = time.perf_counter_ns() - begin
+            if waited is None or (self._timer.waited_ns() or waited) - waited <= WAITED * lasted:
+                return Sample(ms)
+        return Sample(ms, clean=False)
+
+
+def _guarded(hash: str, action: Callable[[], T]) -> T:
+    try:
+        return action()
+    except Exception as error:  # whatever a kernel raises is the end of this choice alone
+        raise ChoiceBroke(hash, torch_api.describe(error)) from error
+
+
+def _somewhere(size: int, device: torch.device) -> Tensor:
+    """That many bytes, at a place that differs from call to call."""
+    cpu = device.type == "cpu"
+    spread, align = (_PAGE, _LINE) if cpu else (_GPU_SPREAD, _GPU_ALIGN)
+    skipped = align * random.randrange(spread // align)
+    return torch.empty(size + skipped, dtype=torch.uint8, device=device)[skipped:]
+
+
+def _product(operations: float, device: torch.device) -> Run:
+    size = 1 << min(12, max(4, round(log2(max(operations, 1.0)) / 3)))
+    dtype = torch.float32 if device.type == "cpu" else torch.float16
+    left = torch.ones(size, size, dtype=dtype, device=device)
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, left, out=out)

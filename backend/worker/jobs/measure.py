@@ -1,0 +1,213 @@
+"""Which choice is really faster? They are run again in many rounds, until that is clear.
+
+The op is rebuilt from its inputs key and compiled up to the question which choice to take. The
+choices that are offered there, Inductor's own callers with its own example tensors, are then timed
+outside of the compile. Nothing is tuned: the autotune cache stays as it is. What was found goes
+into the log of a session of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from statistics import median
+from typing import Any
+
+from backend.events import SessionEnded, TuningMeasured
+from backend.inductor import recording, torch_api
+from backend.inductor.torch_timing import Question
+from backend.measure.disturbance import disturbances
+from backend.records import Choice, MeasuredChoice, Measurement, Session, TuningKey
+from backend.store.events import encode
+from backend.store.graph_match import is_own
+from backend.worker.bench import ChoiceBench
+from backend.worker.capture import capture
+from backend.worker.protocol import Arguments, BadJob, Progress
+from backend.worker.rebuild import NotRebuildable, rebuild
+from backend.worker.rounds import Rounds, Tell, measure
+from backend.worker.settings import key_argument, mode_argument, set_precision, specs_of
+
+LOST_SHARE = 0.1
+"""Share of the rounds that another process spoiled, from which on that is told."""
+
+
+class NotMeasured(Exception):
+    """There is no measurement; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    key: TuningKey
+    hashes: tuple[str, ...]
+    mode: int
+    budget: float
+    flush: bool
+    partly: bool
+
+
+def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
+    """Arguments: `op`, `inputs`, `precision`, texts; `hashes`, the choices, a list; `budget`,
+    seconds of measuring, compiling not counted; `flush`, whether to empty the caches before each
+    call; `mode`, an index of the `MODES`; `partly`, whether to go on without those choices that
+    are not offered in this mode.
+
+    The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
+    the path of that log, and `trouble`, why it could not be written; `conclusive`, whether all
+    choices were offered in this mode, and `missing`, those that were not. If there are any, try
+    another of the `modes` that there are, each in a process of its own.
+    """
+    task = _task(arguments)
+    try:
+        return _measured(task, progress)
+    except (NotMeasured, NotRebuildable) as error:
+        return _result(reason=str(error))
+
+
+def _task(arguments: Arguments) -> Task:
+    hashes, budget = arguments.get("hashes"), arguments.get("budget", 30.0)
+    if not (isinstance(hashes, list) and hashes and all(isinstance(h, str) for h in hashes)):
+        raise BadJob("the job needs `hashes`, a list of texts")
+    if type(budget) not in (int, float) or not (math.isfinite(budget) and budget > 0):
+        raise BadJob("the job's `budget` is a number of seconds above 0")
+    return Task(
+        key=key_argument(arguments),
+        hashes=tuple(dict.fromkeys(hashes)),
+        mode=mode_argument(arguments),
+        budget=float(budget),
+        flush=bool(arguments.get("flush", False)),
+        partly=bool(arguments.get("partly", False)),
+    )
+
+
+def _result(
+    *,
+    measurement: Measurement | None = None,
+    log: str | None = None,
+    reason: str = "",
+    trouble: str = "",
+    missing: Sequence[str] = (),
+) -> dict[str, Any]:
+    event = None if measurement is None else json.loads(encode(TuningMeasured(measurement)))
+    return {
+        "ok": measurement is not None,
+        "measurement": event,
+        "log": log,
+        "reason": reason,
+        "trouble": trouble,
+        "missing": list(missing),
+        "conclusive": not missing,
+        "modes": len(torch_api.MODES),
+    }
+
+
+def _measured(task: Task, progress: Progress) -> dict[str, Any]:
+    program = rebuild(task.key.op, specs_of(task.key))
+    set_precision(task.key)
+    progress(f"compiling {task.key.op} up to its choices")
+    caught = capture(
+        program,
+        task.key,
+        task.hashes,
+        torch_api.MODES[task.mode],
+        templates=any(map(is_own, task.hashes)),
+    )
+    offered = caught.question.choices
+    missing = [hash for hash in task.hashes if hash not in offered]
+    if missing and not task.partly:
+        there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
+        reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
+        return _result(reason=f"{reason} ({there})", missing=missing)
+    failed = {**dict.fromkeys(missing, "this torch does not offer it"), **caught.failed}
+    able = [hash for hash in task.hashes if hash not in failed]
+    names = {hash: str(choice.name) for hash, choice in offered.items()}
+    rounds = _rounds(task, caught.question, able, _teller(progress, names)) if able else Rounds([])
+    rounds.failed.update(failed)
+    return _recorded(task, rounds, names)
+
+
+def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> Rounds:
+    deadline = time.monotonic() + task.budget
+    bench = ChoiceBench(question, able, flush=task.flush)
+    bench.set_reference(_operations(task, question.columns))
+    rounds = measure(bench, able, deadline, tell)
+    if question.device.type != "cpu":  # the thread sleeps until the device is done
+        rounds.signs = replace(rounds.signs, cpu_seconds=None)
+    return rounds
+
+
+def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
+    def tell(rounds: Rounds, left: float) -> None:
+        told = rounds.standings
+        progress(
+            "measuring",
+            rounds=rounds.clean.count,
+            settled=sum(standing.verdict != "unclear" for standing in told),
+            choices=len(rounds.hashes),
+            best=names[told[0].hash] if told else None,
+            seconds_left=round(max(0.0, left), 1),
+        )
+
+    return tell
+
+
+def _operations(task: Task, columns: int) -> float:
+    """About as many multiplications as the op has, if it is a product of matrices."""
+    specs = specs_of(task.key)
+    left = specs[1] if task.key.op in ("addmm", "baddbmm") else specs[0]
+    return float(prod(left.sizes) * columns)
+
+
+def _recorded(task: Task, rounds: Rounds, names: Mapping[str, str]) -> dict[str, Any]:
+    """The result, also written as a session. Raises NotMeasured where no choice could be run."""
+    if not rounds.standings:
+        hash, reason = next(iter(rounds.failed.items()))
+        raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
+    log = recording.session_without_tunings()
+    found = _measurement(task, rounds, names, log.session)
+    for event in (TuningMeasured(found), SessionEnded(time.time())):
+        log.write(event)
+    log.close()
+    return _result(measurement=found, log=str(log.path), trouble=log.error or "")
+
+
+def _measurement(
+    task: Task, rounds: Rounds, names: Mapping[str, str], session: Session
+) -> Measurement:
+    told = rounds.told
+    return Measurement(
+        op=task.key.op,
+        inputs=task.key.inputs,
+        precision=task.key.precision,
+        when=time.time(),
+        choices=tuple(
+            MeasuredChoice(**asdict(standing), name=names[standing.hash])
+            for standing in rounds.standings
+        ),
+        failed=tuple(
+            Choice(name=names.get(hash), hash=hash, failed=True, reason=reason)
+            for hash, reason in rounds.failed.items()
+        ),
+        rounds=told.count,
+        seconds=rounds.signs.seconds or 0.0,
+        flushed=task.flush,
+        reference_ms=median(told.reference),
+        trouble=_trouble(rounds),
+        device=session.device,
+        system_hash=session.system_hash,
+        session=session.id,
+    )
+
+
+def _trouble(rounds: Rounds) -> tuple[str, ...]:
+    sentences = disturbances(rounds.told.reference, rounds.signs)
+    clean, lost = rounds.clean.count, rounds.disturbed.count
+    if not clean:
+        return (*sentences, "other processes took the CPU in every round, so nothing is proved")
+    if lost > LOST_SHARE * (clean + lost):
+        told = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
+        return (*sentences, told)
+    return sentences
