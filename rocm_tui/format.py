@@ -103,13 +103,6 @@ def signed(value: float | None) -> str:
     return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
 
 
-def distance(value: float | None) -> str:
-    """How far the second lies behind: `tie` inside the band that one measurement cannot tell."""
-    from rocm_tui.session.stats import TIE_BAND
-
-    return "tie" if value is not None and value <= TIE_BAND else percent(value)
-
-
 def throughput(value: float | None) -> str:
     """TFLOP/s with three digits."""
     if value is None or not isfinite(value):

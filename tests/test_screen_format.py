@@ -35,20 +35,10 @@ def test_duration(ms: float | None, text: str) -> None:
 
 @given(st.floats(min_value=0, allow_nan=False))
 def test_numbers_never_raise_and_fit_their_columns(value: float) -> None:
-    for show in (fmt.duration, fmt.factor, fmt.percent, fmt.throughput, fmt.seconds, fmt.distance):
+    for show in (fmt.duration, fmt.factor, fmt.percent, fmt.throughput, fmt.seconds):
         assert show(value)
     if value < 1e6:
         assert len(fmt.duration(value)) <= 8
-
-
-def test_a_difference_inside_the_band_is_a_tie() -> None:
-    assert [fmt.distance(value) for value in (0.0, 0.02, 0.021, 1.5, None)] == [
-        "tie",
-        "tie",
-        "2.1 %",
-        "150 %",
-        fmt.NONE,
-    ]
 
 
 def test_age_changes_seldom() -> None:

@@ -54,9 +54,14 @@ def run(args: argparse.Namespace) -> int:
     shown = row.tuning.choices if choice is None else (choice,)
     found = KernelResources(layout.root).of(shown)
     if args.json:
+        from rocm_tui.session import stats
         from rocm_tui.session.as_json import choice_json, row_json
 
-        value = row_json(row) if choice is None else choice_json(choice)
+        value = (
+            row_json(row)
+            if choice is None
+            else choice_json(choice, stats.measured(row.tuning, choice))
+        )
         for one in value["choices"] if choice is None else [value]:
             one["resources"] = as_json(found.get(one["hash"]))
         common.print_json(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.records import Choice, Problem
+from backend.records import Choice, MeasuredChoice, Measurement, Problem
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ def row_json(row: Row) -> dict[str, Any]:
         "inputs_key": tuning.inputs_key,
         "state": tuning.state,
         "num_choices": tuning.num_choices or len(tuning.choices),
-        "choices": [choice_json(choice) for choice in tuning.choices],
+        "choices": [
+            choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
+        ],
+        "measurement": measurement_json(tuning.measured) if tuning.measured else None,
         "seconds": {
             "benchmark": tuning.seconds.benchmark,
             "precompile": tuning.seconds.precompile,
@@ -43,7 +47,8 @@ def row_json(row: Row) -> dict[str, Any]:
     }
 
 
-def choice_json(choice: Choice) -> dict[str, Any]:
+def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[str, Any]:
+    """One choice; `measured` is what repeated measurement says of it."""
     return {
         "name": choice.name,
         "hash": choice.hash,
@@ -51,7 +56,38 @@ def choice_json(choice: Choice) -> dict[str, Any]:
         "config": choice.config,
         "failed": choice.failed,
         "reason": choice.reason,
+        "measured": None if measured is None else _measured_json(measured),
     }
+
+
+def measurement_json(found: Measurement) -> dict[str, Any]:
+    """A repeated measurement, best choice first; a number that is not finite is null."""
+    return {
+        "when": found.when,
+        "rounds": found.rounds,
+        "seconds": found.seconds,
+        "flushed": found.flushed,
+        "reference_ms": found.reference_ms,
+        "trouble": list(found.trouble),
+        "session": found.session,
+        "choices": [
+            {"name": one.name, "hash": one.hash, **_measured_json(one)} for one in found.choices
+        ],
+        "failed": [
+            {"name": one.name, "hash": one.hash, "reason": one.reason} for one in found.failed
+        ],
+    }
+
+
+def _measured_json(one: MeasuredChoice) -> dict[str, Any]:
+    numbers = {name: getattr(one, name) for name in _NUMBERS}
+    return {
+        **{name: value if isfinite(value) else None for name, value in numbers.items()},
+        "verdict": one.verdict,
+    }
+
+
+_NUMBERS = ("ms", "low", "high", "spread", "rounds", "ratio", "ratio_low", "ratio_high")
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from backend.records import Choice, Tuning
 from rocm_tui import format as fmt
-from rocm_tui.session import stats
+from rocm_tui.session import measured_text, stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import provider
+from rocm_tui.session.standing_text import lead_text, versus
 
 HEADER = ("id", "op", "shape", "dtype", "choices", "winner", "time", "vs ATen", "to 2nd", "pin")
 RIGHT = "llllrlrrrl"
@@ -30,17 +31,20 @@ def row_cells(row: Row) -> tuple[str, ...]:
         fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
         fmt.duration(best.ms) if best else fmt.NONE,
         _against_aten(tuning),
-        fmt.distance(stats.lead(tuning)),
+        lead_text(tuning),
         row.pin_state or "",
     )
 
 
 def _against_aten(tuning: Tuning) -> str:
-    best, gain = stats.winner(tuning), stats.gain(tuning)
+    best, rival, gain = stats.winner(tuning), stats.aten(tuning), stats.gain(tuning)
     if best is not None and provider(best) == "aten":
         return "is ATen"
-    tied = gain is not None and abs(gain - 1) <= stats.TIE_BAND
-    return "tie" if tied else fmt.factor(gain)
+    if best is None or rival is None or gain is None:
+        return fmt.NONE
+    found = versus(tuning, best, rival)
+    words = {"tied": "tie", "unclear": "unclear"}
+    return words.get(found or "", fmt.factor(gain))
 
 
 def facts(row: Row) -> list[tuple[str, str]]:
@@ -68,13 +72,18 @@ def facts(row: Row) -> list[tuple[str, str]]:
 
 
 def _winner(row: Row) -> str:
-    best = stats.winner(row.tuning)
-    if best is None:
-        return ""
-    distance = stats.lead(row.tuning)
-    if stats.tied(row.tuning):
-        return f"{best.label}, tied with the second ({fmt.percent(distance)} apart)"
-    return f"{best.label}, {fmt.percent(distance)} ahead" if distance is not None else best.label
+    tuning = row.tuning
+    best, found = stats.winner(tuning), stats.standing(tuning)
+    if best is None or found is None:
+        return best.label if best else ""
+    lead = stats.lead(tuning)
+    if found == "tied":
+        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
+    if found == "unclear":
+        return f"{best.label}, unclear whether it is the fastest"
+    if found == "slower":
+        return f"{best.label}, beaten when measured again"
+    return f"{best.label}, {fmt.percent(lead)} ahead"
 
 
 def _spent(row: Row) -> str:
@@ -120,7 +129,13 @@ def show_text(row: Row, only: Choice | None = None) -> str:
         for place, choice in enumerate(row.tuning.choices, start=1)
         if only is None or choice is only
     ]
-    return "\n".join([*lines, "", table(CHOICE_HEADER, rows, CHOICE_RIGHT)])
+    lines += ["", table(CHOICE_HEADER, rows, CHOICE_RIGHT)]
+    found = row.tuning.measured
+    if found is not None and only is None:
+        again = measured_text.rows(row.tuning, found)
+        lines += ["", "Measured again:", table(measured_text.HEADER, again, measured_text.RIGHT)]
+        lines += ["", *measured_text.sentences(row.tuning, found, row.id)]
+    return "\n".join(lines)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
