@@ -13,6 +13,8 @@ from itertools import combinations, pairwise
 from math import erfc, exp, log1p, sqrt
 from statistics import fmean, median
 
+from backend.measure.robust import likeness, swelling
+
 FEWEST = 16
 """Rounds below which no change is looked for."""
 GROUPS = 24
@@ -81,20 +83,6 @@ def pettitt(values: Sequence[float]) -> tuple[int, float]:
     return scores.index(most) + 1, min(1.0, 2 * exp(-6 * most**2 / (count**3 + count**2)))
 
 
-def swelling(residuals: Sequence[float]) -> float:
-    """By how much likeness of neighbours swells the variance of a mean (Bayley & Hammersley 1946).
-
-    From the correlation of neighbours, corrected for its bias in short rows (Kendall 1954).
-    """
-    centre = fmean(residuals)
-    around = [value - centre for value in residuals]
-    total = sum(value * value for value in around)
-    alike = sum(a * b for a, b in pairwise(around)) / total if total else 0.0
-    alike += (1 + 3 * alike) / len(residuals)
-    alike = min(max(alike, 0.0), 0.9)
-    return (1 + alike) / (1 - alike)
-
-
 def _condensed(times: Sequence[float]) -> list[float]:
     groups = min(GROUPS, len(times) // 2)
     bounds = [len(times) * group // groups for group in range(groups + 1)]
@@ -111,7 +99,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 def _drift(condensed: Sequence[float]) -> Change | None:
     slope = theil_sen(condensed)
-    waves = swelling([value - slope * at for at, value in enumerate(condensed)])
+    waves = swelling(likeness([value - slope * at for at, value in enumerate(condensed)]))
     if mann_kendall(condensed, waves) >= ERROR:
         return None
     return Change(slope * (len(condensed) - 1))
@@ -136,7 +124,7 @@ def _error_of_height(values: Sequence[float], at: int) -> float:
     """Standard error of a step's height, from the median distance to its two levels."""
     residuals = [value - median(part) for part in (values[:at], values[at:]) for value in part]
     scatter = 1.4826 * median(map(abs, residuals))
-    return scatter * sqrt(swelling(residuals) * (1 / at + 1 / (len(values) - at)))
+    return scatter * sqrt(swelling(likeness(residuals)) * (1 / at + 1 / (len(values) - at)))
 
 
 def _lasts(times: Sequence[float], after: int) -> bool:

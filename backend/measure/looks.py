@@ -14,6 +14,8 @@ FIRST = 16
 """Rounds before the first look."""
 CONFIDENCE = 0.95
 """How sure all ratios of all looks of one measurement are together."""
+SPENT = 0.7
+"""Share of the error that the looks spend; the rest covers what the intervals only approximate."""
 
 
 def schedule(looks: int = LOOKS, first: int = FIRST) -> tuple[int, ...]:
@@ -24,12 +26,9 @@ def schedule(looks: int = LOOKS, first: int = FIRST) -> tuple[int, ...]:
 
 
 def error_of(look: int, looks: int = LOOKS) -> float:
-    """The error that look number `look` of `looks` may spend, counted from 1; the sum is 0.05.
-
-    Raises ValueError where there is no such look.
-    """
+    """The error that look `look` of `looks`, from 1 on, may spend. ValueError for no such look."""
     if not 1 <= look <= looks:
         raise ValueError(f"look {look} is not one of {looks}")
     rounds = schedule(looks)
     before = rounds[look - 2] if look > 1 else 0
-    return (1 - CONFIDENCE) * (rounds[look - 1] - before) / rounds[-1]
+    return SPENT * (1 - CONFIDENCE) * (rounds[look - 1] - before) / rounds[-1]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import combinations_with_replacement, pairwise
-from math import atan, cos, inf, pi, sin, sqrt
+from math import atan, cos, inf, pi, pow, sin, sqrt
 from statistics import fmean, median, stdev
 
-TRIM = 6
+TRIM = 8
 """One value in this many is cut off at each end of a trimmed mean."""
 _SAME = 1e-6
 """Relative difference below which two times are one, but for rounding to single precision."""
@@ -79,6 +79,34 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
         return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
     return at(0.25), at(0.75)
+
+
+def likeness(values: Sequence[float]) -> float:
+    """Correlation of neighbours in a row, from 0 to 0.9: 0.9 where it is more, 0 where negative.
+
+    Values further from the median than twice the robust deviation count as that far. Corrected for
+    its bias in short rows (Kendall 1954).
+    """
+    centre = median(values)
+    most = 2 * 1.4826 * median(abs(value - centre) for value in values)
+    near = [min(max(value - centre, -most), most) for value in values]
+    mean = fmean(near)
+    total = sum((value - mean) ** 2 for value in near)
+    if not total:
+        return 0.0
+    alike: float = sum((a - mean) * (b - mean) for a, b in pairwise(near)) / total
+    unbiased = alike + (1 + 3 * alike) / len(values)
+    return min(max(unbiased, 0.0), 0.9)
+
+
+def swelling(alike: float, length: float = 1.0) -> float:
+    """How much more a mean varies than batches of `length` values tell that take them for separate.
+
+    The long-run variance of neighbours that are `alike` over that of a batch mean, both of a
+    first-order autoregression (Bayley & Hammersley 1946); 1 where nothing is alike.
+    """
+    whole = (1 + alike) / (1 - alike)
+    return whole / (whole - 2 * alike * (1 - pow(alike, length)) / (length * (1 - alike) ** 2))
 
 
 def clock_step(times: Sequence[float]) -> float:

@@ -11,14 +11,21 @@ is the best that the others are compared with (Hsu 1984 on why that matters).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from math import exp, inf, isfinite, log, log1p
+from math import exp, inf, isfinite, log, log1p, sqrt
 from statistics import median
 
 from backend.measure.looks import CONFIDENCE, LOOKS, error_of, schedule
-from backend.measure.robust import clock_step, hodges_lehmann, quartiles, trimmed_interval
+from backend.measure.robust import (
+    clock_step,
+    hodges_lehmann,
+    likeness,
+    quartiles,
+    swelling,
+    trimmed_interval,
+)
 from backend.records import Verdict
 
 __all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "Standing", "judge", "schedule", "settled"]
@@ -153,34 +160,45 @@ def _gaps_to_best(
     """The choice that no other one beats in a paired comparison, and how far the others lie behind.
 
     Begins with the smallest median; beaten in pairs, it gives way to the one that beats it most.
+    Noise can let choices beat each other in a circle: then the last one stands.
     """
+
+    def behind(best: str) -> dict[str, _Gap]:
+        rivals = [hash for hash in logs if hash != best]
+        return {hash: _gap(logs[hash], logs[best], batches, alpha) for hash in rivals}
+
     best = min(logs, key=lambda hash: median(logs[hash]))
-    gaps: dict[str, _Gap] = {}
+    gaps = behind(best)
     for _ in logs:
-        gaps = {
-            hash: _Gap(*trimmed_interval(_paired(logs[hash], logs[best], batches), alpha))
-            for hash in logs
-            if hash != best
-        }
         ahead = min(gaps, key=lambda hash: gaps[hash].centre, default=best)
         if ahead == best or gaps[ahead].centre >= 0:
             break
-        best = ahead
+        best, gaps = ahead, behind(ahead)
     return best, gaps
 
 
-def _paired(one: Sequence[float], other: Sequence[float], batches: Batches) -> list[float]:
-    """One log ratio a batch."""
+def _gap(one: Sequence[float], other: Sequence[float], batches: Batches, alpha: float) -> _Gap:
     ratios = [a - b for a, b in zip(one, other, strict=True)]
-    return [hodges_lehmann(ratios[batch.start : batch.stop]) for batch in batches]
+    return _Gap(*_estimate(ratios, batches, alpha, hodges_lehmann))
+
+
+def _estimate(
+    values: Sequence[float],
+    batches: Batches,
+    alpha: float,
+    condense: Callable[[Sequence[float]], float],
+) -> tuple[float, float]:
+    """Centre and half width of the 1 - `alpha` interval, from one condensed value a batch."""
+    condensed = [condense(values[batch.start : batch.stop]) for batch in batches]
+    centre, half = trimmed_interval(condensed, alpha)
+    return centre, half * sqrt(swelling(likeness(values), len(values) / len(batches)))
 
 
 def _standing(
     hash: str, times: Sequence[float], batches: Batches, gap: _Gap, verdict: Verdict
 ) -> Standing:
     ms = median(times)
-    medians = [log(median(times[batch.start : batch.stop])) for batch in batches]
-    centre, half = trimmed_interval(medians, 1 - CONFIDENCE)
+    centre, half = _estimate([log(ms) for ms in times], batches, 1 - CONFIDENCE, median)
     lower, upper = quartiles(times)
     return Standing(
         hash=hash,
