@@ -23,6 +23,7 @@ COMMANDS = (
     "pins",
     "verify",
     "tune",
+    "measure",
     "compare",
     "export",
     "import",

@@ -65,7 +65,9 @@ def test_ls_of_a_log(tmp_path: Path) -> None:
         "config": {"BLOCK_M": "16", "num_warps": "4"},
         "failed": False,
         "reason": None,
+        "measured": None,
     }
+    assert first["measurement"] is None
     assert first["sources"] == [str(log)] and first["pinned"] is None
     assert len(first["id"]) == 7 and int(first["id"], 16) >= 0
 

@@ -141,14 +141,17 @@ def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> 
 
 def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
     def tell(rounds: Rounds, left: float) -> None:
-        told = rounds.standings
+        told, left = rounds.standings, round(max(0.0, left), 1)
+        settled = sum(standing.verdict != "unclear" for standing in told[1:])
+        best = names[told[0].hash] if told else None
+        ahead = f", {settled} of {len(told) - 1} told apart from {best}" if told else ""
         progress(
-            "measuring",
+            f"{rounds.clean.count} rounds{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
-            settled=sum(standing.verdict != "unclear" for standing in told),
+            settled=settled,
             choices=len(rounds.hashes),
-            best=names[told[0].hash] if told else None,
-            seconds_left=round(max(0.0, left), 1),
+            best=best,
+            seconds_left=left,
         )
 
     return tell

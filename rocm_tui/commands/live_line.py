@@ -1,0 +1,32 @@
+"""One line on stderr that says how far a job is, only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+class LiveLine:
+    """Overwrites itself; an empty text clears it."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self._live = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self._live:
+            from rocm_tui.format import shorten
+
+            width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+            line = shorten(f"{self.title}: {text}", width) if text else ""
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """Show the progress that an event of a worker tells."""
+        from rocm_tui.progress import progress_of
+
+        progress = progress_of(event)
+        if progress is not None:
+            self.show(progress.text)

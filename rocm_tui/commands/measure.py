@@ -1,0 +1,130 @@
+"""`rocm-tui measure ID [CHOICE...]`: which choice is really faster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from rocm_tui.commands import common
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from backend.records import Choice, Measurement
+    from backend.store.paths import Layout
+    from rocm_tui.session.model import Row
+
+
+def add(commands: common.Subparsers) -> None:
+    parser = commands.add_parser(
+        "measure",
+        help="find out which choice is really faster",
+        description="Run choices of tuning ID again and again, in random order, until it is clear "
+        "which is faster or the budget is spent. Exit code 0 only if it is clear. What was found "
+        "is kept in the cache dir, where ls, show, watch and pin heed it.",
+    )
+    parser.add_argument("id", metavar="ID", help="a tuning's id, or its first digits")
+    parser.add_argument(
+        "choices",
+        nargs="*",
+        metavar="CHOICE",
+        help="a name, a hash, a hash prefix, or #2 (default: all near the best)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="measure no longer than that, compiling not counted (default: 30)",
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=10.0,
+        metavar="PCT",
+        help="without a CHOICE: all up to this much slower than the best (default: 10)",
+    )
+    parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
+    parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
+    common.add_from(parser)
+    common.add_python(parser)
+    common.add_cache_dir(parser)
+    common.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from rocm_tui.errors import UsageError
+
+    if not 0 < args.budget < 1e9:
+        raise UsageError("--budget is a number of seconds above 0")
+    if not 0 <= args.within < 1e9:
+        raise UsageError("--within is a percentage, 0 or more")
+    layout = common.layout_of(args)
+    model = common.load(layout, [str(layout.root), *args.sources])
+    row = common.find_row(model, args.id)
+    found = _measure(args, layout, row, _chosen(args, row))
+    row = replace(row, tuning=replace(row.tuning, measured=found))
+    if args.json:
+        from rocm_tui.session.as_json import measurement_json
+
+        common.print_json({"id": row.id, "measurement": measurement_json(found)})
+    else:
+        _tell(row, found)
+    clear = all(choice.verdict != "unclear" for choice in found.choices)
+    return 0 if clear and not found.failed else 1
+
+
+def _chosen(args: argparse.Namespace, row: Row) -> Sequence[Choice]:
+    from rocm_tui.measuring import worth_measuring
+    from rocm_tui.session.find import find_choice
+
+    if args.choices:
+        return [find_choice(row.tuning, text) for text in args.choices]
+    pinned = row.pin.pin.hash if row.pin else None
+    return worth_measuring(row.tuning, pinned, args.within / 100)
+
+
+def _measure(
+    args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
+) -> Measurement:
+    from rocm_tui.commands.live_line import LiveLine
+    from rocm_tui.devices import device_env
+    from rocm_tui.job_run import run_watched
+    from rocm_tui.jobs import Limits
+    from rocm_tui.measuring import measure, measure_job
+    from rocm_tui.python_env import find_python
+    from rocm_tui.tune_request import title
+
+    measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
+    env = device_env(os.environ, args.device)
+    python = find_python(args.python, env)
+    line = LiveLine(title(row.tuning))
+
+    def work(job: Mapping[str, Any]) -> dict[str, Any]:
+        return run_watched(
+            job,
+            python=python,
+            layout=layout,
+            env=env,
+            limits=Limits.of_this_machine(),
+            on_event=line.heard,
+        )
+
+    line.show("starting a worker")
+    try:
+        return measure(work, row.tuning, choices, budget=args.budget, flush=args.flush)
+    finally:
+        line.show("")
+
+
+def _tell(row: Row, found: Measurement) -> None:
+    from rocm_tui.session import measured_text as text
+    from rocm_tui.session.as_text import table
+
+    print(table(text.HEADER, text.rows(row.tuning, found), text.RIGHT))
+    print()
+    for sentence in text.sentences(row.tuning, found, row.id):
+        print(sentence)
