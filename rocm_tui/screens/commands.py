@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 def commands(app: RocmTui, screen: Screen[object]) -> Iterator[SystemCommand]:
     """What a person can do on `screen` at this moment."""
     if isinstance(screen, WatchScreen):
-        yield from _of_watch(screen)
+        yield from _of_watch(app, screen)
     yield SystemCommand("view: Show pins", "State, history, undo", app.action_pins)
+    yield SystemCommand("view: Show report", "Of all that is watched", app.action_report)
+    yield SystemCommand("view: Show jobs", "Progress, results, logs", app.action_jobs)
     yield SystemCommand("view: Show sources", "What is being read", app.action_sources)
     yield SystemCommand("view: Show help", "Every key and column", app.action_help)
     yield SystemCommand("app: Change theme", "Colours", app.action_change_theme)
     yield SystemCommand("app: Quit", "Leave; reading ends with it", app.action_quit)
 
 
-def _of_watch(screen: WatchScreen) -> Iterator[SystemCommand]:
+def _of_watch(app: RocmTui, screen: WatchScreen) -> Iterator[SystemCommand]:
     row, panes = screen.row, screen.panes
     if panes is not None:
         from rocm_tui.widgets.tunings import SORTS
@@ -44,4 +46,7 @@ def _of_watch(screen: WatchScreen) -> Iterator[SystemCommand]:
         yield SystemCommand("tuning: Compare choices", "Key c", screen.action_compare)
     if row.pin is not None:
         yield SystemCommand("pin: Take back pin", "Key u; asks first", screen.action_unpin)
+    yield SystemCommand("job: Tune again", "Key t; asks what to try", screen.action_tune)
+    if app.unfinished:
+        yield SystemCommand("job: Cancel job of tuning", "Key x", screen.action_cancel)
     yield SystemCommand("tuning: Copy id", "Key y", screen.action_copy)

@@ -32,6 +32,8 @@ _KEYS = (
             ("p", "pin the choice under the cursor (table: the winner); asks first"),
             ("u", "take the pin back; asks first"),
             ("space c", "mark choices, compare them (else those within 10 % of the best)"),
+            ("t", "tune again in a worker: search space, backends, our kernels, budget"),
+            ("x", "cancel the job about this tuning, and whatever it started"),
             ("y", "copy the tuning's id, or the choice's hash"),
         ),
     ),
@@ -39,6 +41,8 @@ _KEYS = (
         "Everywhere",
         (
             ("P", "pins: state and history; r applies again, u takes back"),
+            ("C", "report: what tuning bought, again, ranks, absent backends, roofline"),
+            ("J", "jobs: progress, results, logs; x cancels the one under the cursor"),
             ("S", "sources: what is read, how far, what could not be used"),
             ("ctrl+p", "every command that applies now"),
             ("? F1", "this help; esc goes back"),

@@ -24,6 +24,8 @@ from rocm_tui.widgets.line_view import LineView
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
     from rocm_tui.feed import Feed
+    from rocm_tui.session.devices import Peak
+    from rocm_tui.session.roofline import Machine
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""
@@ -33,6 +35,7 @@ _AHEAD = 0.7
 """Seconds of that by which a burst may run ahead."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
+_DONE = {"tune": "Tuned", "measure": "Measured"}
 
 
 class RocmTui(App[int]):
@@ -44,16 +47,27 @@ class RocmTui(App[int]):
         Binding("q,ctrl+c", "quit", "Quit", id="app.quit"),
         Binding("question_mark,f1", "help", "Help", id="app.help"),
         Binding("P", "pins", "Pins", id="app.pins"),
+        Binding("J", "jobs", "Jobs", id="app.jobs"),
         Binding("S", "sources", "Sources", id="app.sources"),
+        Binding("C", "report", "Report", id="app.report"),
     ]
 
     def __init__(
-        self, paths: Sequence[Path | str], layout: Layout, *, polling: bool = False
+        self,
+        paths: Sequence[Path | str],
+        layout: Layout,
+        *,
+        polling: bool = False,
+        python: str | None = None,
     ) -> None:
+        """`python` is the interpreter for workers; see `find_python`."""
         super().__init__()
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
+        self.peaks: dict[Machine, Peak] = {}
         self._polling = polling
+        self._python = python
+        self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
@@ -68,6 +82,21 @@ class RocmTui(App[int]):
         """What fills the screens; it is there from the first screen on."""
         assert self._feed is not None
         return self._feed
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The jobs that this screen runs; made when it is first asked for."""
+        if self._jobs is None:
+            from rocm_tui.job_queue import JobQueue
+
+            self._jobs = JobQueue(self.layout, self._wake, python=self._python)
+        return self._jobs
+
+    @property
+    def unfinished(self) -> list[Job]:
+        """The jobs that run or wait, newest first."""
+        jobs = self._jobs.jobs() if self._jobs is not None else []
+        return [job for job in jobs if not job.over]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
@@ -92,7 +121,9 @@ class RocmTui(App[int]):
         gc.enable()
 
     def stop_feed(self) -> None:
-        """End reading and reconciling; safe to call again."""
+        """End reading, reconciling and every job; safe to call again."""
+        if self._jobs is not None:
+            self._jobs.stop()
         if self._feed is not None:
             self._feed.stop()
 
@@ -119,6 +150,9 @@ class RocmTui(App[int]):
         more, drifted = self.feed.take()
         for status in drifted:
             self._tell_drift(status)
+        if self._jobs is not None:
+            for job in self._jobs.look()[1]:
+                self._tell_job(job)
         self._update()
         if more:
             self._schedule()
@@ -145,6 +179,16 @@ class RocmTui(App[int]):
         text = f"The pin of {status.pin.op} had drifted: another process wrote over it. {after}"
         self.notify(plain(text), severity="warning", markup=False)
 
+    def _tell_job(self, job: Job) -> None:
+        what = f"{_DONE[job.kind]} {job.title}"
+        if job.state == "failed":
+            text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
+            self.notify(plain(text), severity="error", markup=False, timeout=10)
+        elif job.state == "done":
+            self.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
+        else:
+            self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
+
     # Keys and commands.
 
     def copy(self, text: str, what: str) -> None:
@@ -163,10 +207,20 @@ class RocmTui(App[int]):
 
         self._toggle(PinsScreen)
 
+    def action_jobs(self) -> None:
+        from rocm_tui.screens.jobs import JobsScreen
+
+        self._toggle(JobsScreen)
+
     def action_sources(self) -> None:
         from rocm_tui.screens.sources import SourcesScreen
 
         self._toggle(SourcesScreen)
+
+    def action_report(self) -> None:
+        from rocm_tui.screens.report import ReportScreen
+
+        self._toggle(ReportScreen)
 
     def _toggle(self, kind: type[Screen[None]]) -> None:
         """Open a screen above Watch; its own key closes it again."""

@@ -16,6 +16,7 @@ from rocm_tui.widgets.one_line import Key, KeyBar
 
 if TYPE_CHECKING:
     from backend.records import Choice
+    from rocm_tui.job_queue import Job
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.model import Row
     from rocm_tui.session.resource_text import Told
@@ -65,6 +66,8 @@ class WatchScreen(BaseScreen):
         Binding("p", "pin", "Pin a choice", id="watch.pin"),
         Binding("u", "unpin", "Take the pin back", id="watch.unpin"),
         Binding("c", "compare", "Compare choices", id="watch.compare"),
+        Binding("t", "tune", "Tune again", id="watch.tune"),
+        Binding("x", "cancel", "Cancel the job", id="watch.cancel"),
         Binding("y", "copy", "Copy", id="watch.copy"),
         Binding("tab", "switch", "Other pane", id="watch.switch"),
         Binding("shift+tab", "switch", "Other pane", show=False, id="watch.switch_back"),
@@ -120,6 +123,7 @@ class WatchScreen(BaseScreen):
         problems = len(model.problems)
         facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
         facts += [f"{running} running"] if running else []
+        facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
@@ -139,7 +143,11 @@ class WatchScreen(BaseScreen):
             keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
             keys += [("space", "mark", "mark")] if self.panes.inside else []
             keys += [("c", "compare", "compare"), ("y", "copy", "copy")]
-        keys += [("P", "pins", "app.pins"), ("S", "sources", "app.sources")]
+        keys += [("C", "report", "app.report")] if row is not None else []
+            keys.append(("t", "tune", "tune"))
+            keys += [("x", "cancel", "cancel")] if self.program.unfinished else []
+        keys += [("P", "pins", "app.pins"), ("J", "jobs", "app.jobs")]
+        keys += [("S", "sources", "app.sources")]
         keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]
         self.query_one("#keys", KeyBar).show(keys)
 
@@ -239,6 +247,33 @@ class WatchScreen(BaseScreen):
 
         self.app.push_screen(CompareScreen(row, self.panes.detail.marked))
 
+    def go_to(self, row: Row) -> None:
+        """Put the cursor on this tuning, if the filter lets it through."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            if not self.panes.table.go_to(row):
+                self.notify("The filter hides that tuning.", severity="warning", markup=False)
+
+    def action_tune(self) -> None:
+        row = self.row
+        if row is None:
+            return
+        from rocm_tui.screens.tuning import ask_and_tune
+
+        self.run_worker(ask_and_tune(self.program, row), group="tune")
+
+    def action_cancel(self) -> None:
+        """End the job about the tuning under the cursor."""
+        row = self.row
+        if row is None:
+            return
+        job = self.program.jobs.about(row.tuning, {row.id, *row.aliases})
+        if job is None:
+            text = "No job of this screen is about this tuning; J lists the jobs."
+            self.notify(text, severity="warning", markup=False)
+        else:
+            self.program.jobs.cancel(job.id)
+
     def action_copy(self) -> None:
         row = self.row
         if row is None or self.panes is None:
@@ -248,3 +283,10 @@ class WatchScreen(BaseScreen):
             self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
         else:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
+
+
+def _of_jobs(jobs: list[Job]) -> list[str]:
+    """`1 job running (J)`; queued ones count too."""
+    if not jobs:
+        return []
+    return [f"{len(jobs)} jobs running (J)" if len(jobs) > 1 else "1 job running (J)"]

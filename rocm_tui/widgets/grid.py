@@ -30,12 +30,15 @@ class Grid(LineView):
     def count(self) -> int:
         return len(self._rows)
 
-    def heading(self, width: int) -> list[Line]:
-        wants = {
+    def wants(self) -> dict[str, int]:
+        """Cells of the widest content of each column that is to be shown."""
+        return {
             column.key: max([cell_len(row[column.key][0]) for row in self._rows], default=0)
             for column in self._columns
         }
-        self._slots = fit(self._columns, wants, width - 2)
+
+    def heading(self, width: int) -> list[Line]:
+        self._slots = fit(self._columns, self.wants(), width - 2)
         line: list[Span] = [(" ", "head")]
         for slot in self._slots:
             line += [(slot.cell(slot.column.title), "head"), (" " * GAP, "head")]

@@ -124,6 +124,13 @@ class TuningsTable(LineView):
             self.cursor = (exact or fits)[0]
             self.top = max(0, self.cursor - offset)
 
+    def go_to(self, row: Row) -> bool:
+        """Put the cursor on this row; False if it is not shown."""
+        found = [at for at, one in enumerate(self.rows) if one.key == row.key]
+        if found:
+            self.move_cursor(found[0])
+        return bool(found)
+
     def tick(self) -> None:
         """Repaint the ages that read differently by now."""
         self.now = time.time()
