@@ -108,10 +108,14 @@ Tell = Callable[[Rounds, float], None]
 """Hears of the rounds so far, and of the seconds that are left at most."""
 
 
-def measure(bench: Bench, hashes: Sequence[str], deadline: float, tell: Tell) -> Rounds:
+def measure(
+    bench: Bench, hashes: Sequence[str], deadline: float, tell: Tell, least: int = 0
+) -> Rounds:
     """Sample `hashes` in rounds, each in a random order, until all verdicts are clear.
 
-    Ends about at `deadline` (of `time.monotonic`), but not before one round was made.
+    Ends about at `deadline` (of `time.monotonic`), but not before one round was made, nor, while
+    there is time, before `least` are: medians to be compared with another day's take more rounds
+    than a clear verdict does.
     """
     rounds = Rounds(list(hashes))
     with _no_garbage_collection():
@@ -122,11 +126,13 @@ def measure(bench: Bench, hashes: Sequence[str], deadline: float, tell: Tell) ->
         seconds = (time.monotonic() - begin) / BLOCK
         looks = _looks((deadline - time.monotonic()) / seconds)
         with _signs_of(rounds):
-            _until_settled(bench, rounds, deadline, looks, tell)
+            _until_settled(bench, rounds, deadline, looks, tell, least)
     return rounds
 
 
-def _until_settled(bench: Bench, rounds: Rounds, deadline: float, looks: int, tell: Tell) -> None:
+def _until_settled(
+    bench: Bench, rounds: Rounds, deadline: float, looks: int, tell: Tell, least: int
+) -> None:
     told = begin = now = time.monotonic()
     attempt = 0
     for look, count in enumerate(schedule(looks), start=1):
@@ -143,7 +149,7 @@ def _until_settled(bench: Bench, rounds: Rounds, deadline: float, looks: int, te
             return
         rounds.judge(look, looks)
         tell(rounds, deadline - now)
-        if rounds.clean.count < count or settled(rounds.standings):
+        if rounds.clean.count < count or (count >= least and settled(rounds.standings)):
             return
 
 

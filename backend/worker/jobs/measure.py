@@ -47,13 +47,14 @@ class Task:
     budget: float
     flush: bool
     partly: bool
+    least: int
 
 
 def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     """Arguments: `op`, `inputs`, `precision`, texts; `hashes`, the choices, a list; `budget`,
     seconds of measuring, compiling not counted; `flush`, whether to empty the caches before each
     call; `mode`, an index of the `MODES`; `partly`, whether to go on without those choices that
-    are not offered in this mode.
+    are not offered in this mode; `rounds`, so many at least, while there is time.
 
     The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
     the path of that log, and `trouble`, why it could not be written; `conclusive`, whether all
@@ -73,6 +74,9 @@ def _task(arguments: Arguments) -> Task:
         raise BadJob("the job needs `hashes`, a list of texts")
     if type(budget) not in (int, float) or not (math.isfinite(budget) and budget > 0):
         raise BadJob("the job's `budget` is a number of seconds above 0")
+    least = arguments.get("rounds", 0)
+    if type(least) is not int:
+        raise BadJob("the job's `rounds` is a whole number")
     return Task(
         key=key_argument(arguments),
         hashes=tuple(dict.fromkeys(hashes)),
@@ -80,6 +84,7 @@ def _task(arguments: Arguments) -> Task:
         budget=float(budget),
         flush=bool(arguments.get("flush", False)),
         partly=bool(arguments.get("partly", False)),
+        least=least,
     )
 
 
@@ -133,7 +138,7 @@ def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> 
     deadline = time.monotonic() + task.budget
     bench = ChoiceBench(question, able, flush=task.flush)
     bench.set_reference(_operations(task, question.columns))
-    rounds = measure(bench, able, deadline, tell)
+    rounds = measure(bench, able, deadline, tell, task.least)
     if question.device.type != "cpu":  # the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
     return rounds
@@ -144,7 +149,7 @@ def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
         told, left = rounds.standings, round(max(0.0, left), 1)
         settled = sum(standing.verdict != "unclear" for standing in told[1:])
         best = names[told[0].hash] if told else None
-        ahead = f", {settled} of {len(told) - 1} told apart from {best}" if told else ""
+        ahead = f", {settled} of {len(told) - 1} verdicts clear, best {best}" if told else ""
         progress(
             f"{rounds.clean.count} rounds{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
