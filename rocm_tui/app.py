@@ -10,10 +10,17 @@ from pathlib import Path
 from rocm_tui import terminal
 
 
-def run_watch(paths: Sequence[Path | str], *, cache_dir: Path, polling: bool = False) -> int:
+def run_watch(
+    paths: Sequence[Path | str],
+    *,
+    cache_dir: Path,
+    polling: bool = False,
+    python: str | None = None,
+) -> int:
     """Show the screen until the person leaves; return the exit code.
 
-    Without `paths` the cache dir is watched. `-` is what is piped into stdin.
+    Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
+    interpreter for workers.
 
     Raises:
         NoTerminal: there is no terminal that a screen can be drawn on.
@@ -27,7 +34,7 @@ def run_watch(paths: Sequence[Path | str], *, cache_dir: Path, polling: bool = F
     from backend.store.paths import Layout
     from rocm_tui.screens.program import RocmTui
 
-    app = RocmTui(paths, Layout(cache_dir), polling=polling)
+    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)
 
     def leave(code: int) -> None:
         app.call_from_any_thread(partial(app.exit, code, code))

@@ -11,10 +11,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from backend.records import TuningKey
+from backend.records import Tuning, TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
@@ -157,10 +158,11 @@ class JobQueue:
         with self._lock:
             return [entry.job for entry in reversed(self._entries.values())]
 
-    def of_tuning(self, key: TuningKey | None, id: str) -> Job | None:
-        """The newest job about a tuning that is not over."""
+    def about(self, tuning: Tuning, ids: AbstractSet[str]) -> Job | None:
+        """The newest job, of those that are not over, about a tuning that has these ids."""
         for job in self.jobs():
-            if not job.over and (job.tuning == id or (key is not None and job.key == key)):
+            same = job.key is not None and job.key == tuning.key
+            if not job.over and (same or job.tuning in ids or job.progress.log in tuning.sources):
                 return job
         return None
 

@@ -12,7 +12,7 @@ from rocm_tui import format as fmt
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of choices (or whatever the job counts), the best so far, seconds to go."""
+    """Counts of choices, the best so far, seconds to go; `log` is where the session is recorded."""
 
     what: str = ""
     compiled: int = 0
@@ -21,6 +21,7 @@ class Progress:
     best: str = ""
     best_ms: float | None = None
     seconds_left: float | None = None
+    log: str = ""
 
     @property
     def text(self) -> str:
@@ -47,6 +48,7 @@ def progress_of(event: Mapping[str, Any]) -> Progress | None:
         best=fmt.plain(str(event.get("best") or ""), 200),
         best_ms=_number(event.get("best_ms")),
         seconds_left=_number(event.get("seconds_left")),
+        log=str(event.get("log") or ""),
     )
 
 

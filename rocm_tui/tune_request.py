@@ -1,4 +1,4 @@
-"""What shall be tuned and how, as the job of a worker; and what came of it, as a sentence."""
+"""What shall be tuned and how, as the job of a worker; and what came of it, in a line."""
 
 from __future__ import annotations
 
@@ -121,18 +121,15 @@ def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:
     )
 
 
-def sentence(tuned: Tuning) -> str:
-    """What came out, for a person: `Tuned bmm ...: x is 33 % faster than y`."""
+def outcome(tuned: Tuning) -> str:
+    """What came out, for a person: `x, 12.3 µs, 33 % ahead of y`."""
     timed = stats.ranked(tuned)
-    what = f"Tuned {title(tuned)}"
     if not timed:
-        return f"{what}: no choice could be timed"
-    best, left = timed[0], sum(choice.failed for choice in tuned.choices)
+        return "no choice could be timed"
+    best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
     told = f"{best.label}, {fmt.duration(best.ms)}"
     if len(timed) > 1:
         near = stats.tied(tuned)
         ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
         told += f", {ahead} {timed[1].label}"
-    return fmt.plain(
-        f"{what}: {told}" + (f"; {left} of {len(tuned.choices)} failed" if left else "")
-    )
+    return fmt.plain(told + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))

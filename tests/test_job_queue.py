@@ -215,7 +215,7 @@ def test_a_cancelled_tuning_leaves_no_process_and_no_time(tmp_path: Path) -> Non
     options = tune_request.TuneOptions(templates=True)
 
     def work(run: RunJob) -> str:
-        return tune_request.sentence(tune_request.tune(run, problem, options))
+        return tune_request.outcome(tune_request.tune(run, problem, options))
 
     job = queue.submit(Order("tune", "bmm", "cpu", work, child_env(cache)))
     wait(lambda: now(queue, job.id).progress.timed, "a timed choice", 240)

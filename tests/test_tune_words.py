@@ -21,8 +21,8 @@ from rocm_tui.tune_request import (
     NotTunable,
     NotTuned,
     TuneOptions,
+    outcome,
     problem_of,
-    sentence,
     tune,
     words_of,
 )
@@ -154,7 +154,7 @@ def test_the_mode_is_the_one_that_the_cache_tells_of() -> None:
     run, asked = answering(RESULT)
     tuned = tune(run, problem, TuneOptions())
     assert asked == [(0, False)] and [c.name for c in tuned.choices] == ["x", "mm", "y"]
-    assert "x, 100.0 µs, 100 % ahead of mm; 1 of 3 failed" in sentence(tuned)
+    assert "x, 100.0 µs, 100 % ahead of mm; 1 of 3 without a time" in outcome(tuned)
     run, asked = answering(ELSEWHERE, ELSEWHERE, RESULT)
     tune(run, problem, TuneOptions())
     assert asked == [(0, False), (1, False), (2, False)]
@@ -171,8 +171,8 @@ def test_the_mode_is_the_one_that_the_cache_tells_of() -> None:
 
 def test_a_tie_is_said_to_be_one() -> None:
     choices = sort_choices([Choice(name="a", ms=0.1), Choice(name="b", ms=0.101)])
-    assert "a, 100.0 µs, a tie with b" in sentence(Tuning("mm", choices=choices))
-    assert "no choice could be timed" in sentence(Tuning("mm"))
+    assert "a, 100.0 µs, a tie with b" in outcome(Tuning("mm", choices=choices))
+    assert "no choice could be timed" in outcome(Tuning("mm"))
 
 
 def test_what_is_known_too_little_of() -> None:

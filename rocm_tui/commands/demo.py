@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     root.mkdir(parents=True, exist_ok=True)
     child = _start(python, root)
     try:
-        return run_watch([str(root)], cache_dir=root)
+        return run_watch([str(root)], cache_dir=root, python=python)
     finally:
         _stop(child)
 

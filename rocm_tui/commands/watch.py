@@ -18,6 +18,7 @@ def add(commands: common.Subparsers) -> None:
     parser.add_argument(
         "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
     )
+    common.add_python(parser)
     common.add_cache_dir(parser)
 
 
@@ -26,4 +27,4 @@ def run(args: argparse.Namespace) -> int:
 
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
-    return run_watch(paths, cache_dir=layout.root, polling=args.polling)
+    return run_watch(paths, cache_dir=layout.root, polling=args.polling, python=args.python)

@@ -24,6 +24,7 @@ from rocm_tui.widgets.line_view import LineView
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
     from rocm_tui.feed import Feed
+    from rocm_tui.job_queue import Job, JobQueue
     from rocm_tui.session.devices import Peak
     from rocm_tui.session.roofline import Machine
 

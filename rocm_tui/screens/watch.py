@@ -142,10 +142,10 @@ class WatchScreen(BaseScreen):
             keys += [("/", "filter", "filter"), ("s", "sort", "sort")]
             keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
             keys += [("space", "mark", "mark")] if self.panes.inside else []
-            keys += [("c", "compare", "compare"), ("y", "copy", "copy")]
-        keys += [("C", "report", "app.report")] if row is not None else []
-            keys.append(("t", "tune", "tune"))
+            keys += [("c", "compare", "compare"), ("t", "tune", "tune")]
             keys += [("x", "cancel", "cancel")] if self.program.unfinished else []
+            keys.append(("y", "copy", "copy"))
+        keys += [("C", "report", "app.report")] if row is not None else []
         keys += [("P", "pins", "app.pins"), ("J", "jobs", "app.jobs")]
         keys += [("S", "sources", "app.sources")]
         keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]

@@ -1,0 +1,183 @@
+"""Jobs: what workers do and did, how far they are, what came out, what they said."""
+
+from __future__ import annotations
+
+import time
+from textwrap import wrap
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.job_queue import Job
+from rocm_tui.screens.base import BaseScreen
+from rocm_tui.widgets.bars import bar
+from rocm_tui.widgets.columns import Column
+from rocm_tui.widgets.grid import Cells, Grid
+from rocm_tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.widgets.one_line import Key, OneLine
+
+_EVERY = 1.0
+"""Seconds between two looks at times and logs, while this screen is open."""
+_BAR = 6
+
+_JOBS = (
+    Column("state", "STATE", 9, 9),
+    Column("kind", "JOB", 4, 7, drop=5),
+    Column("what", "WHAT", 20, 46),
+    Column("device", "DEV", 3, 4, drop=3),
+    Column("progress", "PROGRESS", 8, 20, drop=1),
+    Column("best", "BEST", 14, 44, drop=4),
+    Column("time", "TIME", 8, 12, right=True),
+    Column("result", "RESULT", 18, 200, drop=2),
+)
+_STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
+
+
+class JobLog(LineView):
+    """Why a job failed or what came out, then what its worker wrote to stderr. Follows its end."""
+
+    BINDING_GROUP_TITLE = "Log"
+
+    def __init__(self) -> None:
+        super().__init__(id="log")
+        self._told: tuple[str, str] = ("", "")
+        self._lines: list[Line] = []
+
+    def put(self, told: str, style: str, lines: list[str]) -> None:
+        """Show the sentence `told` in this style, and the lines below it."""
+        at_end = self.cursor >= len(self._lines) - 1
+        width = max(20, self.size.width - 4)
+        first: list[Line] = [((part, style),) for part in wrap(told, width)]
+        self._lines = [*first, *([()] if first and lines else []), *(((x, "dim"),) for x in lines)]
+        if at_end:
+            self.cursor = max(0, len(self._lines) - 1)
+            self.top = max(0, len(self._lines) - self.room)
+        self.sync()
+
+    def count(self) -> int:
+        return len(self._lines)
+
+    def line(self, index: int, width: int) -> Line:
+        return self._lines[index]
+
+    def empty(self, width: int) -> list[Line]:
+        return [(), (("  The worker has said nothing yet.", "dim"),)]
+
+
+class JobsScreen(BaseScreen):
+    """The jobs above, newest first; the log of the one under the cursor below."""
+
+    CSS_PATH = "jobs.tcss"
+    AUTO_FOCUS = "#jobs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "cancel", "Cancel the job", id="jobs.cancel"),
+        Binding("y", "copy", "Copy", id="jobs.copy"),
+        Binding("tab", "app.focus_next", "Other list", show=False),
+        Binding("escape", "app.pop_screen", "Back", id="jobs.back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("x", "cancel", "cancel"),
+        ("tab", "log", "app.focus_next"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+        ("?", "help", "app.help"),
+        ("q", "quit", "app.quit"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(_JOBS, "No job yet. In Watch, t tunes the tuning under the cursor.", id="jobs")
+        yield OneLine(id="about")
+        yield JobLog()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._jobs: list[Job] = []
+        self._current: int | None = None
+        self.update()
+        self.set_interval(_EVERY, self.update)
+
+    @property
+    def current(self) -> Job | None:
+        """The job under the cursor."""
+        cursor = self.query_one("#jobs", Grid).cursor
+        return self._jobs[cursor] if cursor < len(self._jobs) else None
+
+    def update(self) -> None:
+        """Show the jobs as they are now; the cursor stays on its job."""
+        self._jobs = self.program.jobs.jobs()
+        grid = self.query_one("#jobs", Grid)
+        places = [at for at, job in enumerate(self._jobs) if job.id == self._current]
+        if places:
+            grid.cursor = places[0]
+        grid.put([_cells(job, time.time()) for job in self._jobs])
+        running = sum(job.state == "running" for job in self._jobs)
+        queued = sum(job.state == "queued" for job in self._jobs)
+        facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
+        self.show_title("Jobs", facts)
+        self._tell()
+
+    def _tell(self) -> None:
+        job = self.current
+        self._current = job.id if job else None
+        about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
+        if job is None:
+            about.put(((" Log", "head"),))
+            log.put("", "", [])
+            return
+        about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
+        told, style = (job.reason, "bad") if job.reason else (job.outcome, "")
+        log.put(told, style, self.program.jobs.log(job.id))
+
+    @on(LineView.CursorMoved, "#jobs")
+    def _moved(self) -> None:
+        job = self.current
+        self._current = job.id if job else None
+        self._tell()
+
+    def action_cancel(self) -> None:
+        job = self.current
+        if job is not None and not self.program.jobs.cancel(job.id):
+            self.notify("That job is over.", severity="warning", markup=False)
+
+    def action_copy(self) -> None:
+        job = self.current
+        if job is not None:
+            text = job.reason or job.outcome or job.title
+            self.program.copy(text, "what became of the job" if job.over else "the job")
+
+
+def _cells(job: Job, now: float) -> Cells:
+    progress = job.progress
+    best = f"{progress.best} {fmt.duration(progress.best_ms)}" if progress.best else ""
+    return {
+        "state": (job.state, _STATE.get(job.state, "")),
+        "kind": (job.kind, "dim"),
+        "what": (plain(job.title), "strong"),
+        "device": (plain(job.device), "dim"),
+        "progress": _progress(job),
+        "best": (best, ""),
+        "time": _time(job, now),
+        "result": (job.reason or job.outcome, "bad" if job.reason else ""),
+    }
+
+
+def _progress(job: Job) -> Span:
+    progress = job.progress
+    if not progress.total:
+        return (progress.what if job.state == "running" else "", "dim")
+    text = f"{bar(progress.timed / progress.total, _BAR)} {progress.timed}/{progress.total}"
+    return text, "accent" if job.state == "running" else "dim"
+
+
+def _time(job: Job, now: float) -> Span:
+    """What is left of a running job, where that can be told; else what it took so far."""
+    if job.started is None:
+        return fmt.NONE, "dim"
+    left = job.progress.seconds_left
+    if job.state == "running" and left is not None:
+        return f"{fmt.seconds(left)} left", ""
+    return fmt.seconds((job.ended or now) - job.started), "dim"
