@@ -108,11 +108,26 @@ def _line(
             yield f'<rect x="{MARGIN + x * CELL}" y="{top}" width="{width * CELL}" '
             yield f'height="{LINE}" fill="{back}"/>'
     for at, text, front, _, bold in line:
+        dots = "".join(_dots(at, text, top))
+        if dots:
+            yield f'<path stroke="{front}" stroke-width="1.9" stroke-linecap="round" d="{dots}"/>'
+        text = re.sub("[\u2800-\u28ff]", " ", text)
         for found in re.finditer(r"\S+(?: \S+)*", text):
             x = MARGIN + (at + cell_len(text[: found.start()])) * CELL
             word = found.group()
             yield f'<text class="{names[front, bold]}" x="{x}" y="{top + 13}" '
             yield f'textLength="{cell_len(word) * CELL}">{escape(word, quote=False)}</text>'
+
+
+def _dots(at: int, text: str, top: int) -> Iterator[str]:
+    """Braille as dots: many fonts lack it."""
+    for column, letter in enumerate(text, start=at):
+        bits = ord(letter) - 0x2800
+        for bit in range(8) if 0 < bits < 256 else ():
+            if bits >> bit & 1:
+                row, right = (3, bit - 6) if bit > 5 else (bit % 3, bit // 3)
+                x = MARGIN + column * CELL + 2 + 4 * right
+                yield f"M{x} {top + 2.25 + 4.5 * row:g}h0"
 
 
 def png(drawn: str, path: Path, scale: float = 1.5) -> None:

@@ -188,7 +188,7 @@ def write(cache: Path) -> None:
     first, second = Log(cache, 0), Log(cache, 1)
     _tuned(first)
     _measured(first)
-    second.tune("mm", WIDE, {"mm": 1.021, "triton_mm_7": 1.127, "triton_mm_4": 1.093},
+    second.tune("mm", WIDE, {"mm": 1.093, "triton_mm_7": 1.127, "triton_mm_4": 1.021},
                 configs=CONFIGS, ago=420)  # fmt: skip
     second.tune("mm", SQUARE, {"mm": 2.118, "triton_mm_4": 1.912, "triton_mm_7": 2.3},
                 configs=CONFIGS, ago=410, seconds=3.1)  # fmt: skip

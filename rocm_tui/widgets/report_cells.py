@@ -17,8 +17,9 @@ from rocm_tui.widgets.grid import Cells
 from rocm_tui.widgets.line_view import Span
 from rocm_tui.widgets.log_plot import number
 
+_BAR = 12
 _OP = Column("op", "OP", 6, 16)
-_SHAPE = Column("shape", "SHAPE", 12, 34)
+_SHAPE = Column("shape", "SHAPE", 12, 34, good=20)
 _TYPE = Column("type", "TYPE", 4, 10, drop=5)
 
 BOUGHT = (
@@ -47,11 +48,11 @@ RANKS = (
     Column("who", "WHO", 8, 24),
     Column("use", "IN USE", 12, 40),
     Column("time", "TIME", 9, 9, right=True),
-    Column("others", "THE OTHERS' CHOICE THERE", 14, 60, drop=1),
+    Column("others", "OTHERS THERE", 20, 60, drop=1),
 )
 ABSENT = (
     Column("backend", "BACKEND", 7, 16),
-    Column("where", "IN", 9, 14, drop=2, right=True),
+    Column("where", "IN", 9, 14, drop=2),
     Column("ops", "OPS", 6, 24, drop=1),
     Column("what", "WHAT", 9, 18),
     Column("why", "WHY", 20, 120),
@@ -64,7 +65,7 @@ ROOF = (
     Column("rate", "TFLOP/s", 7, 7, right=True),
     Column("roof", "ROOF", 6, 7, drop=1, right=True),
     Column("share", "%", 5, 5, right=True),
-    Column("bar", "", 6, 16, drop=4),
+    Column("bar", "", _BAR, _BAR, drop=6),
     Column("bound", "BOUND BY", 8, 8, drop=2),
     Column("device", "DEVICE", 10, 30, drop=3),
 )
@@ -168,8 +169,8 @@ def _ranks(found: Sequence[Disagreement]) -> Page:
     if found:
         matter = sum(each.matters for each in found)
         what = "one problem" if len(found) == 1 else f"{len(found)} problems"
-        which = "none by more than a tie" if not matter else f"{matter} by more than a tie"
-        said = [(f"Ranks or hosts use different choices for {what}, {which}.", "")]
+        how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
+        said = [(f"Ranks or hosts use different choices for {what}. {how}", "")]
     return Page(tuple(said), tuple(cells), tuple(rows), len(found))
 
 
@@ -214,7 +215,7 @@ def _roofline(points: Sequence[tuple[Roofline, Point]]) -> Page:
                 "rate": (fmt.throughput(point.tflops), "strong"),
                 "roof": (fmt.throughput(point.roof), "dim"),
                 "share": (text or fmt.NONE, ""),
-                "bar": (bar(share or 0.0, 16), "accent"),
+                "bar": (bar(share or 0.0, _BAR), "accent"),
                 "bound": (point.bound or "", "dim"),
                 "device": (device, "dim"),
             }

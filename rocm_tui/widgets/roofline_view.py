@@ -10,7 +10,7 @@ from rocm_tui.session.devices import Kind, NoPeak, Peak
 from rocm_tui.session.roofline import Point, Roofline, attainable
 from rocm_tui.widgets import detail_lines, log_plot
 from rocm_tui.widgets.line_view import Line, LineView, Span
-from rocm_tui.widgets.log_plot import Curve, Mark
+from rocm_tui.widgets.log_plot import Axis, Curve, Mark
 
 WORDS: dict[Kind, str] = {
     "fp64": "fp64",
@@ -53,11 +53,12 @@ def about(found: Roofline, point: Point | None) -> Line:
     """The device, its peaks for the arithmetic in question, and who says so."""
     line: list[Span] = [(f" {plain(found.machine.label)}", "title")]
     if isinstance(found.peak, NoPeak):
-        return (*line, ("   no roof: ", "head"), (plain(found.peak.reason), "head"))
+        return (*line, (f"   no roof: {plain(found.peak.reason)}", "head"))
     flat = found.peak.tflops.get(point.kind) if point else None
     if point is not None and flat is not None:
         line.append((f"   {throughput(flat)} TFLOP/s {WORDS[point.kind]}", "head"))
-    return (*line, (f" · {_bandwidth(found.peak)} · {plain(found.peak.source)}", "head"))
+    told = f" · {_bandwidth(found.peak)} · {plain(found.peak.source)}"
+    return (*line, (told, "head"))
 
 
 def _bandwidth(peak: Peak) -> str:
@@ -75,11 +76,20 @@ def _plot(found: Roofline, point: Point | None, width: int, height: int) -> list
         across += [flat * 1e3 / found.peak.gbs for flat in flats]
         curves = [Curve(partial(attainable, found.peak, kind), "rail") for kind in kinds]
         curves[:1] = [Curve(curve.value, "") for curve in curves[:1]]
+    x, y = log_plot.axis(across, width), log_plot.axis(up, height, 1.6)
     marks = [Mark(one.intensity, one.tflops, "•", "dim") for one in found.points]
     if point is not None:
-        marks.append(Mark(point.intensity, point.tflops, "◆", "good"))
-    x, y = log_plot.axis(across, width), log_plot.axis(up, height, 1.6)
-    return log_plot.draw(x, y, curves, marks, "TFLOP/s against FLOP/byte")
+        marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "good")]
+    left = f"; {found.left_out} left out, whose operations are not known" if found.left_out else ""
+    return log_plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
+
+
+def _room(y: Axis, point: Point) -> list[Mark]:
+    """What the point lacks to its roof, as a dotted line."""
+    if point.roof is None or point.roof <= point.tflops:
+        return []
+    rows = range(y.cell(point.tflops) + 1, y.cell(point.roof))
+    return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
 
 
 def _kinds(points: Sequence[Point], point: Point | None) -> list[Kind]:
