@@ -248,8 +248,23 @@ def test_measurements_tell_by_their_intervals_in_units_of_the_reference(
 def test_the_reasons_of_a_measured_verdict() -> None:
     assert "the machine, not the kernel" in only(measured(1.2, reference=1.2)).reason
     assert "only the reference kernel moved" in only(measured(0.99, reference=0.7)).reason
-    disturbed = only(measured(1.3, trouble=("a busy neighbour",)))
-    assert disturbed.verdict == "slower" and "disturbed: a busy neighbour" in disturbed.reason
+
+
+def test_what_a_neighbour_may_have_done_is_no_verdict_until_it_was_measured_again() -> None:
+    busy = ("a busy neighbour",)
+    disturbed = only(measured(1.3, trouble=busy))
+    assert disturbed.verdict == "unclear" and "measure it again, a busy" in disturbed.reason
+    assert only(measured(2.0, trouble=busy)).verdict == "slower"
+    then = part(tuning(1, {"bmm": 1.0}), measured=[measurement(1, {"bmm": 1.0})])
+    times = (1.5, 1.2, 1.4)
+    again = [measurement(1, {"bmm": ms}, trouble=busy, when=ms) for ms in times]
+    twice = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=again[:2])))
+    assert (twice.verdict, twice.b.ms, twice.b.measurements) == ("unclear", 1.2, 2)
+    thrice = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=again)))
+    assert (thrice.verdict, thrice.b.ms, thrice.b.measurements) == ("slower", 1.2, 3)
+    quiet = [*again, measurement(1, {"bmm": 1.21}, when=9.0)]
+    pair = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=quiet)))
+    assert (pair.verdict, pair.b.ms) == ("slower", 1.21)  # slower, but nothing disturbed it
 
 
 def test_a_measurement_is_compared_with_its_like_alone() -> None:

@@ -9,36 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from statistics import median
 
-from backend.records import Choice, MeasuredChoice, Session, Verdict
+from backend.records import Session, Verdict
 from rocm_tui.format import percent
-from rocm_tui.session import stats
-from rocm_tui.session.compare_choices import log_ratios, same_choice, used
+from rocm_tui.session.compare_choices import log_ratios
 from rocm_tui.session.compare_noise import noise
 from rocm_tui.session.compare_pairs import Problem, pair_up
-from rocm_tui.session.compare_types import (
-    Basis,
-    Comparison,
-    Noise,
-    Pair,
-    Part,
-    Standpoint,
-    Totals,
-)
-from rocm_tui.session.compare_verdict import (
-    Ruling,
-    by_measurement,
-    by_numbers,
-    by_one_measurement,
-    usable,
-)
+from rocm_tui.session.compare_points import pair, standpoint
+from rocm_tui.session.compare_types import Comparison, Noise, Pair, Part, Standpoint, Totals
 from rocm_tui.session.model import Model, Row
 
 
 def whole(label: str, model: Model) -> Part:
     """Everything that a model holds."""
-    return Part(label, tuple(model.rows()), model.sessions)
+    return _part(label, model.rows(), model)
 
 
 def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
@@ -48,7 +32,13 @@ def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
         asked = tuple(session for session in row.asked if session in ids)
         if asked:
             rows.append(replace(row, asked=asked))
-    return Part(label, tuple(rows), model.sessions)
+    return _part(label, rows, model)
+
+
+def _part(label: str, rows: Iterable[Row], model: Model) -> Part:
+    kept = tuple(rows)
+    measured = {row.key: found for row in kept if (found := model.measurements(row.tuning))}
+    return Part(label, kept, model.sessions, measured)
 
 
 def compare(a: Part, b: Part) -> Comparison:
@@ -60,17 +50,17 @@ def compare(a: Part, b: Part) -> Comparison:
     pairs: list[Pair] = []
     untimed: list[Row] = []
     for one, two in matched:
-        pair = _pair(one, two, sure)
-        if pair is None:
+        found = pair(one, two, sure)
+        if found is None:
             untimed.append(two.rows[0])
         else:
-            pairs.append(pair)
+            pairs.append(found)
     only_a, silent_a = _alone(rest_a)
     only_b, silent_b = _alone(rest_b)
     return Comparison(
         a=a.label,
         b=b.label,
-        common=tuple(sorted(pairs, key=lambda pair: -pair.lost_total_ms)),
+        common=tuple(sorted(pairs, key=lambda each: -each.lost_total_ms)),
         only_a=only_a,
         only_b=only_b,
         untimed=(*untimed, *silent_a, *silent_b),
@@ -78,73 +68,6 @@ def compare(a: Part, b: Part) -> Comparison:
         noise=sure,
         notes=tuple(_notes(a, b, sure)),
     )
-
-
-def standpoint(problem: Problem) -> Standpoint | None:
-    """What a part knows of a problem; None where it tells no time.
-
-    A measurement of the choice in use counts most, then the median over all its tunings.
-    """
-    return _measured(problem) or _by_numbers(problem)
-
-
-def _by_numbers(problem: Problem) -> Standpoint | None:
-    known = [(row, *found) for row in problem.rows if (found := used(row.tuning)) is not None]
-    if not known:
-        return None
-    row, choice, _ = known[0]
-    basis: Basis = "single" if len(known) == 1 else "median"
-    return Standpoint(row, problem.rows, choice, median(ms for _, _, ms in known), basis)
-
-
-def _measured(problem: Problem) -> Standpoint | None:
-    for row in problem.rows:
-        found = used(row.tuning)
-        told = _told(row, found[0]) if found else None
-        if found and told:
-            return Standpoint(row, problem.rows, found[0], told.ms, "measured", told.low, told.high)
-    return None
-
-
-def _told(row: Row, choice: Choice) -> MeasuredChoice | None:
-    told = stats.measured(row.tuning, choice)
-    return told if told is not None and usable(told) else None
-
-
-def _pair(one: Problem, two: Problem, sure: Noise) -> Pair | None:
-    a, b = _measured(one), _measured(two)
-    ruling = _by_measurements(a, b) if a and b else None
-    if ruling is None:
-        # A measurement and a single number are made in different ways: like is compared with like.
-        a, b = _by_numbers(one), _by_numbers(two)
-        if a is None or b is None:
-            return None
-        same = [a.choice] if same_choice(a.choice, b.choice) else []
-        rivals = log_ratios(one.rows, two.rows, but=same)
-        ruling = by_numbers(a.ms, b.ms, sure, rivals)
-    assert a is not None and b is not None
-    return Pair(
-        b.row.id,
-        a,
-        b,
-        ratio=ruling.ratio,
-        raw=ruling.raw,
-        low=ruling.low,
-        high=ruling.high,
-        verdict=ruling.verdict,
-        reason=ruling.reason,
-    )
-
-
-def _by_measurements(a: Standpoint, b: Standpoint) -> Ruling | None:
-    """None where the measurements say nothing about then and now."""
-    then, now = a.measured, b.measured
-    ours, theirs = _told(a.row, a.choice), _told(b.row, b.choice)
-    if then is None or now is None or ours is None or theirs is None or then.flushed != now.flushed:
-        return None
-    if then != now:
-        return by_measurement(ours, theirs, then, now)
-    return None if same_choice(a.choice, b.choice) else by_one_measurement(ours, theirs)
 
 
 def _alone(problems: Iterable[Problem]) -> tuple[tuple[Standpoint, ...], list[Row]]:
@@ -161,12 +84,12 @@ def _alone(problems: Iterable[Problem]) -> tuple[tuple[Standpoint, ...], list[Ro
 
 
 def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
-    verdicts: Counter[Verdict] = Counter(pair.verdict for pair in pairs)
+    verdicts: Counter[Verdict] = Counter(each.verdict for each in pairs)
     return Totals(
-        a_ms=sum(pair.a.ms * (pair.calls or 1) for pair in pairs),
-        b_ms=sum(pair.b.ms * (pair.calls or 1) for pair in pairs),
-        lost_ms=sum(pair.lost_total_ms for pair in pairs if pair.verdict == "slower"),
-        gained_ms=-sum(pair.lost_total_ms for pair in pairs if pair.verdict == "faster"),
+        a_ms=sum(each.a.ms * (each.calls or 1) for each in pairs),
+        b_ms=sum(each.b.ms * (each.calls or 1) for each in pairs),
+        lost_ms=sum(each.lost_total_ms for each in pairs if each.verdict == "slower"),
+        gained_ms=-sum(each.lost_total_ms for each in pairs if each.verdict == "faster"),
         verdicts=verdicts,
         a_seconds=sum(tuning_seconds(row) or 0.0 for row in a.rows),
         b_seconds=sum(tuning_seconds(row) or 0.0 for row in b.rows),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from backend.records import Shape, Tuning
+from backend.records import Measurement, Shape, Tuning
 from rocm_tui.session import join
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.model import Row
@@ -56,10 +56,11 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a part: its tunings, latest first."""
+    """One problem of a part: its tunings and its measurements, latest first."""
 
     identity: Identity
     rows: tuple[Row, ...]
+    measured: tuple[Measurement, ...] = ()
 
 
 def _agree(one: object, two: object) -> bool:
@@ -106,13 +107,18 @@ def problems(part: Part) -> dict[join.Problem, list[Problem]]:
         else:
             bucket.append((who, [row]))
     return {
-        coarse: [Problem(who, _latest_first(rows)) for who, rows in bucket]
+        coarse: [Problem(who, _latest_first(rows), _measured(rows, part)) for who, rows in bucket]
         for coarse, bucket in found.items()
     }
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
+
+
+def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
+    found = {one: None for row in rows for one in part.measured.get(row.key, ())}
+    return tuple(sorted(found, key=lambda one: -one.when))
 
 
 def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:

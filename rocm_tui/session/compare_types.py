@@ -17,11 +17,13 @@ Basis = Literal["measured", "median", "single"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One of the two things compared: its tunings, and the sessions that made them."""
+    """One of the two things compared: its tunings, the sessions that made them, and all repeated
+    measurements of each tuning by the key of its row, latest first."""
 
     label: str
     rows: tuple[Row, ...]
     sessions: Mapping[str, Session] = field(default_factory=dict)
+    measured: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Standpoint:
 
     `row` is the latest occurrence, `rows` are all of them, latest first. `choice` is the one in
     use: selected if that is told, else the fastest. `ms` is its most reliable time that is known,
-    `low` and `high` the 95 % interval of it where it was measured.
+    `low` and `high` the 95 % interval of it where it was measured. `measured` is the measurement
+    that it is from, one of `measurements`.
     """
 
     row: Row
@@ -40,15 +43,12 @@ class Standpoint:
     basis: Basis
     low: float | None = None
     high: float | None = None
+    measured: Measurement | None = None
+    measurements: int = 0
 
     @property
     def tuning(self) -> Tuning:
         return self.row.tuning
-
-    @property
-    def measured(self) -> Measurement | None:
-        """The measurement that `ms` is from."""
-        return self.row.tuning.measured if self.basis == "measured" else None
 
     @property
     def calls(self) -> int | None:

@@ -19,6 +19,10 @@ from rocm_tui.session.stats import TIE_BAND
 
 RUN_BAND = 0.05
 """Relative difference up to which two measurements in two processes are taken as equal."""
+DISTURBED_BAND = 0.50
+"""The same where something disturbed one of them and it was not repeated."""
+ENOUGH = 3
+"""Measurements of one problem, of which the least disturbed is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,14 @@ def _shared(rivals: Sequence[float]) -> float:
 
 
 def by_measurement(
-    a: MeasuredChoice, b: MeasuredChoice, then: Measurement, now: Measurement
+    a: MeasuredChoice, b: MeasuredChoice, then: Measurement, now: Measurement, *, sure: bool
 ) -> Ruling:
     """The verdict on two repeated measurements, each with its 95 % interval.
 
     The interval of the ratio joins those of the medians in the way of Zou and Donner (Statistics
     in Medicine 27, 2008), on the log scale. Both times are taken in units of the reference kernel
-    of their own measurement, where both have one and are of the same system.
+    of their own measurement, where both have one and are of the same system. `sure`: whether what
+    disturbed them can be left out of account.
     """
     raw = b.ms / a.ms
     moved = _reference(then, now)
@@ -91,9 +96,12 @@ def by_measurement(
     elif not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
         reason = f"the reference kernel is {change(moved)} too: the machine, not the kernel"
         verdict = "unclear"
-    disturbed = [*then.trouble, *now.trouble]
+    disturbed = [] if sure else [*then.trouble, *now.trouble]
+    if disturbed and verdict in ("slower", "faster"):
+        certain = low > 1 + DISTURBED_BAND or high < 1 / (1 + DISTURBED_BAND)
+        verdict = verdict if certain else "unclear"
     if disturbed:
-        reason += f"; disturbed: {disturbed[0]}"
+        reason += f"; measure it again, {disturbed[0]}"
     return Ruling(ratio, raw, low, high, verdict, reason)
 
 

@@ -36,13 +36,18 @@ class Measurements:
 
     def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
         """The tuning with its latest measurement, if there is one of the same system."""
+        fits = self.of(tuning, sessions)
+        return replace(tuning, measured=fits[0]) if fits else tuning
+
+    def of(self, tuning: Tuning, sessions: Mapping[str, Session]) -> tuple[Measurement, ...]:
+        """All that tell of a tuning, of the same system, latest first."""
         known = self._found.get((tuning.op, tuning.inputs_key or ""))
         if not known:
-            return tuning
+            return ()
         session = sessions.get(tuning.session or "")
         system = session.system_hash if session else None
         fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, system)]
-        return replace(tuning, measured=max(fits, key=lambda one: one.when)) if fits else tuning
+        return tuple(dict.fromkeys(sorted(fits, key=lambda one: one.when, reverse=True)))
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, system: str | None) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from backend.records import (
     Choice,
+    Measurement,
     PinState,
     Problem,
     Session,
@@ -105,6 +106,10 @@ class Model:
         if self._order is None:
             self._order = sorted(self._rows.values(), key=self._age, reverse=True)
         return list(self._order)
+
+    def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
+        """All repeated measurements that tell of a tuning, latest first."""
+        return self._measurements.of(tuning, self.sessions)
 
     def apply(self, records: Iterable[Record], now: float | None = None) -> Changes:
         """Take records in. `now` dates tunings whose source does not; none for old files."""
