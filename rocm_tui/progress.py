@@ -12,12 +12,16 @@ from rocm_tui import format as fmt
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of choices, the best so far, seconds to go; `log` is where the session is recorded."""
+    """Counts of choices or of rounds, the best so far, seconds to go.
+
+    `log` is where the session is recorded.
+    """
 
     what: str = ""
     compiled: int = 0
     timed: int = 0
     total: int = 0
+    rounds: int = 0
     best: str = ""
     best_ms: float | None = None
     seconds_left: float | None = None
@@ -45,6 +49,7 @@ def progress_of(event: Mapping[str, Any]) -> Progress | None:
         compiled=_count(event.get("compiled")),
         timed=_count(event.get("timed")),
         total=_count(event.get("total")),
+        rounds=_count(event.get("rounds")),
         best=fmt.plain(str(event.get("best") or ""), 200),
         best_ms=_number(event.get("best_ms")),
         seconds_left=_number(event.get("seconds_left")),

@@ -374,7 +374,7 @@ async def test_help_names_every_key_and_column(tmp_path: Path, key: str) -> None
             assert column.title in text
         words = {word for line in text.splitlines() for word in line[:18].split()}
         assert {"j", "k", "g", "G", "ctrl+d", "ctrl+u", "tab", "enter", "/", "s", "p", "u"} <= words
-        assert {"y", "P", "S", "?", "q", "ctrl+p"} <= words
+        assert {"y", "t", "m", "x", "J", "P", "S", "?", "q", "ctrl+p"} <= words
         await pilot.press("j", "ctrl+d", "escape")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
 

@@ -131,6 +131,7 @@ class _Runner:
     """Tunes in workers, one after another; a line on a terminal's stderr says how far."""
 
     def __init__(self, args: argparse.Namespace, layout: Layout) -> None:
+        from rocm_tui.commands.live_line import LiveLine
         from rocm_tui.devices import device_env
         from rocm_tui.jobs import Limits
         from rocm_tui.python_env import find_python
@@ -139,8 +140,7 @@ class _Runner:
         self._python = find_python(args.python)
         self._env = device_env(os.environ, args.device)
         self._limits = Limits.of_this_machine()
-        self._live = sys.stderr.isatty()
-        self._title = ""
+        self._line = LiveLine()
 
     def tune(self, problem: Tuning, options: TuneOptions, ours: bool) -> Tuning | str:
         """The tuning with its times, or why there is none."""
@@ -149,14 +149,14 @@ class _Runner:
         from rocm_tui.errors import RocmTuiError
         from rocm_tui.tune_request import title, tune
 
-        self._title = title(problem)
-        self._show("starting a worker")
+        self._line.title = title(problem)
+        self._line.show("starting a worker")
         try:
             return tune(self._run, problem, replace(options, templates=ours))
         except RocmTuiError as error:
             return str(error)
         finally:
-            self._show("")
+            self._line.show("")
 
     def _run(self, job: Mapping[str, Any]) -> dict[str, Any]:
         from rocm_tui.job_run import run_watched
@@ -167,23 +167,8 @@ class _Runner:
             layout=self._layout,
             env=self._env,
             limits=self._limits,
-            on_event=self._heard,
+            on_event=self._line.heard,
         )
-
-    def _heard(self, event: Mapping[str, Any]) -> None:
-        from rocm_tui.progress import progress_of
-
-        progress = progress_of(event)
-        if progress is not None:
-            self._show(progress.text)
-
-    def _show(self, text: str) -> None:
-        if self._live:
-            from rocm_tui.format import shorten
-
-            width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-            line = shorten(f"{self._title}: {text}", width) if text else ""
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
 
 def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:

@@ -47,6 +47,7 @@ def _of_watch(app: RocmTui, screen: WatchScreen) -> Iterator[SystemCommand]:
     if row.pin is not None:
         yield SystemCommand("pin: Take back pin", "Key u; asks first", screen.action_unpin)
     yield SystemCommand("job: Tune again", "Key t; asks what to try", screen.action_tune)
+    yield SystemCommand("job: Measure choices", "Key m; those marked", screen.action_measure)
     if app.unfinished:
         yield SystemCommand("job: Cancel job of tuning", "Key x", screen.action_cancel)
     yield SystemCommand("tuning: Copy id", "Key y", screen.action_copy)

@@ -33,6 +33,7 @@ _KEYS = (
             ("u", "take the pin back; asks first"),
             ("space c", "mark choices, compare them (else those within 10 % of the best)"),
             ("t", "tune again in a worker: search space, backends, our kernels, budget"),
+            ("m", "measure the marked choices, or those near the best, until it is clear"),
             ("x", "cancel the job about this tuning, and whatever it started"),
             ("y", "copy the tuning's id, or the choice's hash"),
         ),

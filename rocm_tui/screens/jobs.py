@@ -34,6 +34,7 @@ _JOBS = (
     Column("time", "TIME", 8, 12, right=True),
     Column("result", "RESULT", 18, 200, drop=2),
 )
+_NOTHING = "No job yet. In Watch, t tunes the tuning under the cursor again, m measures it."
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
@@ -89,7 +90,7 @@ class JobsScreen(BaseScreen):
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(_JOBS, "No job yet. In Watch, t tunes the tuning under the cursor.", id="jobs")
+        yield Grid(_JOBS, _NOTHING, id="jobs")
         yield OneLine(id="about")
         yield JobLog()
 
@@ -152,7 +153,9 @@ class JobsScreen(BaseScreen):
 
 def _cells(job: Job, now: float) -> Cells:
     progress = job.progress
-    best = f"{progress.best} {fmt.duration(progress.best_ms)}" if progress.best else ""
+    best = progress.best
+    if best and progress.best_ms is not None:
+        best = f"{best} {fmt.duration(progress.best_ms)}"
     return {
         "state": (job.state, _STATE.get(job.state, "")),
         "kind": (job.kind, "dim"),
@@ -167,6 +170,8 @@ def _cells(job: Job, now: float) -> Cells:
 
 def _progress(job: Job) -> Span:
     progress = job.progress
+    if progress.rounds:
+        return f"{progress.rounds} rounds", "dim"
     if not progress.total:
         return (progress.what if job.state == "running" else "", "dim")
     text = f"{bar(progress.timed / progress.total, _BAR)} {progress.timed}/{progress.total}"

@@ -67,6 +67,7 @@ class WatchScreen(BaseScreen):
         Binding("u", "unpin", "Take the pin back", id="watch.unpin"),
         Binding("c", "compare", "Compare choices", id="watch.compare"),
         Binding("t", "tune", "Tune again", id="watch.tune"),
+        Binding("m", "measure", "Measure again and again", id="watch.measure"),
         Binding("x", "cancel", "Cancel the job", id="watch.cancel"),
         Binding("y", "copy", "Copy", id="watch.copy"),
         Binding("tab", "switch", "Other pane", id="watch.switch"),
@@ -139,15 +140,15 @@ class WatchScreen(BaseScreen):
         if row is not None and self.panes is not None:
             keys.append(("p", "pin", "pin"))
             keys += [("u", "unpin", "unpin")] if row.pin else []
-            keys += [("/", "filter", "filter"), ("s", "sort", "sort")]
-            keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
-            keys += [("space", "mark", "mark")] if self.panes.inside else []
-            keys += [("c", "compare", "compare"), ("t", "tune", "tune")]
             keys += [("x", "cancel", "cancel")] if self.program.unfinished else []
-            keys.append(("y", "copy", "copy"))
-        keys += [("C", "report", "app.report")] if row is not None else []
-        keys += [("P", "pins", "app.pins"), ("J", "jobs", "app.jobs")]
-        keys += [("S", "sources", "app.sources")]
+            keys += [("space", "mark", "mark")] if self.panes.inside else []
+            keys += [("t", "tune", "tune"), ("m", "measure", "measure")]
+            keys.append(("c", "compare", "compare"))
+            keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
+            keys += [("/", "filter", "filter"), ("s", "sort", "sort"), ("y", "copy", "copy")]
+            keys.append(("C", "report", "app.report"))
+        keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
+        keys.append(("S", "sources", "app.sources"))
         keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]
         self.query_one("#keys", KeyBar).show(keys)
 
@@ -261,6 +262,15 @@ class WatchScreen(BaseScreen):
         from rocm_tui.screens.tuning import ask_and_tune
 
         self.run_worker(ask_and_tune(self.program, row), group="tune")
+
+    def action_measure(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        row = self.row
+        if row is None or self.panes is None:
+            return
+        from rocm_tui.screens.measure import measure_row
+
+        measure_row(self.program, row, self.panes.detail.marked)
 
     def action_cancel(self) -> None:
         """End the job about the tuning under the cursor."""

@@ -52,7 +52,7 @@ class TitleBar(OneLine):
 class KeyBar(OneLine):
     """The most useful keys; a click on one does what the key does.
 
-    Where there is no room for all, the last of them (help, quit) and as many as fit of the first.
+    Where not all fit, the last two (help and quit) stay, and of the others the first.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
@@ -63,31 +63,27 @@ class KeyBar(OneLine):
         self.keys = tuple(keys)
         self.sync()
 
-    def seen(self, width: int) -> tuple[Key, ...]:
-        """The keys that fit into so many cells."""
-        first, last = list(self.keys[:-_KEPT]), self.keys[-_KEPT:]
-        while first and sum(map(_cells, (*first, *last))) > width:
-            first.pop()
-        return (*first, *last)
-
     def heading(self, width: int) -> list[Line]:
         line: list[Span] = []
-        for key, label, _ in self.seen(width):
+        for key, label, _ in self._fitting(width):
             line += [(f" {key}", "title"), (f" {label} ", "head")]
         return [(*line, (" " * width, "head"))]
+
+    def _fitting(self, width: int) -> tuple[Key, ...]:
+        first, last = list(self.keys[:-2]), self.keys[-2:]
+        while first and sum(map(_width, (*first, *last))) > width:
+            first.pop()
+        return (*first, *last)
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         event.stop()
         at = 0
-        for key in self.seen(self.size.width):
-            at += _cells(key)
+        for key in self._fitting(self.size.width):
+            at += _width(key)
             if event.x < at:
                 await self.screen.run_action(key[2])
                 return
 
 
-_KEPT = 2
-
-
-def _cells(key: Key) -> int:
+def _width(key: Key) -> int:
     return cell_len(key[0]) + cell_len(key[1]) + 3
