@@ -19,6 +19,8 @@ from rocm_tui.session.stats import TIE_BAND
 
 RUN_BAND = 0.05
 """Relative difference up to which two measurements in two processes are taken as equal."""
+SENSITIVITY = 4.0
+"""By how much more than the reference kernel another kernel may feel the state of the machine."""
 DISTURBED_BAND = 0.50
 """The same where something disturbed one of them and it was not repeated."""
 ENOUGH = 3
@@ -80,8 +82,8 @@ def by_measurement(
 
     The interval of the ratio joins those of the medians in the way of Zou and Donner (Statistics
     in Medicine 27, 2008), on the log scale. Both times are taken in units of the reference kernel
-    of their own measurement, where both have one and are of the same system. `sure`: whether what
-    disturbed them can be left out of account.
+    of their own measurement, where both have one and are of the same system; the more that moved,
+    the wider the band. `sure`: whether what disturbed them can be left out of account.
     """
     raw = b.ms / a.ms
     moved = _reference(then, now)
@@ -89,13 +91,13 @@ def by_measurement(
     down = hypot(log(b.ms / b.low), log(a.high / a.ms))
     up = hypot(log(b.high / b.ms), log(a.ms / a.low))
     low, high = ratio * exp(-down), ratio * exp(up)
-    verdict, reason = _of_interval(ratio, low, high)
-    if verdict in ("slower", "faster") and (raw > 1) != (ratio > 1):
-        reason = f"only the reference kernel moved: it is {change(moved)}"
-        verdict = "unclear"
-    elif not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
+    band = RUN_BAND + SENSITIVITY * abs(log(moved))
+    verdict, reason = _of_interval(ratio, low, high, band)
+    if not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
         reason = f"the reference kernel is {change(moved)} too: the machine, not the kernel"
         verdict = "unclear"
+    elif verdict == "unclear" and abs(log(moved)) > log(1 + TIE_BAND):
+        reason += f"; the reference kernel is {change(moved)}, so this can be the machine"
     disturbed = [] if sure else [*then.trouble, *now.trouble]
     if disturbed and verdict in ("slower", "faster"):
         certain = low > 1 + DISTURBED_BAND or high < 1 / (1 + DISTURBED_BAND)
@@ -115,15 +117,13 @@ def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
     return Ruling(ratio, ratio, low, high, verdict, f"{reason}, side by side")
 
 
-def _of_interval(
-    ratio: float, low: float, high: float, band: float = RUN_BAND
-) -> tuple[Verdict, str]:
+def _of_interval(ratio: float, low: float, high: float, band: float) -> tuple[Verdict, str]:
     told = f"{_signed(low)} to {_signed(high)}, measured"
     if low > 1 + band:
         return "slower", f"{change(ratio)}: {told}"
     if high < 1 / (1 + band):
         return "faster", f"{change(ratio)}: {told}"
-    if 1 / (1 + band) <= low and high <= 1 + band:
+    if _inside(low, RUN_BAND) and _inside(high, RUN_BAND):
         return "tied", told
     return "unclear", told
 
