@@ -62,9 +62,14 @@ def slow_share(reference: Sequence[float], after: int | None = None) -> float:
     A quiet round is the lower quartile, before and after round `after` by itself.
     """
     parts = [reference] if after is None else [reference[:after], reference[after:]]
-    slow = sum(ms > SLOW * quartiles(part)[0] for part in parts if part for ms in part)
+    slow = sum(_slow_rounds(part) for part in parts if part)
     share = slow / max(1, len(reference))
     return share if slow >= SLOW_LEAST and share >= SLOW_SHARE else 0.0
+
+
+def _slow_rounds(times: Sequence[float]) -> int:
+    quiet, _ = quartiles(times)
+    return sum(ms > SLOW * quiet for ms in times)
 
 
 def _change_sentence(change: Change) -> str:
@@ -90,19 +95,17 @@ def _clock_sentence(clocks: Sequence[float]) -> str:
 
 
 def _neighbour_sentence(slow: float, signs: Signs) -> str:
-    clauses = (
-        [f"{100 * slow:.0f} % of the rounds took more than {SLOW:g} x a quiet round"]
-        if slow
-        else []
-    )
-    if signs.seconds and signs.cpu_seconds is not None:
-        share = signs.cpu_seconds / signs.seconds
-        if share < CPU_SHARE:
-            clauses.append(f"the measuring thread had the CPU for {100 * share:.0f} % of the time")
-    if not clauses:
-        return ""
+    """Slow rounds or a lack of CPU time accuse; load and switches only bear witness."""
+    accused, witnesses = [], []
+    if slow:
+        accused.append(f"{100 * slow:.0f} % of the rounds took more than {SLOW:g} x a quiet round")
     if signs.load is not None and signs.cores and signs.load > signs.cores + 1:
-        clauses.append(f"the load was {signs.load:.1f} on {signs.cores} cores")
-    if signs.seconds and signs.switches and signs.switches / signs.seconds > SWITCHES:
-        clauses.append(f"it was put aside {signs.switches / signs.seconds:.0f} times a second")
-    return f"busy neighbour: {', '.join(clauses)}"
+        witnesses.append(f"the load was {signs.load:.1f} on {signs.cores} cores")
+    if signs.seconds:
+        share = 1.0 if signs.cpu_seconds is None else signs.cpu_seconds / signs.seconds
+        if share < CPU_SHARE:
+            accused.append(f"the measuring thread had the CPU for {100 * share:.0f} % of the time")
+        switches = (signs.switches or 0) / signs.seconds
+        if switches > SWITCHES:
+            witnesses.append(f"it was put aside {switches:.0f} times a second")
+    return f"busy neighbour: {', '.join(accused + witnesses)}" if accused else ""
