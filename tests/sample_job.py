@@ -75,7 +75,7 @@ class Log:
         self._number += 1
         n, when = self._number, NOW - ago
         strides = [_contiguous(shape) for shape in shapes]
-        inputs = _inputs(shapes, strides, dtype)
+        inputs = inputs_of(shapes, dtype)
         found = {name: hash_of(op, shapes, name) for name in times}
         described = configs or {}
         choices = tuple(Choice(name, found[name], None, described.get(name, "")) for name in times)
@@ -119,7 +119,7 @@ class Log:
             )
             for name, ms, ratio, error, verdict in told
         )  # fmt: skip
-        inputs = _inputs(shapes, [_contiguous(shape) for shape in shapes], dtype)
+        inputs = inputs_of(shapes, dtype)
         self._put(
             TuningMeasured(
                 Measurement(
@@ -148,13 +148,9 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides) if shape else ()
 
 
-def _inputs(
-    shapes: Sequence[tuple[int, ...]], strides: Sequence[tuple[int, ...]], dtype: str
-) -> str:
-    """The inputs key of these operands, as Inductor writes it."""
-    specs = [
-        ("cuda", dtype, *shape, *stride, 0) for shape, stride in zip(shapes, strides, strict=True)
-    ]
+def inputs_of(shapes: Sequence[tuple[int, ...]], dtype: str = HALF) -> str:
+    """The inputs key of contiguous operands, as Inductor writes it."""
+    specs = [("cuda", dtype, *shape, *_contiguous(shape), 0) for shape in shapes]
     return "[" + ", ".join(map(repr, specs)) + "]"
 
 

@@ -172,3 +172,11 @@ def test_only_configuration_that_differs_is_a_column() -> None:
     assert "BLOCK_M" in titles and "num_warps" in titles and "BLOCK_K" not in titles
     narrow = [slot.column.key for slot in choice_lines.choice_slots(one, 50)]
     assert {"bar", "ms", "name"} <= set(narrow)
+
+
+def test_help_fits_80_columns() -> None:
+    from rocm_tui.screens.help import HelpText
+
+    text = HelpText()
+    lines = ["".join(part for part, _ in text.line(at, 78)) for at in range(text.count())]
+    assert [line for line in lines if cell_len(line) > 78] == []

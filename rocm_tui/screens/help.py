@@ -29,11 +29,11 @@ _KEYS = (
         (
             ("/", "filter by words: op, shape, type, winner, pinned; esc clears"),
             ("s", "sort by the next of: newest, gain, lead, time, op"),
-            ("p", "pin the choice under the cursor (table: the winner); asks first"),
-            ("u", "take the pin back; asks first"),
-            ("space c", "mark choices, compare them (else those within 10 % of the best)"),
-            ("t", "tune again in a worker: search space, backends, our kernels, budget"),
-            ("m", "measure the marked choices, or those near the best, until it is clear"),
+            ("p", "pin the choice under the cursor, in the table the winner; asks"),
+            ("u", "take the pin back; asks"),
+            ("space c", "mark choices; compare them, else those near the best"),
+            ("t", "tune again in a worker; asks what to try"),
+            ("m", "measure the marked choices, else those near the best"),
             ("x", "cancel the job about this tuning, and whatever it started"),
             ("y", "copy the tuning's id, or the choice's hash"),
         ),
@@ -42,8 +42,8 @@ _KEYS = (
         "Everywhere",
         (
             ("P", "pins: state and history; r applies again, u takes back"),
-            ("C", "report: what tuning bought, again, ranks, absent backends, roofline"),
-            ("J", "jobs: progress, results, logs; x cancels the one under the cursor"),
+            ("C", "report: time bought, ranks, absent backends, roofline, ..."),
+            ("J", "jobs: progress, results, logs; x cancels"),
             ("S", "sources: what is read, how far, what could not be used"),
             ("ctrl+p", "every command that applies now"),
             ("? F1", "this help; esc goes back"),
@@ -51,8 +51,14 @@ _KEYS = (
         ),
     ),
 )
+_CHOICES = (
+    ("│━├─●─┤", "time over the best's, and its 95 % interval, when measured"),
+    ("│━━━━━○", "the same of one number; ▸ is beyond the scale"),
+    ("EXTRA", "how much longer than the best choice a call takes"),
+    ("VERDICT", "fastest, tied, slower, or unclear: more rounds may tell"),
+)
 _GOOD_TO_KNOW = (
-    "Times are single measurements: a difference up to 2 % is a tie, not a win.",
+    "A time without ± is one number; of such, up to 2 % apart is a tie.",
     "A pinned tuning shows its measured times; the cache file holds Infinity.",
     "Copying uses OSC 52. In tmux: set -g set-clipboard on",
     "A log has the best ten choices; caches and `rocm-tui run` have all.",
@@ -105,6 +111,10 @@ def _lines() -> Iterator[Line]:
     yield (("Columns", "accent"),)
     for column in COLUMNS:
         yield ((f"  {column.title:<14}", "strong"), (ABOUT[column.key], ""))
+    yield ()
+    yield (("Choices", "accent"),)
+    for mark, what in _CHOICES:
+        yield ((f"  {mark:<14}", "strong"), (what, ""))
     yield ()
     yield (("Good to know", "accent"),)
     for text in _GOOD_TO_KNOW:

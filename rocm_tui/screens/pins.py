@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _PINS = (
     Column("state", "STATE", 10, 10),
-    Column("id", "ID", 7, 7, drop=5),
-    Column("op", "OP", 6, 16),
-    Column("shape", "SHAPE", 8, 34, drop=2),
-    Column("choice", "CHOICE", 14, 40),
-    Column("who", "WHO", 4, 14, drop=4),
+    Column("id", "ID", 7, 7, drop=6),
+    Column("op", "OP", 6, 16, good=11),
+    Column("shape", "SHAPE", 8, 34, drop=2, good=14),
+    Column("choice", "CHOICE", 14, 40, good=18),
+    Column("who", "WHO", 4, 14, drop=5),
     Column("when", "MADE", 6, 6, drop=3, right=True),
     Column("drifts", "DRIFTS", 6, 6, drop=1, right=True),
-    Column("note", "NOTE", 6, 60, drop=6),
+    Column("note", "NOTE", 6, 60, drop=7),
 )
 _HISTORY = (
     Column("when", "WHEN", 16, 16),

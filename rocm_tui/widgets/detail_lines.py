@@ -110,10 +110,9 @@ def measured(tuning: Tuning) -> Line | None:
     facts = [f"{found.rounds} rounds in {fmt.seconds(found.seconds)}"]
     facts += ["caches emptied before each call"] if found.flushed else []
     facts += [f"{len(found.failed)} could not be run"] if found.failed else []
-    facts.append(when(found.when))
     spans: list[Span] = [(f" Measured: {' · '.join(facts)}", "dim")]
     spans += [(f" · {plain(trouble)}", "warn") for trouble in found.trouble]
-    return tuple(spans)
+    return (*spans, (f" · {when(found.when)}", "dim"))
 
 
 def when(seconds: float) -> str:
@@ -142,7 +141,8 @@ def _against_aten(tuning: Tuning) -> list[Span]:
         return [(" · ATen itself wins", "")] if stats.standing(tuning) == "clear" else []
     found = versus(tuning, best, rival)
     if found == "slower":
-        return [(" · slower than ATen", "warn")]
+        told = stats.standing(tuning) == "slower"  # the sentence before says what is faster
+        return [] if told else [(" · slower than ATen", "warn")]
     if found != "clear":
         return [(" · no faster than ATen", "")]
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]

@@ -36,7 +36,7 @@ ABOUT = {
     "error": "95 % interval of that median, if it was measured again (m)",
     "tflops": "throughput of the winner, where the op's FLOPs are known",
     "gain": "ATen's time over the winner's; 1.00× if ATen wins",
-    "lead": "of the winner; tie, unclear, or beaten: another is faster; 3/14: running",
+    "lead": "over the next; tie, unclear, beaten by another; 3/14: running",
     "pin": "● active ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
     "age": "since it was tuned or first seen here",
     "rank": "process of a distributed job, shown if any is known",

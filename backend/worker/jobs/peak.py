@@ -71,7 +71,7 @@ def _copies(device: str) -> float:
     source = torch.ones(_COPIED[device] // 4, device=device)
     target = torch.empty_like(source)
     best = _best(lambda: target.copy_(source), device, _SECONDS)
-    return 2 * source.nbytes / best / 1e9
+    return float(2 * source.nbytes / best / 1e9)
 
 
 def _best(work: Callable[[], object], device: str, budget: float) -> float:
