@@ -249,6 +249,20 @@ def test_a_writer_with_an_old_copy_cannot_bring_a_released_pin_back(layout: Layo
     assert [e.what for e in store.history()] == ["pin", "unpin", "restore"]
 
 
+def test_a_pin_over_numbers_that_an_old_copy_brought_back_keeps_the_measured_times(
+    layout: Layout,
+) -> None:
+    before = times(layout)
+    store = PinStore(layout)
+    store.pin(None, KEY, "mm-c1")
+    pinned = cache_file(layout).read_bytes()
+    store.unpin(KEY)
+    cache_file(layout).write_bytes(pinned)
+    PinStore(layout).pin(None, KEY, "mm-c1")
+    store.unpin(KEY)
+    assert times(layout) == before
+
+
 def test_orphaned_and_shadowed(layout: Layout) -> None:
     store = PinStore(layout)
     store.pin(None, KEY, "Cpp-c2")

@@ -75,22 +75,37 @@ def keys(content: bytes) -> set[tuple[str, str, str, str]]:
 
 
 class Watched:
-    """Stands in for `exchange.exchange`, does the real thing, and remembers what it took out."""
+    """Stands in for `exchange.exchange`, does the real thing, and remembers what it took out.
+
+    It looks into the files later: until a wrong exchange is taken back, each moment counts.
+    """
 
     def __init__(self) -> None:
         self.real = exchange.exchange
         self.count = 0
-        self.theirs: set[Any] = set()
+        self._moves: list[tuple[bytes, bytes]] = []
+        self._theirs: set[Any] = set()
 
     def __call__(self, first: Path, second: Path) -> bool:
         content = first.read_bytes()
         done = self.real(first, second)
-        displaced = first.read_bytes()
+        self._moves.append((content, first.read_bytes()))
         self.count += 1
-        # What we put there, or put back, is in the file again: if it is missing later, whoever
-        # wrote an older copy over it has lost it, not we.
-        self.theirs = (self.theirs | keys(displaced)) - keys(content)
         return done
+
+    @property
+    def theirs(self) -> set[Any]:
+        """What was taken out of the file and not put back."""
+        before = None
+        for content, displaced in self._moves:
+            # What we put there, or put back, is in the file again: if it is missing later, whoever
+            # wrote an older copy over it has lost it, not we. Nor is ours theirs when we take it
+            # back: what it held beyond theirs, their older copy had already lost.
+            taken = keys(displaced) if displaced != before else set()
+            self._theirs = (self._theirs | taken) - keys(content)
+            before = content
+        self._moves.clear()
+        return self._theirs
 
 
 @pytest.mark.torch
@@ -225,6 +240,23 @@ def test_writes_before_and_after_the_exchange(
     assert exchange.update(path, holding_back)
     assert entries_of(path) == {"a": math.inf, "c": 3.0, "d": 2.0, "e": 5.0}
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
+
+
+def test_two_lost_races_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first one displaced is not back in the file yet when the second one is lost."""
+    path = make_file(tmp_path, {"a": 1.0})
+    real = exchange.exchange
+    theirs = [content_of({"a": 1.0, f"t{n}": float(n)}) for n in range(4)]
+
+    def swap(first: Path, second: Path) -> bool:
+        if theirs:
+            replace_file(second, theirs.pop())
+        return real(first, second)
+
+    monkeypatch.setattr(exchange, "exchange", swap)
+    assert exchange.update(path, holding_back)
+    # t1 was put back, and t0, written over it, does not hold it: that is their own loss.
+    assert entries_of(path).items() >= {"a": math.inf, "t0": 0.0, "t2": 2.0}.items()
 
 
 def test_a_writer_that_never_rests_loses_nothing(

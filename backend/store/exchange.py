@@ -16,7 +16,7 @@ import contextlib
 import errno
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,17 +57,18 @@ def update(path: Path, edit: Edit) -> bool:
     leftover = leftover_path(path)
     rescued = _recovered(path, leftover)
     for turn in range(ROUNDS):
-        data, signature = _read(path)
-        base = data if rescued is None else rescued.merged_with(path, data, signature)
-        content = edit(base)
-        if content == data:
-            _remove(leftover)
-            return False
-        patient = turn < PATIENT_ROUNDS
-        _prepare(path, leftover, content, patient)
-        if signature_of(path) != signature:
-            continue
-        displaced = _swap(leftover, path, signature)
+        with _held(path) as signature:
+            data = read_bytes(path)
+            base = data if rescued is None else rescued.merged_with(path, data, signature)
+            content = edit(base)
+            if content == data:
+                _remove(leftover)
+                return False
+            patient = turn < PATIENT_ROUNDS
+            _prepare(path, leftover, content, patient)
+            if signature_of(path) != signature:
+                continue
+            displaced = _swap(leftover, path, signature)
         if displaced is None:
             _remove(leftover)
             if not patient:
@@ -75,9 +76,11 @@ def update(path: Path, edit: Edit) -> bool:
             safe.sync(path.parent)
             return True
         if displaced.data is not None:
-            rescued = displaced
+            rescued = displaced.joined(path, rescued)
     if rescued is None:
         _remove(leftover)
+    else:
+        _prepare(path, leftover, rescued.data or b"{}", True)
     return False
 
 
@@ -90,6 +93,12 @@ class _Displaced:
 
     data: bytes | None
     older: Signature | None = None
+
+    def joined(self, path: Path, earlier: _Displaced | None) -> _Displaced:
+        """With what had been displaced before and is not back in the file yet."""
+        if earlier is None or earlier.data is None or self.data is None:
+            return self
+        return _Displaced(merge_missing(path, self.data, earlier.data), self.older)
 
     def merged_with(self, path: Path, data: bytes, signature: Signature) -> bytes:
         rescued = self.data or b"{}"
@@ -121,16 +130,27 @@ def _recovered(path: Path, leftover: Path) -> _Displaced | None:
     return _Displaced(data)
 
 
-def _read(path: Path) -> tuple[bytes, Signature]:
-    signature = signature_of(path)
-    data = read_bytes(path)
-    if signature is None:
-        raise CacheUnreadable(f"cannot read {path}: it was removed just now")
-    return data, signature
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[Signature]:
+    """The signature of a file that is kept open: no other one can get its inode meanwhile, which
+    two writers of equal sizes within one tick of the clock would else make look the same."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise CacheUnreadable(f"cannot read {path}: it was removed just now") from error
+    except OSError as error:
+        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
+    try:
+        yield _of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _signature(path: Path) -> Signature:
-    status = path.stat()
+    return _of(path.stat())
+
+
+def _of(status: os.stat_result) -> Signature:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 

@@ -107,8 +107,9 @@ class PinStore:
         With it, and `wait`, a choice that is not there yet is no reason to refuse.
         """
         path = self._locate(system_hash, key, hash, wait)
-        old = _find(read_pin_file(self.layout.pins).pins, path.name, key)
-        record = self._record(path, key, hash, old, config=dict(config or {}))
+        file = read_pin_file(self.layout.pins)
+        old = _find(file.pins, path.name, key)
+        record = self._record(path, key, hash, file, config=dict(config or {}))
         found = self._cache.found(record) or {}
         changes = holding(record, found)
         return PinPlan(
@@ -147,7 +148,7 @@ class PinStore:
         graphs.check_writable(self.layout)
         with self._transaction() as file:
             old = _find(file.pins, path.name, key)
-            record = self._record(path, key, hash, old, dict(config or {}))
+            record = self._record(path, key, hash, file, dict(config or {}))
             record = replace(record, label=label or hash, note=note, who=who or default_who())
             _forget(file.released, record)
             file.put(record)
@@ -320,10 +321,16 @@ class PinStore:
         return state_of(record, found, len(stale))
 
     def _record(
-        self, path: Path, key: TuningKey, hash: str, old: Record | None, config: dict[str, str]
+        self, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
     ) -> Record:
-        """The record of a new pin; one that it replaces lends it the measured times."""
+        """The record of a new pin; one that it replaces lends it the measured times, and so does
+        one whose numbers an old copy of the cache brought back after it was taken back."""
         now = time.time()
+        old = _find(file.pins, path.name, key)
+        lender = old
+        released = _find(file.released, path.name, key)
+        if old is None and released and came_back(released, self._cache.found(released) or {}):
+            lender = released
         record = Record(
             op=key.op,
             inputs=key.inputs,
@@ -331,7 +338,7 @@ class PinStore:
             hash=hash,
             label=hash,
             system_hash=path.name,
-            tokens=old.tokens if old else {},
+            tokens=lender.tokens if lender else {},
             config=config,
             device=_device(key),
             when=now,
