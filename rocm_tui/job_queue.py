@@ -102,6 +102,7 @@ class JobQueue:
         self._layout = layout
         self._wake = wake
         self._python = python
+        self._found: str | None = None
         self._limits = limits or Limits.of_this_machine()
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
@@ -216,14 +217,12 @@ class JobQueue:
             self._finish(entry, "done", outcome=outcome)
 
     def _run(self, entry: _Entry, job: Mapping[str, Any]) -> dict[str, Any]:
-        from rocm_tui.python_env import find_python
-
         if entry.job.over:
             raise _Cancelled("cancelled")
         try:
             return run_watched(
                 job,
-                python=find_python(self._python, entry.order.env),
+                python=self._found_python(),
                 layout=self._layout,
                 env=entry.order.env,
                 limits=self._limits,
@@ -236,6 +235,14 @@ class JobQueue:
                 if worker is not None:
                     log = tuple(plain(line) for line in worker.log())
                     entry.job = replace(entry.job, log=log)
+
+    def _found_python(self) -> str:
+        """Raises NoTorchPython."""
+        from rocm_tui.python_env import find_python
+
+        if self._found is None:
+            self._found = find_python(self._python)
+        return self._found
 
     def _started(self, entry: _Entry, worker: Worker) -> None:
         with self._lock:

@@ -23,6 +23,8 @@ from rocm_tui.widgets.one_line import Key, OneLine
 _EVERY = 1.0
 """Seconds between two looks at times and logs, while this screen is open."""
 _BAR = 6
+_MOST = 4
+"""Lines that what came out may take."""
 
 _JOBS = (
     Column("state", "STATE", 9, 9),
@@ -39,34 +41,53 @@ _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "d
 
 
 class JobLog(LineView):
-    """Why a job failed or what came out, then what its worker wrote to stderr. Follows its end."""
+    """Why a job failed or what came out; below it, what its worker wrote to stderr, to its end."""
 
     BINDING_GROUP_TITLE = "Log"
 
     def __init__(self) -> None:
         super().__init__(id="log")
-        self._told: tuple[str, str] = ("", "")
-        self._lines: list[Line] = []
+        self._told: Span = ("", "")
+        self._log: list[str] = []
+        self._pieces: list[str] = []
+        self._fitted: object = None
 
-    def put(self, told: str, style: str, lines: list[str]) -> None:
-        """Show the sentence `told` in this style, and the lines below it."""
-        at_end = self.cursor >= len(self._lines) - 1
-        width = max(20, self.size.width - 4)
-        first: list[Line] = [((part, style),) for part in wrap(told, width)]
-        self._lines = [*first, *([()] if first and lines else []), *(((x, "dim"),) for x in lines)]
-        if at_end:
-            self.cursor = max(0, len(self._lines) - 1)
-            self.top = max(0, len(self._lines) - self.room)
+    def put(self, told: Span, log: list[str]) -> None:
+        """Show the sentence `told`, and these lines below it; follow their end from there."""
+        follow = told != self._told or self.cursor >= len(self._pieces) - 1
+        self._told, self._log = told, log
+        self._fit(self.size.width)
+        if follow:
+            self.cursor = max(0, len(self._pieces) - 1)
+            self.top = len(self._pieces)
         self.sync()
 
+    def _fit(self, width: int) -> None:
+        self._fitted = (width, self._log)
+        self._pieces = [piece for line in self._log for piece in _folded(line, width - 3)]
+
+    def heading(self, width: int) -> list[Line]:
+        if self._fitted != (width, self._log):
+            self._fit(width)
+            self.cursor, self.top = len(self._pieces) - 1, len(self._pieces)
+        text, style = self._told
+        parts: list[Line] = [((f" {part}", style),) for part in wrap(text, max(20, width - 3))]
+        return [*parts[:_MOST], ()] if parts else []
+
     def count(self) -> int:
-        return len(self._lines)
+        return len(self._pieces)
 
     def line(self, index: int, width: int) -> Line:
-        return self._lines[index]
+        return ((self._pieces[index], "dim"),)
 
     def empty(self, width: int) -> list[Line]:
-        return [(), (("  The worker has said nothing yet.", "dim"),)]
+        return [(("  The worker wrote nothing to stderr.", "dim"),)]
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A line of a log in pieces that fit; its blanks say something, so they stay."""
+    width = max(20, width)
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
 
 
 class JobsScreen(BaseScreen):
@@ -127,11 +148,11 @@ class JobsScreen(BaseScreen):
         about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
         if job is None:
             about.put(((" Log", "head"),))
-            log.put("", "", [])
+            log.put(("", ""), [])
             return
         about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
-        told, style = (job.reason, "bad") if job.reason else (job.outcome, "")
-        log.put(told, style, self.program.jobs.log(job.id))
+        told = (job.reason, "bad") if job.reason else (job.outcome, "strong")
+        log.put(told, self.program.jobs.log(job.id))
 
     @on(LineView.CursorMoved, "#jobs")
     def _moved(self) -> None:

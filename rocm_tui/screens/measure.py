@@ -36,7 +36,7 @@ def measure_row(app: RocmTui, row: Row, marked: AbstractSet[str]) -> None:
     job = app.jobs.submit(order(tuning, choices, row.id))
     count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
     begins = "waits for its device" if job.state == "queued" else "begins"
-    app.notify(f"Measuring {count} of {job.title}: it {begins} (J).", markup=False)
+    app.notify(f"Measuring {count} of {job.title} {begins} (J).", markup=False, timeout=3)
 
 
 def order(tuning: Tuning, choices: Sequence[Choice], id: str) -> Order:

@@ -162,7 +162,7 @@ class RocmTui(App[int]):
         before = self._painted()
         for screen in self.screen_stack:
             update: Callable[[], None] | None = getattr(screen, "update", None)
-            if update is not None:
+            if update is not None and screen.is_mounted:
                 update()
         self._shown_at = time.monotonic()
         cost = max(0, self._painted() - before) / _CELLS

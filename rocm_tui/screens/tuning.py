@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Checkbox, Input, Static
+from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
 from rocm_tui import format as fmt
@@ -38,6 +38,30 @@ class Asked:
     device: str | None
 
 
+class Tick(Static, can_focus=True):
+    """Something to turn on: `[x]` says so without any colour."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "turn", "Turn on or off")]
+
+    def __init__(self, label: str, value: bool = False, *, id: str) -> None:
+        super().__init__(markup=False, id=id)
+        self._label = label
+        self.value = value
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_click(self) -> None:
+        self.action_turn()
+
+    def action_turn(self) -> None:
+        self.value = not self.value
+        self._show()
+
+    def _show(self) -> None:
+        self.update(Content(f"[{'x' if self.value else ' '}] {self._label}"))
+
+
 class TuneScreen(ModalScreen[Asked | None]):
     """Gives the answer, and None for no."""
 
@@ -57,12 +81,12 @@ class TuneScreen(ModalScreen[Asked | None]):
         with Vertical(id="question"):
             yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
-            yield Checkbox("exhaustive search: hours rather than minutes", id="space", compact=True)
-            yield Checkbox("our kernels too", ours, id="templates", compact=True)
+            yield Tick("exhaustive search space: hours rather than minutes", id="space")
+            yield Tick("our kernels too", ours, id="templates")
             for name, hint in (
-                ("backends", "all that Inductor takes; or ATEN,TRITON,CPP,CK,CKTILE"),
+                ("backends", "as Inductor is set; or a list such as ATEN,TRITON,CPP,CK"),
                 ("budget", "no end; or seconds, after which the best so far wins"),
-                ("device", "the first GPU; or an index"),
+                ("device", "as it was; or the index of a GPU"),
             ):
                 with Horizontal(classes="field"):
                     yield Static(name, classes="name", markup=False)
@@ -90,8 +114,8 @@ class TuneScreen(ModalScreen[Asked | None]):
             raise UsageError("the budget is a number of seconds above 0")
         options = TuneOptions(
             backends=backends(self._text("backends")),
-            search_space="exhaustive" if self.query_one("#space", Checkbox).value else None,
-            templates=self.query_one("#templates", Checkbox).value,
+            search_space="exhaustive" if self.query_one("#space", Tick).value else None,
+            templates=self.query_one("#templates", Tick).value,
             budget=seconds,
         )
         return Asked(options, device)
@@ -114,8 +138,8 @@ class TuneScreen(ModalScreen[Asked | None]):
 def _about(row: Row) -> list[str]:
     """What will be done, and what it took the last time."""
     took = row.tuning.seconds.benchmark
-    last = f" Last time that took {fmt.seconds(took)}." if took else ""
-    lines = [f"Every choice is compiled and timed again in a worker.{last}"]
+    lines = ["Every choice is compiled and timed again, in a worker."]
+    lines += [f"Timing them took {fmt.seconds(took)} the last time."] if took else []
     lines.append("The times go where the model's own tuning has them; old graphs stay.")
     if row.pin is not None:
         lines.append(f"The pin to {row.pin.pin.label} holds; it learns the new times.")
@@ -133,8 +157,8 @@ async def ask_and_tune(app: RocmTui, row: Row) -> None:
     if asked is None:
         return
     job = app.jobs.submit(order(problem, asked, row.id))
-    if job.state == "queued":
-        app.notify(f"Queued: {job.title} waits for its device (J).", markup=False)
+    begins = "waits for its device" if job.state == "queued" else "begins"
+    app.notify(f"Tuning {job.title} {begins} (J).", markup=False, timeout=3)
 
 
 def order(problem: Tuning, asked: Asked, id: str) -> Order:
