@@ -1,9 +1,11 @@
 """How often the verdict of repeated measurement is wrong, beside the smallest of one number each.
 
     python benchmarks/bench_verdict.py [--trials 400] [--cases '2 twins' '8 mixed' ...]
+        [--looks 6] [--core PERCENT ...]
 
 Choices with known true times run on a machine made of random numbers that is as bad as real ones
-(see `Machine`, docs/measuring.md). Prints the table of that document, in Markdown.
+(see `Noise`, docs/measuring.md). Prints the tables of that document, in Markdown; `--core` fixes
+the noise of single samples.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from statistics import fmean, median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.measure.verdict import MARGIN, Standing, judge, schedule, settled
+from backend.measure.verdict import LOOKS, MARGIN, Standing, judge, schedule, settled
 
-BLOCK = 4
+BLOCK = 2
 """Rounds between two allocations."""
 STOCK = 20
 """Samples behind the one number that a stock tuning takes of a choice."""
@@ -56,6 +58,10 @@ class Noise:
     visits: float = 0.005
 
 
+Dice = Callable[[random.Random], Noise]
+"""The noise of one trial."""
+
+
 def usual(dice: random.Random) -> Noise:
     """Core noise of 1 to 5 %, each size as likely as its double."""
     return Noise(core=exp(dice.uniform(log(0.01), log(0.05))))
@@ -68,7 +74,7 @@ class Machine:
         self,
         seed: str,
         times: Sequence[float],
-        noise: Callable[[random.Random], Noise] = usual,
+        noise: Dice = usual,
         block: int = BLOCK,
     ) -> None:
         self._dice = random.Random(seed)
@@ -143,13 +149,13 @@ class Outcome:
     unclear: float
 
 
-def trial(times: Sequence[float], machine: Machine) -> Outcome:
+def trial(times: Sequence[float], machine: Machine, looks: int = LOOKS) -> Outcome:
     """Measure as the worker does: look, and go on until settled or the looks are used up."""
     standings: tuple[Standing, ...] = ()
     rounds = 0
-    for look, rounds in enumerate(schedule(), 1):
+    for look, rounds in enumerate(schedule(looks), 1):
         machine.run(rounds)
-        standings = judge(machine.samples, machine.blocks, look=look)
+        standings = judge(machine.samples, machine.blocks, look=look, looks=looks)
         if settled(standings):
             break
     truth = {hash: times[int(hash)] / times[int(standings[0].hash)] for hash in machine.samples}
@@ -177,9 +183,10 @@ def stock_choice(machine: Machine, samples: int) -> int:
     return min(parts, key=lambda at: median(parts[at]))
 
 
-def outcomes(name: str, trials: int) -> list[Outcome]:
+def outcomes(name: str, trials: int, looks: int = LOOKS, noise: Dice = usual) -> list[Outcome]:
     times = CASES[name]
-    return [trial(times, Machine(f"{name} {number}", times)) for number in range(trials)]
+    machines = (Machine(f"{name} {number}", times, noise) for number in range(trials))
+    return [trial(times, machine, looks) for machine in machines]
 
 
 HEAD = (
@@ -211,10 +218,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=400)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--looks", type=int, default=LOOKS)
+    parser.add_argument("--core", type=float, nargs="+", metavar="PERCENT")
     wanted = parser.parse_args()
     print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|")
     for name in wanted.cases:
-        print(row(name, outcomes(name, wanted.trials)), flush=True)
+        for core in wanted.core or [None]:
+            label = name if core is None else f"{name}, {core:g} % noise"
+            noise = usual if core is None else fixed(core / 100)
+            print(row(label, outcomes(name, wanted.trials, wanted.looks, noise)), flush=True)
+
+
+def fixed(core: float) -> Dice:
+    return lambda dice: Noise(core=core)
 
 
 if __name__ == "__main__":
