@@ -53,17 +53,22 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
 
 def _products(device: str, dtype: torch.dtype) -> float:
     """10^12 operations a second at the size that reaches most."""
-    most, size, end = 0.0, _SMALLEST, time.perf_counter() + _SECONDS
+    most, size = 0.0, _SMALLEST
+    _best(_product(device, dtype, size), device, 0.0)  # loads the library, which may take seconds
+    end = time.perf_counter() + _SECONDS
     while size <= _LARGEST and time.perf_counter() < end:
-        left = torch.randn(size, size, device=device).to(dtype)
-        right = torch.randn(size, size, device=device).to(dtype)
-        out = torch.empty(size, size, device=device, dtype=dtype)
-        best = _best(partial(torch.mm, left, right, out=out), device, _EACH)
+        best = _best(_product(device, dtype, size), device, _EACH)
         most = max(most, 2 * size**3 / best / 1e12)
         if best > _EACH:
             break
         size *= 2
     return most
+
+
+def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]:
+    left = torch.randn(size, size, device=device).to(dtype)
+    right = torch.randn(size, size, device=device).to(dtype)
+    return partial(torch.mm, left, right, out=torch.empty_like(left))
 
 
 def _copies(device: str) -> float:
