@@ -20,7 +20,8 @@ from rocm_tui.session.stats import TIE_BAND
 RUN_BAND = 0.05
 """Relative difference up to which two measurements in two processes are taken as equal."""
 SENSITIVITY = 4.0
-"""By how much more than the reference kernel another kernel may feel the state of the machine."""
+"""How much more than the reference kernel another kernel may feel the state of the machine, from
+the point on where that moved by more than the tie band."""
 DISTURBED_BAND = 0.50
 """The same where something disturbed one of them and it was not repeated."""
 ENOUGH = 3
@@ -91,7 +92,7 @@ def by_measurement(
     down = hypot(log(b.ms / b.low), log(a.high / a.ms))
     up = hypot(log(b.high / b.ms), log(a.ms / a.low))
     low, high = ratio * exp(-down), ratio * exp(up)
-    band = RUN_BAND + SENSITIVITY * abs(log(moved))
+    band = RUN_BAND + SENSITIVITY * max(0.0, abs(log(moved)) - log(1 + TIE_BAND))
     verdict, reason = _of_interval(ratio, low, high, band)
     if not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
         reason = f"the reference kernel is {change(moved)} too: the machine, not the kernel"
