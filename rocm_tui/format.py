@@ -90,9 +90,11 @@ def factor(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A relative difference: 0.131 is `13.1 %`; large ones lose the decimal."""
+    """A relative difference: 0.131 is `13.1 %`; large ones lose the decimal, 12 is `12×`."""
     if value is None or not isfinite(value):
         return NONE
+    if value >= 10:
+        return f"{value:.0f}×"
     return f"{value * 100:.1f} %" if value < 1 else f"{value * 100:.0f} %"
 
 

@@ -29,7 +29,7 @@ def row_cells(row: Row) -> tuple[str, ...]:
         stats.dtype_of(tuning),
         str(tuning.num_choices or len(tuning.choices)),
         fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
-        fmt.duration(best.ms) if best else fmt.NONE,
+        fmt.duration(stats.time_ms(tuning, best)),
         _against_aten(tuning),
         lead_text(tuning),
         row.pin_state or "",
@@ -52,7 +52,7 @@ def facts(row: Row) -> list[tuple[str, str]]:
     tuning = row.tuning
     best = stats.winner(tuning)
     saved = stats.saved_ms(tuning)
-    throughput = stats.tflops(tuning, best.ms) if best else None
+    throughput = stats.tflops(tuning, stats.time_ms(tuning, best))
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
         ("operands", fmt.operands(tuning)),

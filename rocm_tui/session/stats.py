@@ -84,6 +84,14 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
     return tuning.measured.of(choice.hash)
 
 
+def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
+    """Milliseconds of one call: the measured median where there is one, else the single number."""
+    told = measured(tuning, choice)
+    if told is not None:
+        return told.ms
+    return choice.ms if choice is not None else None
+
+
 def standing(tuning: Tuning) -> Standing | None:
     """How the winner stands against its rivals; None where there are no two timed choices."""
     timed = ranked(tuning)

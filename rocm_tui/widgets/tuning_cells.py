@@ -50,7 +50,7 @@ def cells(row: Row, now: float) -> dict[str, Span]:
     tuning = row.tuning
     best = stats.winner(tuning)
     again = stats.measured(tuning, best)
-    ms = again.ms if again else best.ms if best else None
+    ms = stats.time_ms(tuning, best)
     live = "dim" if tuning.state == "running" else ""
     rank = "" if tuning.rank is None else str(tuning.rank)
     return {
