@@ -24,6 +24,9 @@ WAITED = 0.02
 
 T = TypeVar("T")
 
+_REFERENCE = ""
+"""Its place among the hashes."""
+
 _PAGE, _LINE = 4096, 64
 """Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
 _GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
@@ -40,12 +43,11 @@ class ChoiceBench:
         self._runs: dict[str, Run] = {}
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = lambda: None
-        self._reference_repeat = Repeat()
 
     def set_reference(self, operations: float) -> None:
         """Let a square product of about so many multiplications be the reference kernel."""
         self._reference = _product(operations, self._question.device)
-        self._reference_repeat = self._timer.repeat(self._reference)
+        self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
 
     def renew(self, hashes: Sequence[str]) -> None:
         self._runs.clear()  # its memory can be used again
@@ -54,10 +56,10 @@ class ChoiceBench:
             self._runs[hash] = _guarded(hash, functools.partial(self._started, hash, operands))
 
     def sample(self, hash: str) -> Sample:
-        return _guarded(hash, lambda: self._clean(self._runs[hash], self._repeats[hash]))
+        return _guarded(hash, lambda: self._sample(hash, self._runs[hash]))
 
     def reference(self) -> Sample:
-        return self._clean(self._reference, self._reference_repeat)
+        return self._sample(_REFERENCE, self._reference)
 
     def _started(self, hash: str, operands: Operands) -> Run:
         run = self._question.run_function(hash, operands)
@@ -67,13 +69,15 @@ class ChoiceBench:
             self._repeats[hash] = self._timer.repeat(run)
         return run
 
-    def _clean(self, run: Run, repeat: Repeat) -> Sample:
-        """Again and again until no thread of ours had to wait for a CPU, or for the last time."""
+    def _sample(self, name: str, run: Run) -> Sample:
+        """Again and again until it is long enough and no thread of ours had to wait for a CPU."""
         for _ in range(TRIES):
             waited, begin = self._timer.waited_ns(), time.perf_counter_ns()
-            ms = self._timer.sample(run, repeat)
+            ms = self._timer.sample(run, self._repeats[name])
             lasted = time.perf_counter_ns() - begin
-            if waited is None or (self._timer.waited_ns() or waited) - waited <= WAITED * lasted:
+            if not self._timer.flushes and not self._repeats[name].enough(ms):
+                self._repeats[name] = self._timer.repeat(run)
+            elif waited is None or (self._timer.waited_ns() or 0) - waited <= WAITED * lasted:
                 return Sample(ms)
         return Sample(ms, clean=False)
 

@@ -25,6 +25,9 @@ GPU_FLUSH_BYTES = 512 << 20
 CPU_FLUSH_BYTES = 128 << 20
 """Where the system does not tell the size of its caches."""
 
+STALL_NS = 10_000_000
+"""Nanoseconds after which no further part is begun: the CPU was taken away."""
+
 _SPIN = 1 << 20
 """GPU cycles whose time is measured once, to know how long a cycle is."""
 _MOST_LEAD_MS = 20.0
@@ -37,9 +40,17 @@ class Repeat:
     parts: int = 1
     calls: int = 1
 
+    def enough(self, call_ms: float) -> bool:
+        """Whether a sample is long enough if a call takes so long. Trials on a busy machine may
+        have promised longer calls."""
+        return self.calls >= MOST_CALLS or self.parts * self.calls * call_ms > SAMPLE_MS / 2
+
 
 class Timer(Protocol):
     """Times calls on one device."""
+
+    flushes: bool
+    """Whether it empties the caches, so that a sample is one call."""
 
     def repeat(self, run: Run) -> Repeat:
         """How often to call it for one sample, after a few trials, which warm it up."""
@@ -77,9 +88,10 @@ class CpuTimer:
 
     def __init__(self, flush: Run | None = None) -> None:
         self._flush = flush
+        self.flushes = flush is not None
 
     def repeat(self, run: Run) -> Repeat:
-        if self._flush is not None:
+        if self.flushes:
             self.sample(run, Repeat())
             return Repeat()
         calls = _calls_for(self, run, PART_MS)
@@ -89,13 +101,18 @@ class CpuTimer:
     def sample(self, run: Run, repeat: Repeat) -> float:
         if self._flush is not None:
             self._flush()
+        elif repeat.parts > 1:
+            run()  # wakes the other threads up
         parts, calls = range(repeat.parts), range(repeat.calls)
         now, times = time.perf_counter_ns, []
+        start = now()
         for _ in parts:
             begin = now()
             for _ in calls:
                 run()
             times.append(now() - begin)
+            if now() - start > STALL_NS:
+                break
         return median(times) / repeat.calls / 1e6
 
     def wait(self) -> None:
@@ -110,6 +127,7 @@ class GpuTimer:
 
     def __init__(self, flush: Run | None = None) -> None:
         self._flush = flush
+        self.flushes = flush is not None
         self._queue_ms: deque[float] = deque([0.05], maxlen=16)
         self._begin = torch.cuda.Event(enable_timing=True)
         self._end = torch.cuda.Event(enable_timing=True)
@@ -117,7 +135,7 @@ class GpuTimer:
         self._cycles_a_ms = _SPIN / max(self._timed(lambda: gpu_spin(_SPIN), 1), 1e-3)
 
     def repeat(self, run: Run) -> Repeat:
-        if self._flush is not None:
+        if self.flushes:
             self.sample(run, Repeat())
             return Repeat()
         return Repeat(calls=_calls_for(self, run, SAMPLE_MS))

@@ -1,0 +1,112 @@
+"""Rounds of samples: their order, their end, and what happens to choices and rounds that fail."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+
+from backend.worker.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
+
+
+class Synthetic:
+    """Choices with known times."""
+
+    def __init__(self, times: dict[str, Callable[[], float]], seconds: float = 0.0) -> None:
+        self.times = times
+        self.seconds = seconds
+        self.order: list[str] = []
+        self.renewed: list[tuple[str, ...]] = []
+        self.breaks: dict[str, int] = {}
+        """After how many samples a choice raises; below 0 when its memory is renewed."""
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        self.renewed.append(tuple(hashes))
+        for hash in hashes:
+            if self.breaks.get(hash, 0) < 0:
+                raise ChoiceBroke(hash, "no memory")
+
+    def sample(self, hash: str) -> Sample:
+        self.order.append(hash)
+        if hash in self.breaks and self.order.count(hash) > self.breaks[hash]:
+            raise ChoiceBroke(hash, "it broke")
+        if self.seconds:
+            time.sleep(self.seconds)
+        return Sample(self.times[hash]())
+
+    def reference(self) -> Sample:
+        return Sample(1.0)
+
+
+def _noisy(ms: float, noise: float = 0.01) -> Callable[[], float]:
+    return lambda: ms * random.lognormvariate(0, noise)
+
+
+def _measured(bench: Synthetic, seconds: float = 5.0) -> Rounds:
+    return measure(bench, list(bench.times), time.monotonic() + seconds, lambda rounds, left: None)
+
+
+def test_a_clear_case_ends_early_and_each_round_has_every_choice_in_any_order() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5), "c": _noisy(2.0)})
+    rounds = _measured(bench)
+    assert [(s.hash, s.verdict) for s in rounds.standings] == [
+        ("a", "faster"),
+        ("b", "slower"),
+        ("c", "slower"),
+    ]
+    assert rounds.clean.count == 16
+    tries = [tuple(bench.order[at : at + 3]) for at in range(0, len(bench.order), 3)]
+    assert all(set(each) == {"a", "b", "c"} for each in tries) and len(set(tries)) > 1
+    assert len(bench.renewed) == 1 + 16 // BLOCK
+    assert rounds.clean.blocks == [at // BLOCK for at in range(16)]
+
+
+def test_the_time_is_kept_where_nothing_is_ever_clear() -> None:
+    bench = Synthetic({"a": _noisy(1.0, 0.5), "b": _noisy(1.0, 0.5)}, seconds=0.004)
+    heard: list[float] = []
+    begin = time.monotonic()
+    rounds = measure(bench, ["a", "b"], begin + 1.0, lambda rounds, left: heard.append(left))
+    assert 0.7 < time.monotonic() - begin < 1.5
+    assert {s.verdict for s in rounds.standings} == {"unclear"}
+    assert len(heard) >= 3 and heard == sorted(heard, reverse=True)
+    assert rounds.signs.seconds is not None and 0.5 < rounds.signs.seconds < 1.5
+
+
+def test_one_round_is_made_even_where_there_is_no_time() -> None:
+    rounds = _measured(Synthetic({"a": _noisy(1.0), "b": _noisy(2.0)}), seconds=-1.0)
+    assert rounds.clean.count == 1 and len(rounds.standings) == 2
+
+
+def test_a_choice_that_breaks_is_dropped_and_the_others_go_on() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5), "c": _noisy(2.0), "d": _noisy(3.0)})
+    bench.breaks = {"b": 7, "d": -1}
+    rounds = _measured(bench)
+    assert rounds.failed == {"b": "it broke", "d": "no memory"}
+    assert [(s.hash, s.verdict) for s in rounds.standings] == [("a", "faster"), ("c", "slower")]
+    bench.breaks = {"a": 3, "c": 4, "b": -1, "d": -1}
+    bench.order.clear()
+    rounds = _measured(bench)
+    assert set(rounds.failed) == {"a", "b", "c", "d"} and rounds.hashes == []
+
+
+class Disturbed(Synthetic):
+    """Of its samples only some are clean; in the others `b` looks ten times as fast as it is."""
+
+    clean_share = 0.8
+
+    def sample(self, hash: str) -> Sample:
+        found = super().sample(hash)
+        if random.random() < self.clean_share:
+            return found
+        return Sample(found.ms / 10 if hash == "b" else found.ms, clean=False)
+
+
+def test_disturbed_rounds_do_not_count_and_alone_prove_nothing() -> None:
+    bench = Disturbed({"a": _noisy(1.0), "b": _noisy(1.5)})
+    rounds = _measured(bench)
+    assert [(s.hash, s.verdict) for s in rounds.standings] == [("a", "faster"), ("b", "slower")]
+    assert rounds.clean.count == 16 and rounds.disturbed.count > 0
+    bench.clean_share = 0.0
+    rounds = _measured(bench, seconds=0.3)
+    assert rounds.clean.count == 0 and rounds.told is rounds.disturbed
+    assert {s.verdict for s in rounds.standings} == {"unclear"}
