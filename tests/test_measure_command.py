@@ -1,0 +1,226 @@
+"""`rocm-tui measure`: from an ID to a verdict, and where it is told afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from backend.events import TuningMeasured
+from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from backend.store.events import encode
+from rocm_tui.errors import NoSuchChoice
+from rocm_tui.jobs import spawn_worker
+from rocm_tui.measuring import (
+    NotMeasurable,
+    NotMeasured,
+    measure,
+    measure_job,
+    worth_measuring,
+)
+from rocm_tui.session import measured_text
+
+RUN = [sys.executable, "-m", "rocm_tui"]
+KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
+
+
+def _tuning(**times: float | None) -> Tuning:
+    choices = tuple(Choice(name, f"{name}-x", ms) for name, ms in times.items())
+    return Tuning("mm", inputs_key=KEY, precision="highest", choices=choices)
+
+
+def _measured(*told: tuple[str, float, Verdict], **more: Any) -> Measurement:
+    choices = tuple(
+        MeasuredChoice(
+            f"{name}-x", ratio, ratio, ratio, 0.01, 20, ratio, ratio - 0.01, ratio + 0.01, verdict
+        )
+        for name, ratio, verdict in told
+    )
+    return Measurement("mm", KEY, "highest", 1.0, choices, rounds=20, seconds=1.0, **more)
+
+
+# Which choices, and in which mode
+
+
+def test_by_default_all_within_ten_per_cent_are_measured_the_second_and_the_pinned_one() -> None:
+    def names(tuning: Tuning, pinned: str | None = None, within: float = 0.1) -> str:
+        return "".join(choice.label for choice in worth_measuring(tuning, pinned, within))
+
+    assert names(_tuning(a=1.0, b=1.05, c=1.1, d=1.11, e=2.0)) == "abc"
+    assert names(_tuning(a=1.0, b=1.05, c=1.1, d=1.11, e=2.0), "e-x") == "abce"
+    assert names(_tuning(a=1.0, b=1.05, c=1.1), within=0.05) == "ab"
+    assert names(_tuning(a=1.0, b=5.0)) == "ab"
+    assert names(_tuning(a=1.0)) == "a"
+    assert names(_tuning(a=None)) == ""
+
+
+def test_what_cannot_be_measured_is_said_before_a_worker_starts() -> None:
+    tuning = _tuning(a=1.0)
+    with pytest.raises(NotMeasurable, match="known from a log only"):
+        measure_job(replace(tuning, inputs_key=None), tuning.choices)
+    with pytest.raises(NotMeasurable, match="no choice with a time"):
+        measure_job(tuning, ())
+    with pytest.raises(NoSuchChoice, match="the hash of b is not known"):
+        measure_job(tuning, [Choice("b")])
+
+
+def test_each_mode_is_tried_until_one_offers_all_choices_else_most_of_them() -> None:
+    tuning = _tuning(a=1.0, b=1.1, c=1.2)
+    found = _measured(("a", 1.0, "faster"), ("b", 1.1, "slower"))
+    done = {"ok": True, "measurement": json.loads(encode(TuningMeasured(found)))}
+    asked: list[tuple[int, bool]] = []
+
+    def worker(missing: Mapping[int, list[str]]) -> Any:
+        def run(job: Mapping[str, Any]) -> dict[str, Any]:
+            asked.append((job["mode"], job["partly"]))
+            lacks = missing[job["mode"]]
+            if lacks and not job["partly"]:
+                return {"ok": False, "reason": "none of", "missing": lacks, "modes": 3}
+            return {**done, "missing": lacks, "modes": 3}
+
+        return run
+
+    assert measure(worker({0: ["a-x"], 1: []}), tuning, tuning.choices) == found
+    assert asked == [(0, False), (1, False)]
+    asked.clear()
+    assert measure(worker({0: ["a-x", "b-x"], 1: ["a-x"], 2: ["b-x"]}), tuning, tuning.choices)
+    assert asked == [(0, False), (1, False), (2, False), (1, True)]
+    with pytest.raises(NotMeasured, match="none of"):
+        measure(worker({at: ["a-x", "b-x", "c-x"] for at in range(3)}), tuning, tuning.choices)
+
+
+# In words
+
+
+def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:
+    tuning = _tuning(a=1.0, b=1.01, c=1.05)
+
+    def told(found: Measurement) -> list[str]:
+        return measured_text.sentences(replace(tuning, measured=found), found, "1234567")
+
+    assert told(_measured(("b", 1.0, "faster"), ("a", 1.03, "slower"), ("c", 1.2, "slower"))) == [
+        "b is the fastest; a is slower by 2.0 % to 4.0 %, 1 more are slower too",
+        "Inductor takes a, which is 3.0 % slower: rocm-tui pin 1234567 b",
+        "20 rounds in 1.0 s",
+    ]
+    assert told(_measured(("b", 1.0, "tied"), ("a", 1.001, "tied"), flushed=True)) == [
+        "b and a are tied",
+        "Inductor takes a, and nothing measured is faster",
+        "20 rounds in 1.0 s, caches emptied before each call",
+    ]
+    assert told(_measured(("a", 1.0, "unclear"), ("b", 1.001, "unclear"), trouble=("drift",))) == [
+        "it is unclear whether a is faster than b; a larger --budget or a quieter machine may tell",
+        "20 rounds in 1.0 s",
+        "drift",
+    ]
+    assert told(_measured(("a", 1.0, "unclear")))[0].startswith("a was measured alone")
+
+
+def test_names_that_torch_numbers_anew_are_those_of_the_tuning() -> None:
+    tuning = _tuning(cpp_1=1.0, b=1.1)
+    found = _measured(("cpp_1", 1.0, "faster"), ("b", 1.1, "slower"))
+    renamed = replace(found, choices=(replace(found.choices[0], name="cpp_7"), found.choices[1]))
+    assert [row[0] for row in measured_text.rows(tuning, renamed)] == ["cpp_1", "b"]
+
+
+def test_intervals_without_an_end_are_no_numbers() -> None:
+    found = _measured(("a", 1.0, "unclear"), ("b", 1.1, "unclear"))
+    endless = replace(found.choices[1], high=float("inf"), ratio_high=float("inf"))
+    rows = measured_text.rows(_tuning(a=1.0, b=1.1), replace(found, choices=(endless, endless)))
+    assert rows[1][2] == "–" and rows[1][5] == "+9.0 % to –"
+
+
+# The real thing
+
+
+def _call(*words: str, cache: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*RUN, *words, "--cache-dir", str(cache)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache dir with one tuning whose choices are 1.4 to 2.8 times apart."""
+    cache = tmp_path_factory.mktemp("command") / "cache"
+    shapes = [[16, 16, 16], [16, 16, 16]]
+    with spawn_worker(sys.executable, cache) as worker:
+        worker.run({"job": "tune", "op": "bmm", "shapes": shapes, "dtypes": ["torch.float32"]})
+    return cache
+
+
+@pytest.mark.torch
+def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(cache: Path) -> None:
+    (tuning,) = json.loads(_call("ls", "--json", cache=cache).stdout)["tunings"]
+    assert tuning["measurement"] is None
+    done = _call("measure", tuning["id"], "--budget", "10", cache=cache)
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:2] == ["choice", "median"] and done.stderr == ""
+    assert lines[1].startswith("cpp_") and lines[1].endswith("faster")
+    assert lines[2].startswith("bmm") and lines[2].endswith("slower")
+    assert any("is the fastest; bmm is slower by" in line for line in lines)
+    (tuning,) = json.loads(_call("ls", "--json", cache=cache).stdout)["tunings"]
+    best, other = tuning["measurement"]["choices"]
+    assert (best["verdict"], other["verdict"], best["ratio"]) == ("faster", "slower", 1.0)
+    told = {choice["hash"]: choice["measured"] for choice in tuning["choices"]}
+    assert told[other["hash"]]["ratio"] == other["ratio"] > 1
+    shown = _call("show", tuning["id"], cache=cache).stdout
+    assert "Measured again:" in shown and lines[1] in shown
+    (one,) = _call("ls", cache=cache).stdout.splitlines()[1:]
+    assert measured_lead(other["ratio"]) in one
+    assert "is slower than cpp" in _call("pin", tuning["id"], "bmm", cache=cache).stderr
+    _call("unpin", tuning["id"], cache=cache)
+    again = _call("measure", tuning["id"], "bmm", "#1", "--flush", "--json", cache=cache)
+    found = json.loads(again.stdout)["measurement"]
+    assert found["flushed"] and len(found["choices"]) == 2
+
+
+def measured_lead(ratio: float) -> str:
+    return f"{(ratio - 1) * 100:.1f} %" if ratio < 2 else f"{(ratio - 1) * 100:.0f} %"
+
+
+@pytest.mark.torch
+def test_an_op_that_cannot_be_made_again_says_so(tmp_path: Path) -> None:
+    entry = {"convolution": {KEY: {"highest": {"convolution-a": 1.0, "triton_conv-b": 1.1}}}}
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / ("ab" * 32)).write_text(json.dumps({"system": {}, "cache": entry}))
+    (tuning,) = json.loads(_call("ls", "--json", cache=tmp_path).stdout)["tunings"]
+    done = _call("measure", tuning["id"], cache=tmp_path, code=1)
+    assert done.stdout == "" and done.stderr.count("\n") == 1
+    assert "convolution cannot be rebuilt" in done.stderr
+
+
+@pytest.mark.torch
+def test_a_killed_worker_is_one_line_and_exit_code_1(cache: Path) -> None:
+    (tuning,) = json.loads(_call("ls", "--json", cache=cache).stdout)["tunings"]
+    with subprocess.Popen(
+        [*RUN, "measure", tuning["id"], "--cache-dir", str(cache)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (children := psutil.Process(process.pid).children()):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        os.kill(children[0].pid, 9)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (1, "")
+    assert err.count("\n") == 1 and "signal 9" in err
+
+
+def test_bad_words_are_exit_code_2_and_unknown_ids_exit_code_1(tmp_path: Path) -> None:
+    assert "--budget" in _call("measure", "1", "--budget", "0", cache=tmp_path, code=2).stderr
+    assert "--within" in _call("measure", "1", "--within", "-1", cache=tmp_path, code=2).stderr
+    assert "no tuning has the id" in _call("measure", "1234567", cache=tmp_path, code=1).stderr
