@@ -52,8 +52,7 @@ def _measured(
             if one.flushed == flushed and (its := one.of(choice.hash)) and usable(its)
         ]
         if told:
-            quiet = [known for known in told if not known[0].trouble]
-            best, its = min(quiet or told, key=lambda known: known[1].ms)
+            best, its = min(told, key=lambda known: known[1].ms)
             return Standpoint(
                 row,
                 problem.rows,
