@@ -5,6 +5,7 @@ Imported after the first screen stands, so that start-up does not pay for it.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,6 +13,7 @@ from backend.records import Problem
 from backend.store.paths import Layout
 from backend.store.pins import PinStatus
 from rocm_tui.inbox import Inbox
+from rocm_tui.ingest.stdin import STDIN
 from rocm_tui.ingest.watcher import Watcher
 from rocm_tui.reconciler import Reconciler
 from rocm_tui.session.model import Model
@@ -36,6 +38,8 @@ class Feed:
         self.inbox = Inbox(wake)
         self.watcher = Watcher(paths, self.inbox.put_records, polling=polling)
         self._reconciler = Reconciler(layout, self.inbox)
+        self._paths = [os.path.abspath(path) for path in paths if path != STDIN]  # noqa: PTH100
+        self._followed: dict[str, Watcher] = {}
         self._started = 0.0
 
     def start(self) -> None:
@@ -45,8 +49,24 @@ class Feed:
 
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""
+        for log in list(self._followed):
+            self.leave(log)
         self.watcher.stop()
         self._reconciler.stop()
+
+    def follow(self, log: str) -> None:
+        """Read the log of a job as well, unless it lies where everything is watched."""
+        where = {log, os.path.dirname(log), str(self.layout.root)}  # noqa: PTH120
+        if log in self._followed or where.intersection(self._paths):
+            return
+        watcher = self._followed[log] = Watcher([log], self.inbox.put_records)
+        watcher.start()
+
+    def leave(self, log: str) -> None:
+        """The job is over: what was read of its log stays."""
+        watcher = self._followed.pop(log, None)
+        if watcher is not None:
+            watcher.stop()
 
     def look(self) -> None:
         """The pins were just changed by us."""

@@ -16,6 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from backend.events import TuningStarted
+from backend.records import Choice, Session
+from backend.store.events import EventWriter
+from backend.store.paths import Layout, cache_dir
+
 
 def odd_python(folder: Path) -> str:
     path = folder / "python"
@@ -31,6 +38,22 @@ def say(job: dict[str, Any], **event: Any) -> None:
     print(json.dumps({"id": job["id"], **event}), flush=True)
 
 
+def record() -> Path:
+    """The log of a session whose one tuning has begun."""
+    session = Session("odd", host="here", pid=os.getpid(), started=time.time())
+    writer = EventWriter(Layout(cache_dir()), session)
+    choices = tuple(Choice(name=name, hash=f"{name}-x") for name in ("mm", "triton_mm_0"))
+    inputs = (
+        "[('cpu', 'torch.float32', 8, 64, 64, 1, 0), ('cpu', 'torch.float32', 64, 64, 64, 1, 0)]"
+    )
+    sizes, strides, types = ((8, 64), (64, 64)), ((64, 1), (64, 1)), ("torch.float32",) * 2
+    started = TuningStarted(
+        1, time.time(), "mm", inputs, "highest", sizes, strides, types, "cpu", choices
+    )
+    writer.write(started)
+    return writer.path
+
+
 def act(job: dict[str, Any], folder: Path) -> None:
     kind = job.get("act") or (folder / "act").read_text()
     print(f"acting: {kind}", file=sys.stderr, flush=True)
@@ -43,6 +66,9 @@ def act(job: dict[str, Any], folder: Path) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         child = subprocess.Popen(["sleep", "600"], start_new_session=True)
         (folder / "child.pid").write_text(str(child.pid))
+        time.sleep(600)
+    elif kind == "record":
+        say(job, event="progress", what="recording", log=str(record()))
         time.sleep(600)
     elif kind == "hog":
         held = []

@@ -162,6 +162,23 @@ async def test_what_only_a_log_tells_can_be_tuned_but_not_measured(tmp_path: Pat
         await until(pilot, lambda: only(app).state == "cancelled")
 
 
+async def test_the_log_of_a_job_is_read_wherever_the_screen_looks(tmp_path: Path) -> None:
+    """Only a training log is watched; the tuning that its row asks for appears all the same."""
+    log = tmp_path / "train.log"
+    log.write_text(table(16))
+    async with running(tmp_path, "record", log) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        await start_tuning(app, pilot)
+        await until(pilot, lambda: panes.table.total == 2)
+        newest = panes.table.rows[0].tuning
+        assert newest.state == "running" and newest.sources == (only(app).progress.log,)
+        assert "0/2" in screen_text(panes.table)
+        panes.table.move_cursor(0)
+        await pilot.press("x")
+        await until(pilot, lambda: only(app).state == "cancelled")
+        await until(pilot, lambda: panes.table.rows[0].tuning.state == "cut")
+
+
 async def test_the_palette_offers_what_applies(tmp_path: Path) -> None:
     async with running(tmp_path, "hang") as (app, pilot):
         await panes_of(app, pilot, 1)

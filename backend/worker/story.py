@@ -66,20 +66,18 @@ class Story(Recorder):
         elif isinstance(event, ChoiceTimed):
             self._ends(event.hash, ms=event.ms)
         elif isinstance(event, ChoiceFailed):
-            self._ends(event.hash, reason=event.reason, counts=event.phase == "benchmark")
+            self._ends(event.hash, reason=event.reason)
         elif isinstance(event, ChoiceSelected):
             self.selected = event
         else:
             return False
         return True
 
-    def _ends(
-        self, hash: str, ms: float | None = None, reason: str | None = None, counts: bool = True
-    ) -> None:
+    def _ends(self, hash: str, ms: float | None = None, reason: str | None = None) -> None:
         choice = self._choices.get(hash, Choice(hash=hash))
         self._choices[hash] = replace(choice, ms=ms, failed=ms is None, reason=reason)
         self._since = self._since or time.monotonic()
-        self._timed += counts
+        self._timed += 1
 
     def _tell(self) -> None:
         best = next((choice for choice in self.choices if choice.ms is not None), None)

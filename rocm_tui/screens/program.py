@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -36,6 +37,8 @@ _AHEAD = 0.7
 """Seconds of that by which a burst may run ahead."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
+_AFTER = 3.0
+"""Seconds that the log of a job is read on when the job is over."""
 _DONE = {"tune": "Tuned", "measure": "Measured"}
 
 
@@ -152,8 +155,7 @@ class RocmTui(App[int]):
         for status in drifted:
             self._tell_drift(status)
         if self._jobs is not None:
-            for job in self._jobs.look()[1]:
-                self._tell_job(job)
+            self._follow_jobs(self._jobs)
         self._update()
         if more:
             self._schedule()
@@ -179,6 +181,16 @@ class RocmTui(App[int]):
         after = "Applied again." if status.state == "active" else f"It is {status.state} now."
         text = f"The pin of {status.pin.op} had drifted: another process wrote over it. {after}"
         self.notify(plain(text), severity="warning", markup=False)
+
+    def _follow_jobs(self, queue: JobQueue) -> None:
+        """Read the logs of those that run; tell of those that ended."""
+        jobs, ended = queue.look()
+        for job in jobs:
+            if not job.over and job.progress.log:
+                self.feed.follow(job.progress.log)
+        for job in ended:
+            self._tell_job(job)
+            self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
 
     def _tell_job(self, job: Job) -> None:
         what = f"{_DONE[job.kind]} {job.title}"
