@@ -51,6 +51,7 @@ def measure_job(
     *,
     budget: float = BUDGET,
     flush: bool = False,
+    rounds: int = 0,
     mode: int = 0,
     partly: bool = False,
 ) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def measure_job(
         "hashes": [choice.hash for choice in choices],
         "budget": budget,
         "flush": flush,
+        "rounds": rounds,
         "mode": mode,
         "partly": partly,
     }
@@ -86,13 +88,14 @@ def measure(
     *,
     budget: float = BUDGET,
     flush: bool = False,
+    rounds: int = 0,
 ) -> Measurement:
     """Measure in the mode in which torch offers all `choices`, else the most of them.
 
     torch keeps what it made for one mode, so each is tried by a worker of its own. Raises JobError,
     NotMeasured and what `measure_job` raises.
     """
-    job = measure_job(tuning, choices, budget=budget, flush=flush)
+    job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
     result = run(job)
     missing = [len(result.get("missing", ()))]
     while missing[-1] and len(missing) < int(result.get("modes", 1)):

@@ -45,6 +45,13 @@ def add(commands: common.Subparsers) -> None:
         metavar="PCT",
         help="without a CHOICE: all up to this much slower than the best (default: 10)",
     )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="not fewer, while there is time: `compare` with another day needs some 100",
+    )
     parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
     parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
     common.add_from(parser)
@@ -115,7 +122,14 @@ def _measure(
 
     line.show("starting a worker")
     try:
-        return measure(work, row.tuning, choices, budget=args.budget, flush=args.flush)
+        return measure(
+            work,
+            row.tuning,
+            choices,
+            budget=args.budget,
+            flush=args.flush,
+            rounds=args.rounds,
+        )
     finally:
         line.show("")
 
