@@ -119,14 +119,14 @@ def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
 
 
 def _of_interval(ratio: float, low: float, high: float, band: float) -> tuple[Verdict, str]:
-    told = f"{_signed(low)} to {_signed(high)}, measured"
+    told = f"{_signed(low)} to {_signed(high)}"
     if low > 1 + band:
-        return "slower", f"{change(ratio)}: {told}"
+        return "slower", f"{change(ratio)} ({told}), measured"
     if high < 1 / (1 + band):
-        return "faster", f"{change(ratio)}: {told}"
+        return "faster", f"{change(ratio)} ({told}), measured"
     if _inside(low, RUN_BAND) and _inside(high, RUN_BAND):
-        return "tied", told
-    return "unclear", told
+        return "tied", f"{told}, measured"
+    return "unclear", f"{told}, measured"
 
 
 def _reference(then: Measurement, now: Measurement) -> float:

@@ -111,8 +111,9 @@ def bought_line(bought: Bought) -> str:
     """What all tunings save in one run, and what they cost."""
     ranks = f" on {bought.ranks} ranks together" if bought.ranks > 1 else ""
     unknown = f", of {bought.unknown} it is not known" if bought.unknown else ""
+    saved = fmt.duration(bought.saved_ms) if bought.saved_ms > 0 else "nothing"
     line = (
-        f"Tuning saves {fmt.duration(bought.saved_ms)} a run against ATen "
+        f"Tuning saves {saved} a run against ATen "
         f"and took {fmt.seconds(bought.seconds)}{ranks}{unknown}"
     )
     runs = bought.runs_to_pay
@@ -123,13 +124,13 @@ def gain_cells(gain: Gain) -> tuple[str, ...]:
     """A line of the table; a difference that cannot be told says `tie`."""
     best = stats.winner(gain.row.tuning)
     saved = fmt.NONE if gain.saved_ms is None else "tie" if gain.tied else _saved(gain.saved_ms)
-    total = gain.saved_ms is not None and gain.calls and not gain.tied
+    total = (gain.saved_ms or 0.0) * (gain.calls or 0)
     return (
         *problem_cells(gain.row),
         _short(best.label) if best else fmt.NONE,
         saved,
         fmt.NONE if gain.calls is None else str(gain.calls),
-        _saved((gain.saved_ms or 0.0) * (gain.calls or 0)) if total else fmt.NONE,
+        _saved(total) if total and not gain.tied else fmt.NONE,
         fmt.seconds(gain.seconds) if gain.seconds else fmt.NONE,
     )
 
