@@ -178,6 +178,16 @@ def test_a_pin_survives_and_learns_the_new_times(tuned: Tuned, worker: Worker) -
     assert [found.what for found in pins.history()] == ["pin", "retune", "unpin"]
 
 
+def test_times_that_cannot_be_kept_are_no_success(tuned: Tuned, worker: Worker) -> None:
+    pins = Layout(tuned.cache).pins
+    before = pins.read_bytes()
+    pins.write_text("{broken")
+    result = worker.run(JOB, timeout=300)
+    assert not result["ok"] and "measured but not kept" in result["reason"], result
+    assert str(pins) in result["reason"] and pins.read_text() == "{broken"
+    pins.write_bytes(before)
+
+
 def test_the_command_tunes_by_id_and_prints_the_row(tuned: Tuned) -> None:
     key, before = entry(tuned.cache)
     id_ = Record(key.op, inputs_key=key.inputs, precision=key.precision).id

@@ -24,7 +24,7 @@ from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.tuning_watch import tuning_of
 from backend.records import Pin, PinState, TuningKey
 from backend.store import pin_retune
-from backend.store.errors import UnsafePath
+from backend.store.errors import StoreError, UnsafePath
 from backend.store.paths import Layout
 from backend.store.tuned_line import Tuned
 from backend.store.tuned_view import written
@@ -95,6 +95,8 @@ class Task:
     pin: PinState | None = None
     written: Mapping[str, float] = field(default_factory=dict)
     """The times that were kept, by choice hash."""
+    lost: str = ""
+    """Why times that were measured could not be kept."""
 
 
 class NoPins(PinLookup):
@@ -177,7 +179,10 @@ class _Again(Selector):
 
     def update_local_cache(self, local_cache: dict[str, Any]) -> None:
         for tuned in written(local_cache):
-            self._keep(tuned)
+            try:
+                self._keep(tuned)
+            except StoreError as error:
+                self.task.lost = str(error)
 
     def _keep(self, tuned: Tuned) -> None:
         layout, cache = Layout(_root(self)), self._tuned()

@@ -146,6 +146,8 @@ class _Tuning:
         task, op = self._task, self._problem.op
         if task.other_mode:
             raise OtherMode(f"{op} was tuned in another mode: its choices are others")
+        if task.lost:
+            raise NotTuned(f"the times were measured but not kept: {task.lost}")
         if task.written:
             return
         if trouble:
