@@ -32,16 +32,18 @@ class NotMeasured(RocmTuiError):
 def worth_measuring(
     tuning: Tuning, pinned: str | None = None, within: float = WITHIN
 ) -> tuple[Choice, ...]:
-    """The timed choices at most `within` slower than the best, the second in any case, and the
-    one whose hash is `pinned`."""
+    """The timed choices at most `within` slower than the best; in any case the second, ATen's best
+    (Inductor times its calls with the cost of a call from the middle of a compile) and the one
+    whose hash is `pinned`."""
     timed = stats.ranked(tuning)
     if not timed:
         return ()
     most = (timed[0].ms or 0.0) * (1 + within)
+    always = (*timed[:2], stats.aten(tuning))
     return tuple(
         choice
-        for at, choice in enumerate(timed)
-        if at < 2 or (choice.ms or 0.0) <= most or (pinned and choice.hash == pinned)
+        for choice in timed
+        if choice in always or (choice.ms or 0.0) <= most or (pinned and choice.hash == pinned)
     )
 
 

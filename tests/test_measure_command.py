@@ -51,7 +51,7 @@ def _measured(*told: tuple[str, float, Verdict], **more: Any) -> Measurement:
 # Which choices, and in which mode
 
 
-def test_by_default_all_within_ten_per_cent_are_measured_the_second_and_the_pinned_one() -> None:
+def test_by_default_all_near_the_best_are_measured_the_second_atens_and_the_pinned_one() -> None:
     def names(tuning: Tuning, pinned: str | None = None, within: float = 0.1) -> str:
         return "".join(choice.label for choice in worth_measuring(tuning, pinned, within))
 
@@ -59,6 +59,7 @@ def test_by_default_all_within_ten_per_cent_are_measured_the_second_and_the_pinn
     assert names(_tuning(a=1.0, b=1.05, c=1.1, d=1.11, e=2.0), "e-x") == "abce"
     assert names(_tuning(a=1.0, b=1.05, c=1.1), within=0.05) == "ab"
     assert names(_tuning(a=1.0, b=5.0)) == "ab"
+    assert names(_tuning(a=1.0, b=1.05, c=1.2, mm=2.0, addmm=3.0)) == "abmm"
     assert names(_tuning(a=1.0)) == "a"
     assert names(_tuning(a=None)) == ""
 
