@@ -43,7 +43,7 @@ class Noise:
     `core` is the noise of a single sample, `alike` how much of it the next round inherits. `waves`
     move all choices alike, over some twenty rounds; `drift` is what they move from start to end.
     `place` is what each allocation does to each choice. `wild` is the share of samples that take
-    longer, by a factor of 1.6 in the mean; `stalls` the share that takes 200 to 1400 times as long.
+    longer, by a factor of 1.6 in the mean; `stalls` the share that takes 80 to 450 times as long.
     A neighbour comes after a round with probability `visits`, stays for 8 rounds in the mean, and
     doubles the time of half the samples meanwhile.
     """
@@ -116,7 +116,7 @@ class Machine:
         if fate < noise.wild:
             more = dice.expovariate(1 / 0.5)
         elif fate < noise.wild + noise.stalls:
-            more = log(dice.uniform(200, 1400))
+            more = log(dice.uniform(80, 450))
         if self._visit and dice.random() < 0.5:
             more += dice.expovariate(1 / 0.7)
         return more

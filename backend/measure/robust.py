@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations_with_replacement, pairwise
 from math import atan, cos, inf, pi, pow, sin, sqrt
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 
 TRIM = 8
 """One value in this many is cut off at each end of a trimmed mean."""
@@ -36,7 +36,9 @@ def trimmed_interval(values: Sequence[float], alpha: float) -> tuple[float, floa
         return centre, inf
     low, high = ordered[cut], ordered[-1 - cut]
     winsorized = [min(max(value, low), high) for value in ordered]
-    error = stdev(winsorized) / ((1 - 2 * cut / count) * sqrt(count))
+    mean = fmean(winsorized)
+    deviation = sqrt(sum((value - mean) ** 2 for value in winsorized) / (count - 1))
+    error = deviation / ((1 - 2 * cut / count) * sqrt(count))
     return centre, student_quantile(alpha, freedom) * error
 
 
