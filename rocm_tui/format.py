@@ -86,7 +86,8 @@ def factor(value: float | None) -> str:
     """A ratio: `1.13×`."""
     if value is None or not isfinite(value):
         return NONE
-    return f"{value:.2f}×" if value < 100 else f"{value:.0f}×"
+    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{places}f}×"
 
 
 def percent(value: float | None) -> str:

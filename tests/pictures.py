@@ -1,106 +1,162 @@
 """Take the pictures of the README from the real demo: `python -m tests.pictures FOLDER [CACHE]`.
 
-The demo's model is compiled here, its tunings are shown by the real screen, and what Textual would
-have drawn is written as SVG and PNG. With CACHE that cache dir is shown instead.
+The demo's model is compiled here, with our templates among its choices; one of its tunings is
+measured; all of it is shown by the real screen, and written as SVG and PNG. With CACHE that cache
+dir is shown instead. The machine should have nothing else to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from backend.records import Tuning
 from backend.store.paths import Layout
 from rocm_tui.screens.program import RocmTui
+from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.session.providers import template_of
+from tests import drawing
 
-SHOTS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
-    ("watch", (120, 30), ("j", "j", "j")),
-    ("watch-80x24", (80, 24), ()),
-    ("watch-200x60", (200, 60), ()),
-    ("pin", (120, 30), ("j", "j", "tab", "j", "p")),
-    ("help", (120, 44), ("question_mark",)),
+TUI = (sys.executable, "-m", "rocm_tui")
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture: `shows` stands on the screen when it is complete. Keys are pressed one after the
+    other, in Watch with a measured tuning under the cursor, or with one that has choices of our
+    templates (`ours`); a key `=text` waits for the text."""
+
+    name: str
+    size: tuple[int, int]
+    keys: str = ""
+    shows: str = "Measured:"
+    ours: bool = False
+
+
+SHOTS = (
+    Shot("watch", (120, 30)),
+    Shot("watch-80x24", (80, 24)),
+    Shot("watch-200x60", (200, 60)),
+    Shot("pin", (120, 30), "tab j p", "Infinity in"),
+    Shot("tune", (120, 30), "t", "Start  enter"),
+    Shot("compare", (120, 30), "c", "95 % interval"),
+    Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
+    Shot("report", (120, 24), "C", "Tuning saves"),
+    Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
+    Shot("jobs", (120, 24), "t =Start enter J =━", "running"),
+    Shot("help", (120, 52), "question_mark", "Good to know"),
 )
-"""Name, size, keys pressed before the picture is taken."""
-
-ADVANCE = 0.61 / 0.602
-"""Rich lays out for a font whose characters are 0.61 em wide; DejaVu Sans Mono's are 0.602."""
-
-PINNED = (("pins", (120, 24), ("P",)),)
+PINNED = (Shot("pins", (120, 24), "P", "steadier under load"),)
 """Taken after one pin was made."""
 
 
-def tune(cache: Path) -> None:
-    """Two sequence lengths of the demo's model, recorded."""
-    words = ["-m", "rocm_tui", "run", "--cache-dir", str(cache), "--", sys.executable]
-    subprocess.run(
-        [sys.executable, *words, "-m", "backend.demo", "128", "96"],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
-
-
-async def shoot(
-    cache: Path, folder: Path, name: str, size: tuple[int, int], keys: tuple[str, ...]
-) -> None:
-    app = RocmTui([str(cache)], Layout(cache))
-    async with app.run_test(size=size) as pilot:
-        for _ in range(100):
-            await pilot.pause(0.05)
-            if app.feed.model.rows():
-                break
-        app.theme = "rocm-dark"
-        await pilot.pause(0.5)
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause(0.3)
-        svg = app.export_screenshot(title="rocm-tui")
-    app.stop_feed()
-    write(folder / name, svg)
-
-
-def write(path: Path, svg: str) -> None:
-    """SVG without addresses of web fonts, and a PNG of it in a font that is here."""
-    import cairosvg
-
-    svg = re.sub(r"@font-face\s*{.*?}", "", svg, flags=re.DOTALL)
-    path.with_suffix(".svg").write_text(svg)
-    here = re.sub(r"font-family:[^;]*", "font-family: DejaVu Sans Mono, monospace", svg)
-    here = here.replace("font-size: 20px", f"font-size: {20 * ADVANCE:.2f}px")
-    cairosvg.svg2png(here.encode(), write_to=str(path.with_suffix(".png")), scale=1.0)
-
-
-def pin_second(cache: Path) -> None:
-    """Pin the second best choice of the newest tuning, by the command a person would use."""
-    import json
-
+def command(cache: Path, *words: str) -> str:
+    """What a command of ours prints."""
     env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
-    words = [sys.executable, "-m", "rocm_tui"]
-    listed = subprocess.run([*words, "ls", "--json"], env=env, check=True, capture_output=True)
-    id_ = json.loads(listed.stdout)["tunings"][0]["id"]
-    subprocess.run([*words, "pin", id_, "#2", "--note", "steadier under load"], env=env, check=True)
+    done = subprocess.run(
+        [*TUI, *words], env=env, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    return done.stdout.decode()
+
+
+def prepare(cache: Path) -> None:
+    """Two sequence lengths of the demo's model, a product with our templates among its choices,
+    and every close race run again. One thread: a busy neighbour would disturb two much more."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    run = ("run", "--quiet", "--cache-dir", str(cache), "--")
+    command(cache, *run, sys.executable, "-m", "backend.demo", "128", "96")
+    command(cache, "tune", "bmm", "8x64x32", "8x32x64", "--dtype", "f32", "--templates")
+    for id_ in close_races(cache):
+        command(cache, "measure", id_)
+
+
+def close_races(cache: Path) -> list[str]:
+    """The ids of the tunings whose best two choices lie within a tenth, the closest first."""
+    tunings = json.loads(command(cache, "ls", "--json"))["tunings"]
+    leads = {}
+    for tuning in tunings:
+        times = [choice["ms"] for choice in tuning["choices"] if choice["ms"] is not None]
+        leads[str(tuning["id"])] = times[1] / times[0] if len(times) > 1 else float("inf")
+    return sorted((id_ for id_, lead in leads.items() if lead < 1.1), key=lambda id_: leads[id_])
+
+
+async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
+    app = RocmTui([str(cache)], Layout(cache))
+    async with app.run_test(size=shot.size) as pilot:
+        try:
+            app.theme = "rocm-dark"
+            await _until(pilot, "tunings ·")
+            _go(app, _ours if shot.ours else _measured)
+            for key in shot.keys.split():
+                await (_until(pilot, key[1:]) if key[0] == "=" else pilot.press(key))
+                await pilot.pause(0.2)
+            await _until(pilot, shot.shows)
+            for field in app.screen.query(Input):
+                field.cursor_blink = False
+            if shot.name != "jobs":
+                app.clear_notifications()
+            await pilot.pause(0.5)
+            drawn = drawing.svg(drawing.lines_of(app))
+        finally:
+            app.stop_feed()
+    (folder / shot.name).with_suffix(".svg").write_text(drawn)
+    drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
+
+
+def _go(app: RocmTui, wanted: Callable[[Tuning], bool]) -> None:
+    row = next((row for row in app.feed.model.rows() if wanted(row.tuning)), None)
+    if row is not None and isinstance(app.screen, WatchScreen):
+        app.screen.go_to(row)
+
+
+def _ours(tuning: Tuning) -> bool:
+    return any(map(template_of, tuning.choices))
+
+
+def _measured(tuning: Tuning) -> bool:
+    """A surprise if there is one: a winner that another choice beats."""
+    return tuning.measured is not None and tuning.measured.choices[0].hash != tuning.choices[0].hash
+
+
+async def _until(pilot: Pilot[int], text: str) -> None:
+    end = time.monotonic() + _PATIENCE
+    while text not in (shown := drawing.text_of(drawing.lines_of(pilot.app))):
+        if time.monotonic() > end:
+            raise SystemExit(f"no {text!r} on\n{shown}")
+        await pilot.pause(0.1)
 
 
 async def take(cache: Path, folder: Path) -> None:
-    for name, size, keys in SHOTS:
-        await shoot(cache, folder, name, size, keys)
-    pin_second(cache)
-    for name, size, keys in PINNED:
-        await shoot(cache, folder, name, size, keys)
+    for shot in SHOTS:
+        await shoot(cache, folder, shot)
+    command(cache, "pin", close_races(cache)[0], "#2", "--note", "steadier under load")
+    for shot in PINNED:
+        await shoot(cache, folder, shot)
 
 
 def main(arguments: list[str]) -> None:
-    folder = Path(arguments[0])
+    folder = Path(arguments[0]).absolute()
     folder.mkdir(exist_ok=True)
+    os.environ["PYTHONWARNINGS"] = "ignore"  # they name paths of this machine
+    if len(arguments) > 1:
+        asyncio.run(take(Path(arguments[1]), folder))
+        return
     with tempfile.TemporaryDirectory() as temporary:
-        cache = Path(arguments[1]) if len(arguments) > 1 else Path(temporary, "demo")
-        if len(arguments) == 1:
-            tune(cache)
-        asyncio.run(take(cache, folder))
+        os.chdir(temporary)
+        prepare(Path("inductor"))
+        asyncio.run(take(Path("inductor"), folder))
 
 
 if __name__ == "__main__":

@@ -87,6 +87,7 @@ def test_the_table_tells_the_measured_lead(shown: Row, lead: str, styles: set[st
     cells = tuning_cells.cells(shown, 0.0)
     assert cells["lead"][0] == lead and {cells["lead"][1]} == styles
     assert cells["error"] == ("0.4", "dim")
+    assert cells["gain"][1] != "good"  # the winner is ATen, or ATen beats it
     unmeasured = replace(shown, tuning=replace(shown.tuning, measured=None))
     assert tuning_cells.cells(unmeasured, 0.0)["error"][0] == ""
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _SPECIAL = (
     Column("place", "#", 3, 4, right=True),
-    Column("bar", "", 6, 24, drop=2),
+    Column("bar", "", 6, 24, drop=2, good=16),
     Column("ms", "", 6, 8, right=True),
     Column("error", "±%", 4, 4, drop=3, right=True),
     Column("share", "%", 5, 5, drop=4, right=True),
     Column("extra", "EXTRA", 7, 7, drop=1, right=True),
     Column("verdict", "VERDICT", 7, 8),
-    Column("name", "CHOICE", 14, 44),
+    Column("name", "CHOICE", 14, 44, good=20),
     Column("from", "FROM", 6, 8, drop=9),
 )
 _TAKEN = tuple(

@@ -103,7 +103,9 @@ def _gain(tuning: Tuning) -> Span:
     if gain is None or tuning.state == "running":
         return fmt.NONE, "dim"
     best, rival = stats.winner(tuning), stats.aten(tuning)
-    clear = best is not None and rival is not None and versus(tuning, best, rival) == "clear"
+    if best is None or rival is None or best is rival:
+        return fmt.factor(gain), "dim"
+    clear = versus(tuning, best, rival) == "clear"
     return fmt.factor(gain), "good" if clear else "dim"
 
 
