@@ -7,9 +7,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from backend.records import TuningKey
 from backend.store import exchange, safe
-from backend.store.autotune_cache import read_bytes
+from backend.store.autotune_cache import cache_paths, read_bytes
 from backend.store.cache_edit import CacheText, Found
+from backend.store.errors import CacheUnreadable, PinRefused, brief
 from backend.store.paths import Layout
 from backend.store.pin_edit import Changes, came_back, edited, holding, learn, releasing
 from backend.store.pin_file import PinFile, Record
@@ -25,6 +27,45 @@ class HeldCache:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._texts: dict[Path, tuple[object, CacheText]] = {}
+
+    def locate(
+        self, system_hash: str | None, key: TuningKey, hash: str, wait: bool = False
+    ) -> Path:
+        """The cache file that has the choice, the last written of several; with `wait` the one
+        that shall get it. Raises PinRefused, CacheUnreadable."""
+        if system_hash is None:
+            paths = cache_paths(self._layout)
+        else:
+            path = self._layout.autotune / system_hash
+            named = path.parent == self._layout.autotune and not system_hash.startswith(".")
+            if not named or not (wait or path.exists()):
+                raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
+            if wait:
+                return path
+            paths = [path]
+        unreadable: CacheUnreadable | None = None
+        known: list[Path] = []
+        fitting: list[Path] = []
+        for path in paths:
+            try:
+                numbers = self.text(path).find(key.op, key.inputs).get(key.precision)
+            except CacheUnreadable as error:
+                unreadable = error
+                continue
+            if numbers is not None:
+                known.append(path)
+                if hash in numbers:
+                    fitting.append(path)
+        if fitting:
+            return max(fitting, key=lambda path: path.stat().st_mtime_ns)
+        if unreadable is not None:
+            raise unreadable
+        if known:
+            raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
+        raise PinRefused(
+            f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
+            f"{brief(key.precision, 40)} is not in {self._layout.autotune}; run the model first"
+        )
 
     def agree(
         self, file: PinFile, system: str, count_drifts: bool

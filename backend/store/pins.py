@@ -106,7 +106,7 @@ class PinStore:
         Without `system_hash` it is the cache file written last of those that have the choice.
         With it, and `wait`, a choice that is not there yet is no reason to refuse.
         """
-        path = self._locate(system_hash, key, hash, wait)
+        path = self._cache.locate(system_hash, key, hash, wait)
         file = read_pin_file(self.layout.pins)
         old = _find(file.pins, path.name, key)
         record = self._record(path, key, hash, file, config=dict(config or {}))
@@ -143,7 +143,7 @@ class PinStore:
         Raises PinRefused, CacheUnreadable, UnsafePath, NotWritable; then nothing was changed, or
         what was recorded is finished by `reconcile`.
         """
-        path = self._locate(system_hash, key, hash, wait)
+        path = self._cache.locate(system_hash, key, hash, wait)
         safe.check_file(self.layout.root, path)
         graphs.check_writable(self.layout)
         with self._transaction() as file:
@@ -354,45 +354,6 @@ class PinStore:
                 f"{brief(hash, 80)} failed when it was tuned; pin a choice with a time"
             )
         return record
-
-    def _locate(
-        self, system_hash: str | None, key: TuningKey, hash: str, wait: bool = False
-    ) -> Path:
-        """The cache file that has the choice, the last written of several; with `wait` the one
-        that shall get it."""
-        if system_hash is None:
-            paths = cache_paths(self.layout)
-        else:
-            path = self.layout.autotune / system_hash
-            named = path.parent == self.layout.autotune and not system_hash.startswith(".")
-            if not named or not (wait or path.exists()):
-                raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
-            if wait:
-                return path
-            paths = [path]
-        unreadable: CacheUnreadable | None = None
-        known: list[Path] = []
-        fitting: list[Path] = []
-        for path in paths:
-            try:
-                numbers = self._cache.text(path).find(key.op, key.inputs).get(key.precision)
-            except CacheUnreadable as error:
-                unreadable = error
-                continue
-            if numbers is not None:
-                known.append(path)
-                if hash in numbers:
-                    fitting.append(path)
-        if fitting:
-            return max(fitting, key=lambda path: path.stat().st_mtime_ns)
-        if unreadable is not None:
-            raise unreadable
-        if known:
-            raise PinRefused(f"{brief(hash, 80)} is no choice of this tuning; see its choices")
-        raise PinRefused(
-            f"{brief(key.op, 40)} {brief(key.inputs, 80)} with precision "
-            f"{brief(key.precision, 40)} is not in {self.layout.autotune}; run the model first"
-        )
 
     def _fingerprint(self) -> object:
         """Changes when anything that a pin depends on changes."""
