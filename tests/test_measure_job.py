@@ -95,6 +95,15 @@ def _events(path: Path) -> list[Any]:
     return events
 
 
+def test_a_measurement_that_cannot_be_kept_says_so(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "rocm_tui").write_text("no folder")
+    with spawn_worker(sys.executable, tmp_path / "cache") as worker:
+        result = worker.run({**lab.job, "budget": 0.5})
+    assert result["ok"] and result["log"] is None
+    assert "kept nowhere" in measurement_of(result).trouble[-1]
+
+
 def test_progress_and_a_budget_that_is_kept(lab: Lab) -> None:
     heard: list[Any] = []
     job = {**lab.job, "budget": 1.0}

@@ -72,6 +72,12 @@ def test_the_time_is_kept_where_nothing_is_ever_clear() -> None:
     assert rounds.signs.seconds is not None and 0.5 < rounds.signs.seconds < 1.5
 
 
+def test_more_rounds_can_be_asked_for_while_there_is_time() -> None:
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)})
+    rounds = measure(bench, ["a", "b"], time.monotonic() + 5, lambda rounds, left: None, least=100)
+    assert 100 <= rounds.clean.count <= 128
+
+
 def test_one_round_is_made_even_where_there_is_no_time() -> None:
     rounds = _measured(Synthetic({"a": _noisy(1.0), "b": _noisy(2.0)}), seconds=-1.0)
     assert rounds.clean.count == 1 and len(rounds.standings) == 2

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
 from typing import Any
@@ -21,7 +21,7 @@ from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
-from backend.records import Choice, MeasuredChoice, Measurement, Session, TuningKey
+from backend.records import Choice, Measurement, Session, TuningKey
 from backend.store.events import encode
 from backend.store.graph_match import is_own
 from backend.worker.bench import ChoiceBench
@@ -57,9 +57,9 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     are not offered in this mode; `rounds`, so many at least, while there is time.
 
     The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
-    the path of that log, and `trouble`, why it could not be written; `conclusive`, whether all
-    choices were offered in this mode, and `missing`, those that were not. If there are any, try
-    another of the `modes` that there are, each in a process of its own.
+    the path of that log, null where it could not be written; `conclusive`, whether all choices were
+    offered in this mode, and `missing`, those that were not. If there are any, try another of the
+    `modes` that there are, each in a process of its own.
     """
     task = _task(arguments)
     try:
@@ -93,7 +93,6 @@ def _result(
     measurement: Measurement | None = None,
     log: str | None = None,
     reason: str = "",
-    trouble: str = "",
     missing: Sequence[str] = (),
 ) -> dict[str, Any]:
     event = None if measurement is None else json.loads(encode(TuningMeasured(measurement)))
@@ -102,7 +101,6 @@ def _result(
         "measurement": event,
         "log": log,
         "reason": reason,
-        "trouble": trouble,
         "missing": list(missing),
         "conclusive": not missing,
         "modes": len(torch_api.MODES),
@@ -179,7 +177,9 @@ def _recorded(task: Task, rounds: Rounds, names: Mapping[str, str]) -> dict[str,
     for event in (TuningMeasured(found), SessionEnded(time.time())):
         log.write(event)
     log.close()
-    return _result(measurement=found, log=str(log.path), trouble=log.error or "")
+    if log.error:
+        found = replace(found, trouble=(*found.trouble, f"this is kept nowhere: {log.error}"))
+    return _result(measurement=found, log=None if log.error else str(log.path))
 
 
 def _measurement(
@@ -192,8 +192,7 @@ def _measurement(
         precision=task.key.precision,
         when=time.time(),
         choices=tuple(
-            MeasuredChoice(**asdict(standing), name=names[standing.hash])
-            for standing in rounds.standings
+            replace(standing, name=names[standing.hash]) for standing in rounds.standings
         ),
         failed=tuple(
             Choice(name=names.get(hash), hash=hash, failed=True, reason=reason)
