@@ -90,10 +90,11 @@ class Seconds:
 class MeasuredChoice:
     """What repeated measurement says of one choice.
 
-    `ms` is the median time of a call, `low` and `high` the 95 % interval of that median, `spread`
-    the relative spread of single rounds. `ratio` is its time over the best choice's, with the
-    interval from `ratio_low` to `ratio_high`; above 1 it is slower. The best choice has ratio 1
-    and is `faster` only if every rival is slower.
+    `ms` is the median time of a call, `low` to `high` its own 95 % interval; `spread` is half the
+    interquartile range over the median. `ratio` is its time over the best choice's, above 1 is
+    slower, `ratio_low` to `ratio_high` its interval, joint with all others of the measurement; from
+    0 to infinity where nothing is known. The best choice has ratio 1 and is `faster` only if every
+    rival is slower.
     """
 
     hash: str

@@ -21,7 +21,8 @@ from statistics import fmean, median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.measure.verdict import LOOKS, MARGIN, Standing, judge, schedule, settled
+from backend.measure.verdict import LOOKS, MARGIN, judge, schedule, settled
+from backend.records import MeasuredChoice
 
 BLOCK = 2
 """Rounds between two allocations."""
@@ -151,7 +152,7 @@ class Outcome:
 
 def trial(times: Sequence[float], machine: Machine, looks: int = LOOKS) -> Outcome:
     """Measure as the worker does: look, and go on until settled or the looks are used up."""
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[MeasuredChoice, ...] = ()
     rounds = 0
     for look, rounds in enumerate(schedule(looks), 1):
         machine.run(rounds)

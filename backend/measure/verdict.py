@@ -26,9 +26,9 @@ from backend.measure.robust import (
     swelling,
     trimmed_interval,
 )
-from backend.records import Verdict
+from backend.records import MeasuredChoice, Verdict
 
-__all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "Standing", "judge", "schedule", "settled"]
+__all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "judge", "schedule", "settled"]
 
 MARGIN = 0.005
 """Two choices whose times certainly differ by no more than this are tied."""
@@ -40,35 +40,13 @@ UNBLOCKED = 4
 Batches = Sequence[range]
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What the samples say of one choice.
-
-    `ms` is the median time of a call, `low` to `high` its own 95 % interval; `spread` is half the
-    interquartile range over the median. `ratio` is its time over the best choice's, above 1 is
-    slower, `ratio_low` to `ratio_high` its interval, joint with all others. With fewer than three
-    batches nothing is known: intervals reach from 0 to infinity.
-    """
-
-    hash: str
-    ms: float
-    low: float
-    high: float
-    spread: float
-    rounds: int
-    ratio: float
-    ratio_low: float
-    ratio_high: float
-    verdict: Verdict
-
-
 def judge(
     samples: Mapping[str, Sequence[float]],
     blocks: Sequence[int] | None = None,
     *,
     look: int = 1,
     looks: int = LOOKS,
-) -> tuple[Standing, ...]:
+) -> tuple[MeasuredChoice, ...]:
     """The choices, best first, after look `look` of `looks`; who looks once says `looks=1`.
 
     `samples` are milliseconds by choice hash, the same number for each choice, one a round in the
@@ -91,7 +69,7 @@ def judge(
     )
 
 
-def settled(standings: Sequence[Standing]) -> bool:
+def settled(standings: Sequence[MeasuredChoice]) -> bool:
     """Whether no rival of the best is unclear any more, so that further rounds add no verdict."""
     return all(standing.verdict != "unclear" for standing in standings[1:])
 
@@ -196,11 +174,11 @@ def _estimate(
 
 def _standing(
     hash: str, times: Sequence[float], batches: Batches, gap: _Gap, verdict: Verdict
-) -> Standing:
+) -> MeasuredChoice:
     ms = median(times)
     centre, half = _estimate([log(ms) for ms in times], batches, 1 - CONFIDENCE, median)
     lower, upper = quartiles(times)
-    return Standing(
+    return MeasuredChoice(
         hash=hash,
         ms=ms,
         low=min(ms, exp(centre - half)),

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backend.measure.disturbance import Signs
-from backend.measure.verdict import Standing, judge, schedule, settled
+from backend.measure.verdict import judge, schedule, settled
+from backend.records import MeasuredChoice
 
 BLOCK = 2
 """Rounds in the same memory: where inputs and outputs lie favours one choice or another."""
@@ -81,7 +82,7 @@ class Rounds:
     clean: Series = field(default_factory=Series)
     disturbed: Series = field(default_factory=Series)
     failed: dict[str, str] = field(default_factory=dict)
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[MeasuredChoice, ...] = ()
     signs: Signs = field(default_factory=Signs)
 
     @property
@@ -154,13 +155,16 @@ def _until_settled(
 
 
 def _round(bench: Bench, rounds: Rounds, attempt: int) -> None:
-    """One sample of each choice and of the reference; a choice that breaks is dropped."""
+    """One sample of each choice and of the reference; a choice that breaks is dropped.
+
+    The order is random each time, of what is made anew too: the first one gets another memory.
+    """
     old = attempt % BLOCK != 0
     samples: dict[str, Sample] = {}
     while rounds.hashes and not samples:
         try:
             if not old:
-                bench.renew(rounds.hashes)
+                bench.renew(random.sample(rounds.hashes, len(rounds.hashes)))
             old = True
             order = random.sample(rounds.hashes, len(rounds.hashes))
             samples = {hash: bench.sample(hash) for hash in order}
