@@ -120,12 +120,9 @@ def measure(
     """
     rounds = Rounds(list(hashes))
     with _no_garbage_collection():
-        begin = time.monotonic()
         warm = Rounds(rounds.hashes, failed=rounds.failed)  # the first rounds are slower
-        for attempt in range(BLOCK):
-            _round(bench, warm, attempt)
-        seconds = (time.monotonic() - begin) / BLOCK
-        looks = _looks((deadline - time.monotonic()) / seconds)
+        took = [_timed_round(bench, warm, attempt) for attempt in range(BLOCK)]
+        looks = _looks((deadline - time.monotonic()) / min(took))
         with _signs_of(rounds):
             _until_settled(bench, rounds, deadline, looks, tell, least)
     return rounds
@@ -176,9 +173,16 @@ def _round(bench: Bench, rounds: Rounds, attempt: int) -> None:
     series.add(attempt // BLOCK, samples, reference)
 
 
+def _timed_round(bench: Bench, rounds: Rounds, attempt: int) -> float:
+    """The seconds that one round took."""
+    begin = time.monotonic()
+    _round(bench, rounds, attempt)
+    return time.monotonic() - begin
+
+
 def _looks(rounds: float) -> int:
-    """So many that the last one comes when that many rounds are done."""
-    return sum(count < rounds for count in schedule(MOST_LOOKS)[:-1]) + 1
+    """One more than so many rounds reach: that costs little, one too few would waste time."""
+    return min(MOST_LOOKS, sum(count < rounds for count in schedule(MOST_LOOKS)) + 2)
 
 
 @contextmanager
