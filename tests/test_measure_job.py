@@ -95,15 +95,6 @@ def _events(path: Path) -> list[Any]:
     return events
 
 
-def test_a_measurement_that_cannot_be_kept_says_so(lab: Lab, tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "rocm_tui").write_text("no folder")
-    with spawn_worker(sys.executable, tmp_path / "cache") as worker:
-        result = worker.run({**lab.job, "budget": 0.5})
-    assert result["ok"] and result["log"] is None
-    assert "kept nowhere" in measurement_of(result).trouble[-1]
-
-
 def test_progress_and_a_budget_that_is_kept(lab: Lab) -> None:
     heard: list[Any] = []
     job = {**lab.job, "budget": 1.0}
@@ -143,10 +134,10 @@ def test_what_cannot_be_measured_says_why(lab: Lab) -> None:
             lab.worker.run({**lab.job, **wrong})
 
 
-def test_a_choice_that_does_not_compile_is_told_and_the_others_are_measured(
+def test_what_does_not_compile_and_what_cannot_be_kept_is_told_and_the_rest_measured(
     lab: Lab, tmp_path: Path
 ) -> None:
-    """A compiler that refuses the C++ template's kernel and nothing else."""
+    """A compiler that refuses the C++ template's kernel and nothing else; no place for a log."""
     compiler = tmp_path / "g++"
     compiler.write_text(
         f"#!/bin/sh\nif cat -- \"$@\" 2>/dev/null | grep -q micro_gemm; then\n"
@@ -155,11 +146,16 @@ def test_a_choice_that_does_not_compile_is_told_and_the_others_are_measured(
     )  # fmt: skip
     compiler.chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    with spawn_worker(sys.executable, tmp_path / "cache", env) as worker:
-        found = measurement_of(worker.run(lab.job))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "rocm_tui").write_text("no folder")
+    with spawn_worker(sys.executable, cache, env) as worker:
+        result = worker.run(lab.job)
+    found = measurement_of(result)
     (only,), (failed,) = found.choices, found.failed
     assert (_stem(only.hash), only.verdict) == ("bmm", "unclear")
     assert _stem(failed.hash or "").startswith("Cpp") and "refused" in (failed.reason or "")
+    assert result["log"] is None and "kept nowhere" in found.trouble[-1]
 
 
 def test_all_choices_compute_the_same_on_tensors_that_moved(tmp_path: Path) -> None:
