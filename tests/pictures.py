@@ -1,8 +1,8 @@
 """Take the pictures of the README from the real demo: `python -m tests.pictures FOLDER [CACHE]`.
 
 The demo's model is compiled here, with our templates among its choices; one of its tunings is
-measured; all of it is shown by the real screen, and written as SVG and PNG. With CACHE that cache
-dir is shown instead. The machine should have nothing else to do.
+measured; all of it is shown by the real screen, and written as SVG. With CACHE that cache
+dir is shown instead. The machine should have nothing else to do meanwhile.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from backend.records import Tuning
 from backend.store.paths import Layout
 from rocm_tui.screens.program import RocmTui
 from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
 from rocm_tui.session.providers import template_of
 from tests import drawing
 
 TUI = (sys.executable, "-m", "rocm_tui")
 _PATIENCE = 120.0
+_READ = 2.0
+"""Seconds in which all sources have been read."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,15 @@ SHOTS = (
     Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
     Shot("report", (120, 24), "C", "Tuning saves"),
     Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
-    Shot("jobs", (120, 24), "t =Start enter J =━", "running"),
     Shot("help", (120, 52), "question_mark", "Good to know"),
 )
-PINNED = (Shot("pins", (120, 24), "P", "steadier under load"),)
+PINNED = (
+    Shot("pins", (120, 24), "P", "until the next release"),
+    Shot("jobs", (120, 24), "t =Start enter J =━", "1 running", ours=True),
+)
 """Taken after one pin was made."""
+IN_README = ("watch", "pin", "compare", "roofline")
+"""These are written as PNG too."""
 
 
 def command(cache: Path, *words: str) -> str:
@@ -78,18 +84,18 @@ def prepare(cache: Path) -> None:
     run = ("run", "--quiet", "--cache-dir", str(cache), "--")
     command(cache, *run, sys.executable, "-m", "backend.demo", "128", "96")
     command(cache, "tune", "bmm", "8x64x32", "8x32x64", "--dtype", "f32", "--templates")
-    for id_ in close_races(cache):
-        command(cache, "measure", id_)
+    for id_ in close_races(cache)[:4]:
+        command(cache, "measure", id_, "#1", "#2")
 
 
 def close_races(cache: Path) -> list[str]:
-    """The ids of the tunings whose best two choices lie within a tenth, the closest first."""
+    """The ids of the batched products, that whose best two choices are nearest first."""
     tunings = json.loads(command(cache, "ls", "--json"))["tunings"]
     leads = {}
-    for tuning in tunings:
+    for tuning in (one for one in tunings if one["op"] == "bmm"):
         times = [choice["ms"] for choice in tuning["choices"] if choice["ms"] is not None]
         leads[str(tuning["id"])] = times[1] / times[0] if len(times) > 1 else float("inf")
-    return sorted((id_ for id_, lead in leads.items() if lead < 1.1), key=lambda id_: leads[id_])
+    return sorted(leads, key=lambda id_: leads[id_])
 
 
 async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
@@ -98,7 +104,8 @@ async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
         try:
             app.theme = "rocm-dark"
             await _until(pilot, "tunings ·")
-            _go(app, _ours if shot.ours else _measured)
+            await pilot.pause(_READ)
+            _go(app, ours=shot.ours)
             for key in shot.keys.split():
                 await (_until(pilot, key[1:]) if key[0] == "=" else pilot.press(key))
                 await pilot.pause(0.2)
@@ -112,22 +119,20 @@ async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
         finally:
             app.stop_feed()
     (folder / shot.name).with_suffix(".svg").write_text(drawn)
-    drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
+    if shot.name in IN_README:
+        drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
 
 
-def _go(app: RocmTui, wanted: Callable[[Tuning], bool]) -> None:
-    row = next((row for row in app.feed.model.rows() if wanted(row.tuning)), None)
-    if row is not None and isinstance(app.screen, WatchScreen):
-        app.screen.go_to(row)
+def _go(app: RocmTui, *, ours: bool) -> None:
+    """To a tuning with choices of ours, or to a measured one: a surprise, if there is one."""
 
+    def interest(row: Row) -> tuple[bool, bool]:
+        if ours:
+            return any(map(template_of, row.tuning.choices)), False
+        return row.tuning.measured is not None, stats.standing(row.tuning) == "slower"
 
-def _ours(tuning: Tuning) -> bool:
-    return any(map(template_of, tuning.choices))
-
-
-def _measured(tuning: Tuning) -> bool:
-    """A surprise if there is one: a winner that another choice beats."""
-    return tuning.measured is not None and tuning.measured.choices[0].hash != tuning.choices[0].hash
+    if isinstance(app.screen, WatchScreen):
+        app.screen.go_to(max(app.feed.model.rows(), key=interest))
 
 
 async def _until(pilot: Pilot[int], text: str) -> None:
@@ -141,7 +146,7 @@ async def _until(pilot: Pilot[int], text: str) -> None:
 async def take(cache: Path, folder: Path) -> None:
     for shot in SHOTS:
         await shoot(cache, folder, shot)
-    command(cache, "pin", close_races(cache)[0], "#2", "--note", "steadier under load")
+    command(cache, "pin", close_races(cache)[0], "#2", "--note", "until the next release")
     for shot in PINNED:
         await shoot(cache, folder, shot)
 

@@ -57,9 +57,9 @@ def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:
     machine = Machine(name, result["arch"], result["compute_units"])
     if name == "cpu":
         machine = Machine("cpu", host=host)
-    source = f"measured here: square products, a copy; {result['threads']} threads"
-    if name != "cpu":
-        source = "measured here: square products, a copy"
+    source, threads = "measured here: square products, a copy", int(result["threads"])
+    if name == "cpu":
+        source += f"; {threads} thread{'s' * (threads != 1)}"
     return machine, Peak(machine.label, dict(result["tflops"]), float(result["gbs"]), source)
 
 
