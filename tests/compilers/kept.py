@@ -3,8 +3,8 @@
 Most of a test run would be g++ compiling the very same Inductor kernels for each fresh cache dir.
 The key holds all that the result depends on: the compiler, every argument but the output's name,
 the source's text and the headers of ours. A call of any other form goes to g++ as it is, and what
-failed is never kept. COMPILE_ANEW in the environment asks g++ itself, always. tests/conftest.py puts
-this folder first on PATH.
+failed is never kept. With COMPILE_ANEW in the environment g++ itself is asked. tests/conftest.py
+puts this folder first on PATH.
 """
 
 import hashlib
