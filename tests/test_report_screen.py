@@ -55,6 +55,20 @@ async def test_every_page_by_its_number_and_by_turning(
         assert app.screen.row.id == row.id
 
 
+async def test_a_moved_cursor_repaints_two_marks_of_the_plot(tmp_path: Path) -> None:
+    sample_job.write(tmp_path)
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        await panes_of(app, pilot, 10)
+        await pilot.press("C", "5")
+        plot = app.screen.query_one("#plot", RooflineView)
+        await until(pilot, lambda: "◆" in screen_text(plot))
+        before, painted = screen_text(plot), plot.painted
+        await pilot.press("j", "j", "j", "j")
+        await until(pilot, lambda: screen_text(plot) != before)
+        assert screen_text(plot).splitlines()[-2:] == before.splitlines()[-2:]
+        assert 0 < plot.painted - painted < 0.2 * plot.size.width * plot.size.height
+
+
 async def test_the_report_follows_what_is_watched(tmp_path: Path) -> None:
     log = sample_job.Log(tmp_path, 0)
     log.tune("mm", sample_job.TALL, {"mm": 0.02, "triton_mm_4": 0.01}, ago=60)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _PATIENCE = 120.0
 
 
-async def measure_peak(app: RocmTui, machine: Machine, done: Callable[[], None]) -> None:
-    """Measure the peak of `machine`, which must be this one, and call `done`."""
+async def measure_peak(app: RocmTui, machine: Machine) -> None:
+    """Measure the peak of `machine`, which must be this one, and show it."""
     here = socket.gethostname()
     if machine.name == "cpu" and machine.host != here:
         where = f"on {machine.host}" if machine.host else "on a host that no source names"
@@ -40,7 +40,9 @@ async def measure_peak(app: RocmTui, machine: Machine, done: Callable[[], None])
         _refuse(app, f"This machine has a {found.label}; {machine.label} is measured where it is.")
         return
     app.peaks[machine] = peak
-    done()
+    update: Callable[[], None] | None = getattr(app.screen, "update", None)
+    if update is not None:
+        update()
 
 
 def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
@@ -48,7 +50,7 @@ def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
     from rocm_tui.python_env import find_python
 
     job = {"job": "peak", "device": device}
-    return run_job(job, python=find_python(), cache_dir=app.layout.root, timeout=_PATIENCE)
+    return run_job(job, python=find_python(app.python), cache_dir=app.layout.root, timeout=_PATIENCE)
 
 
 def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:

@@ -70,7 +70,7 @@ class RocmTui(App[int]):
         self.layout = layout
         self.peaks: dict[Machine, Peak] = {}
         self._polling = polling
-        self._python = python
+        self.python = python
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,7 +93,7 @@ class RocmTui(App[int]):
         if self._jobs is None:
             from rocm_tui.job_queue import JobQueue
 
-            self._jobs = JobQueue(self.layout, self._wake, python=self._python)
+            self._jobs = JobQueue(self.layout, self._wake, python=self.python)
         return self._jobs
 
     @property

@@ -190,4 +190,5 @@ class ReportScreen(BaseScreen):
         if machine is not None:
             from rocm_tui.screens.measuring_peak import measure_peak
 
-            self.run_worker(measure_peak(self.program, machine, self.update), group="peak")
+            # A worker of the program: the result counts even if this screen is left meanwhile.
+            self.program.run_worker(measure_peak(self.program, machine), group="peak")

@@ -15,6 +15,8 @@ from rocm_tui.widgets.line_view import Line, Span
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bits of a Braille cell: two columns of four dots."""
+_SPAN = 8
+"""Cells of the longest span: a `LineView` repaints whole spans."""
 _LABEL = 7
 """Cells left of the vertical axis."""
 
@@ -96,8 +98,10 @@ def draw(
 
 
 def number(value: float) -> str:
-    """`0.05`, `20`, `1000`."""
-    return f"{value:.0f}" if value >= 1 else f"{value:.6f}".rstrip("0")
+    """At most six characters: `0.05`, `20`, `1000`, `5e-05`."""
+    if not 1e-3 <= value < 1e6:
+        return f"{value:.0e}"
+    return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
 
 
 def _cells(
@@ -117,7 +121,7 @@ def _cells(
             span = (chr(0x2800 + dots[at][column, row]), curves[at].style)
         else:
             span = (" ", "")
-        if spans and spans[-1][1] == span[1]:
+        if column % _SPAN and spans[-1][1] == span[1]:
             spans[-1] = (spans[-1][0] + span[0], span[1])
         else:
             spans.append(span)

@@ -46,7 +46,7 @@ class RooflineView(LineView, can_focus=False):
         room = self.size.height - 1 - log_plot.BESIDES
         if not found.points or room < 3:
             return [head]
-        return [head, *_plot(found, self._point, width - log_plot.PADDING - 1, room)]
+        return [head, *_plot(found, self._point, width - log_plot.PADDING, room)]
 
 
 def about(found: Roofline, point: Point | None) -> Line:
