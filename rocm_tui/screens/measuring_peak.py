@@ -50,7 +50,8 @@ def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
     from rocm_tui.python_env import find_python
 
     job = {"job": "peak", "device": device}
-    return run_job(job, python=find_python(app.python), cache_dir=app.layout.root, timeout=_PATIENCE)
+    python = find_python(app.python)
+    return run_job(job, python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
 
 
 def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:
