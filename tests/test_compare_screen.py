@@ -23,6 +23,7 @@ from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.side_by_side import chosen, default_choices, facts
 from rocm_tui.widgets.compare_view import CompareView
 from tests import sample_job
+from tests.terminal_lab import WATCH, Terminal, needs_tmux
 from tests.test_screen_watch import panes_of, running, screen_text, until
 
 BLOCKS = ("BLOCK_M=64, num_warps=4", "BLOCK_M=32, num_warps=4", "", "BLOCK_M=16, num_warps=4")
@@ -176,3 +177,23 @@ async def test_marks_and_columns(tmp_path: Path, size: tuple[int, int]) -> None:
         assert not panes.detail.marked and panes.inside
         await pilot.press("escape")
         assert not panes.inside
+
+
+class TestInATerminal:
+    pytestmark = needs_tmux
+
+    @pytest.mark.parametrize("env", [{"TERM": "screen"}, {"NO_COLOR": "1"}], ids=["16", "none"])
+    def test_keys_that_come_in_one_burst_mean_what_stands_there(
+        self, tmp_path: Path, env: dict[str, str]
+    ) -> None:
+        sample_job.write(tmp_path)
+        command = [*WATCH, "--cache-dir", str(tmp_path), str(tmp_path)]
+        with Terminal(command, (80, 24), env) as terminal:
+            terminal.wait_for("3 of 6 timed")
+            terminal.press("G", "Tab", "Space", "Space", "c")
+            shown = terminal.wait_for("6.0 % … +6.8 %")
+            assert "#1 triton_mm_4" in shown and "#2 triton_mm_7" in shown
+            terminal.press("Escape")
+            terminal.wait_for("✓2")
+            terminal.press("C", "5")
+            assert "◆" in terminal.wait_for("TFLOP/s against FLOP/byte")

@@ -65,6 +65,7 @@ class WatchScreen(BaseScreen):
         Binding("s", "sort", "Sort by the next column", id="watch.sort"),
         Binding("p", "pin", "Pin a choice", id="watch.pin"),
         Binding("u", "unpin", "Take the pin back", id="watch.unpin"),
+        Binding("space", "mark", "Mark a choice", id="watch.mark"),
         Binding("c", "compare", "Compare choices", id="watch.compare"),
         Binding("t", "tune", "Tune again", id="watch.tune"),
         Binding("m", "measure", "Measure again and again", id="watch.measure"),
@@ -237,7 +238,7 @@ class WatchScreen(BaseScreen):
 
     def action_mark(self) -> None:
         if self.panes is not None and self.panes.inside:
-            self.panes.detail.action_mark()
+            self.panes.detail.mark_current()
 
     def action_compare(self) -> None:
         """The marked choices of the tuning under the cursor, or those near the best."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
-
-from textual.binding import Binding, BindingType
+from typing import TYPE_CHECKING
 
 from backend.records import Choice
 from rocm_tui.format import plain
@@ -29,9 +27,6 @@ class Detail(LineView):
     """
 
     BINDING_GROUP_TITLE = "Choices"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "mark", "Mark a choice", show=False, id="choices.mark"),
-    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -75,7 +70,7 @@ class Detail(LineView):
         self.marked = names
         self.sync()
 
-    def action_mark(self) -> None:
+    def mark_current(self) -> None:
         """Mark the choice under the cursor, or take its mark away, and go to the next one."""
         if self.current is not None:
             self.mark(self.marked ^ {choice_lines.name_of(self.current)})

@@ -92,6 +92,7 @@ class Panes(Vertical):
     def enter(self, *, choices: bool) -> None:
         """Go to the choices or to the table."""
         if choices and self.table.current is not None:
+            self._follow()  # keys may come faster than the message that the cursor moved
             self.screen.set_focus(self.detail)
         else:
             self.screen.set_focus(self.table)
