@@ -82,6 +82,14 @@ async def test_the_report_follows_what_is_watched(tmp_path: Path) -> None:
         assert isinstance(app.screen, WatchScreen)
 
 
+@pytest.mark.parametrize("key", ["P", "S", "J"])
+async def test_a_key_before_the_first_source_was_read(tmp_path: Path, key: str) -> None:
+    async with running(tmp_path) as (app, pilot):
+        app.action_report()
+        await pilot.press(key, "C")
+        await until(pilot, lambda: "Nothing was tuned yet." in screen_text(app.screen))
+
+
 async def test_nothing_watched_is_a_report_of_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         await pilot.press("C")

@@ -83,8 +83,11 @@ class RocmTui(App[int]):
 
     @property
     def feed(self) -> Feed:
-        """What fills the screens; it is there from the first screen on."""
-        assert self._feed is not None
+        """What fills the screens; made once the first screen stands, or by a key before that."""
+        if self._feed is None:
+            from rocm_tui.feed import Feed
+
+            self._feed = Feed(self.paths, self.layout, self._wake, polling=self._polling)
         return self._feed
 
     @property
@@ -116,10 +119,7 @@ class RocmTui(App[int]):
         self.call_after_refresh(self._start)
 
     def _start(self) -> None:
-        from rocm_tui.feed import Feed
-
-        self._feed = Feed(self.paths, self.layout, self._wake, polling=self._polling)
-        self._feed.start()
+        self.feed.start()
         self.set_interval(_TICK, self._tick)
         gc.freeze()  # what start-up made stays; see run_watch
         gc.enable()
