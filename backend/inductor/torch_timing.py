@@ -65,7 +65,10 @@ class Question:
             return {hash: _operands(self.choices[hash], made) for hash in hashes}
 
     def run_function(self, hash: str, operands: Operands) -> Run:
-        """A function that starts the choice on its tensors. Raises whatever its making raises."""
+        """A function that starts the choice on its tensors. Raises whatever its making raises.
+
+        That of a C++ choice knows addresses only: who calls it must keep the tensors.
+        """
         choice, (*inputs, out) = self.choices[hash], operands[hash]
         if isinstance(choice, _Subgraph):
             call, sizes = choice._compiled_module.call, choice.sym_input_values

@@ -40,6 +40,7 @@ class ChoiceBench:
         self._question = question
         self._timer = timer_for(question.device, flush=flush)
         self._made: Operands = question.operands(hashes)
+        self._operands: Operands = {}
         self._runs: dict[str, Run] = {}
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = lambda: None
@@ -50,10 +51,11 @@ class ChoiceBench:
         self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
 
     def renew(self, hashes: Sequence[str]) -> None:
-        self._runs.clear()  # its memory can be used again
-        operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
+        self._runs.clear()
+        self._operands = {}  # their memory can be used again
+        self._operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
         for hash in hashes:
-            self._runs[hash] = _guarded(hash, functools.partial(self._started, hash, operands))
+            self._runs[hash] = _guarded(hash, functools.partial(self._started, hash))
 
     def sample(self, hash: str) -> Sample:
         return _guarded(hash, lambda: self._sample(hash, self._runs[hash]))
@@ -61,8 +63,8 @@ class ChoiceBench:
     def reference(self) -> Sample:
         return self._sample(_REFERENCE, self._reference)
 
-    def _started(self, hash: str, operands: Operands) -> Run:
-        run = self._question.run_function(hash, operands)
+    def _started(self, hash: str) -> Run:
+        run = self._question.run_function(hash, self._operands)
         run()
         self._timer.wait()
         if hash not in self._repeats:
