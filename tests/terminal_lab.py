@@ -21,7 +21,7 @@ needs_tmux = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="no tmux here; install tmux"),
 ]
 WATCH = (sys.executable, "-m", "rocm_tui", "watch")
-PATIENCE = 40.0
+PATIENCE = 90.0
 """Seconds; a busy machine is slow, a test that waits for the wrong thing is slower."""
 
 TABLE = """\

@@ -59,7 +59,7 @@ async def running(
             app.stop_feed()
 
 
-async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, screen_text(pilot.app.screen)
