@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,13 +214,23 @@ def test_few_choices_make_no_band_and_no_shift() -> None:
 # Repeated measurements
 
 
-def measured(ms: float, **options: object) -> Comparison:
-    """A: 1.0 ms measured; B: as told. The tunings say the contrary, and do not count."""
-    times = {"bmm": 2.0, "triton_a": 3.0}
-    a = part(tuning(1, times), measured=[measurement(1, {"bmm": 1.0, "triton_a": 1.6})])
-    now = measurement(1, {"bmm": ms, "triton_a": 1.6 * ms}, **options)  # type: ignore[arg-type]
-    b = part(tuning(1, {"bmm": 1.0, "triton_a": 1.5}), measured=[now])
-    return compare(a, b)
+def measured(
+    ms: float, others: float = 1.0, times: int = 3, half: float = 0.005, **options: Any
+) -> Pair:
+    """A: 1.0 ms measured; B: `ms`, and what the other choices became slower by.
+
+    The tunings say the contrary, and do not count.
+    """
+    a = part(
+        tuning(1, {"bmm": 2.0, "triton_a": 3.0}),
+        measured=[measurement(1, {"bmm": 1.0, "triton_a": 1.6}, when=n) for n in range(times)],
+    )
+    now = {"bmm": ms, "triton_a": 1.6 * others}
+    b = part(
+        tuning(1, {"bmm": 1.0, "triton_a": 1.5}),
+        measured=[measurement(1, now, half=half, when=n, **options) for n in range(times)],
+    )
+    return only(compare(a, b))
 
 
 @pytest.mark.parametrize(
@@ -231,47 +242,90 @@ def measured(ms: float, **options: object) -> Comparison:
         (1.055, {}, "unclear"),
         (1.2, {"half": 0.3}, "unclear"),
         (1.2, {"reference": 1.2}, "unclear"),
-        (1.0, {"reference": 0.8}, "unclear"),
-        (1.5, {"reference": 1.2}, "unclear"),
-        (1.5, {"reference": 1.05}, "slower"),
-        (3.0, {"reference": 1.2}, "slower"),
+        (1.0, {"reference": 0.8}, "tied"),
+        (1.5, {"reference": 1.2}, "slower"),
         (1.2, {"reference": None}, "slower"),
+        (1.2, {"others": 1.2}, "unclear"),
+        (0.8, {"others": 0.8}, "unclear"),
+        (1.5, {"others": 1.2}, "slower"),
+        (1.2, {"others": 0.8}, "slower"),
+        (1.2, {"times": 1}, "unclear"),
+        (1.3, {"times": 1}, "slower"),
+        (0.7, {"times": 2}, "faster"),
+        (1.01, {"times": 1}, "tied"),
     ],
 )
-def test_measurements_tell_by_their_intervals_in_units_of_the_reference(
-    ms: float, options: dict[str, object], verdict: str
+def test_measurements_tell_by_their_intervals_in_units_of_what_was_measured_beside(
+    ms: float, options: dict[str, Any], verdict: str
 ) -> None:
-    pair = only(measured(ms, **options))
+    pair = measured(ms, **options)
     assert pair.verdict == verdict, pair.reason
     assert (pair.a.basis, pair.b.basis) == ("measured", "measured")
-    assert (pair.a.ms, pair.b.ms) == (1.0, ms)
+    assert (pair.a.ms, pair.b.ms, pair.raw) == (1.0, ms, ms)
+
+
+def test_the_ratio_is_that_in_the_unit_which_leaves_the_smallest_change() -> None:
+    assert measured(1.5, others=1.2, reference=1.1).ratio == pytest.approx(1.25)
+    assert measured(1.5, others=1.1, reference=1.2).ratio == pytest.approx(1.25)
+    assert measured(0.6, others=0.8, reference=1.2).ratio == pytest.approx(0.75)
 
 
 def test_the_reasons_of_a_measured_verdict() -> None:
-    assert "the machine, not the kernel" in only(measured(1.2, reference=1.2)).reason
-    moved = only(measured(1.5, reference=1.2)).reason
-    assert "the reference kernel is 20.0 % slower, so this can be the machine" in moved
+    told = measured(1.2, reference=1.2).reason
+    assert told == "the reference kernel is 20.0 % slower too: the machine, not the kernel"
+    told = measured(1.2, others=1.25).reason
+    assert told == "the other choices are 25.0 % slower too: the machine, or all of them"
+    assert measured(1.15, times=1).reason.endswith("; measure it again, this was once")
+    assert "again" not in measured(1.03, times=1).reason
 
 
 def test_what_a_neighbour_may_have_done_is_no_verdict_until_it_was_measured_again() -> None:
     busy = ("a busy neighbour",)
-    disturbed = only(measured(1.3, trouble=busy))
+    disturbed = measured(1.3, times=1, trouble=busy)
     assert disturbed.verdict == "unclear" and "measure it again, a busy" in disturbed.reason
-    assert only(measured(2.0, trouble=busy)).verdict == "slower"
-    then = part(tuning(1, {"bmm": 1.0}), measured=[measurement(1, {"bmm": 1.0})])
-    times = (1.5, 1.2, 1.4)
-    again = [measurement(1, {"bmm": ms}, trouble=busy, when=ms) for ms in times]
-    twice = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=again[:2])))
-    assert (twice.verdict, twice.b.ms, twice.b.measurements) == ("unclear", 1.2, 2)
-    thrice = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=again)))
-    assert (thrice.verdict, thrice.b.ms, thrice.b.measurements) == ("slower", 1.2, 3)
-    quiet = [again[0], measurement(1, {"bmm": 1.21}, when=9.0)]
-    pair = only(compare(then, part(tuning(1, {"bmm": 1.0}), measured=quiet)))
-    assert (pair.verdict, pair.b.ms) == ("slower", 1.21)  # nothing disturbed that one
+    assert measured(2.0, times=1, trouble=busy).verdict == "slower"
+    assert measured(1.3, times=3, trouble=busy).verdict == "slower"
+    then = [measurement(1, {"bmm": 1.0}, when=n) for n in range(3)]
+    again = [measurement(1, {"bmm": ms}, trouble=busy, when=ms) for ms in (1.5, 1.2, 1.4)]
+    pairs = [
+        only(
+            compare(
+                part(tuning(1, {"bmm": 1.0}), measured=then),
+                part(tuning(1, {"bmm": 1.0}), measured=again[:count]),
+            )
+        )
+        for count in (2, 3)
+    ]
+    assert [pair.verdict for pair in pairs] == ["unclear", "slower"]
+    assert [(p.b.ms, len(p.b.measurements)) for p in pairs] == [(1.2, 2), (1.2, 3)]
+
+
+def test_of_several_measurements_the_least_disturbed_one_counts_in_each_unit() -> None:
+    """A neighbour slowed each kernel once; no single measurement tells all of this."""
+    then = [measurement(1, {"bmm": 1.0, "triton_a": 2.0}, when=n) for n in range(3)]
+    now = [
+        measurement(1, {"bmm": 1.3, "triton_a": 2.6}, reference=1.3, when=0),
+        measurement(1, {"bmm": 1.2, "triton_a": 2.0}, reference=1.0, when=1),
+        measurement(1, {"bmm": 1.3, "triton_a": 2.0}, reference=1.3, when=2),
+    ]
+    pair = only(
+        compare(
+            part(tuning(1, {"bmm": 1.0}), measured=then),
+            part(tuning(1, {"bmm": 1.0}), measured=now),
+        )
+    )
+    assert (pair.b.ms, pair.verdict) == (1.2, "unclear")
+    assert pair.ratio == pytest.approx(1.0)
+
+
+def test_another_system_has_no_units_in_common() -> None:
+    mixed = measurement(1, {"bmm": 1.5}, reference=1.5, system="b")
+    a = part(tuning(1, {"bmm": 1.0}), measured=[measurement(1, {"bmm": 1.0}, system="a")])
+    assert only(compare(a, part(tuning(1, {"bmm": 1.5}), measured=[mixed]))).ratio == 1.5
 
 
 def test_a_measurement_is_compared_with_its_like_alone() -> None:
-    flushed = only(measured(1.2, flushed=True))
+    flushed = measured(1.2, flushed=True)
     assert flushed.a.basis == "single" and flushed.ratio == 0.5  # what the tunings say
     a = part(tuning(1, {"bmm": 1.0}), measured=[measurement(1, {"bmm": 0.5})])
     assert only(compare(a, part(tuning(1, {"bmm": 1.0})))).verdict == "tied"

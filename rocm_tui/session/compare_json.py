@@ -69,7 +69,7 @@ def point_json(point: Standpoint) -> dict[str, Any]:
         "from": point.basis,
         "low": point.low,
         "high": point.high,
-        "measurements": point.measurements,
+        "measurements": len(point.measurements),
         "occurrences": len(point.rows),
         "calls": point.calls,
         "sources": list(point.tuning.sources),

@@ -12,13 +12,12 @@ from backend.records import Measurement
 from rocm_tui.session.compare_choices import log_ratios, same_choice, used
 from rocm_tui.session.compare_pairs import Problem
 from rocm_tui.session.compare_types import Basis, Noise, Pair, Standpoint
+from rocm_tui.session.compare_units import in_units, usable
 from rocm_tui.session.compare_verdict import (
-    ENOUGH,
     Ruling,
     by_measurement,
     by_numbers,
     by_one_measurement,
-    usable,
 )
 
 
@@ -62,7 +61,7 @@ def _measured(
                 its.low,
                 its.high,
                 measured=best,
-                measurements=len(told),
+                measurements=tuple(one for one, _ in told),
             )
     return None
 
@@ -114,5 +113,10 @@ def _then_and_now(a: Standpoint, b: Standpoint) -> Ruling | None:
     ours, theirs = a.measured.of(a.choice.hash), b.measured.of(b.choice.hash)
     if ours is None or theirs is None:
         return None
-    sure = all(not p.measured.trouble or p.measurements >= ENOUGH for p in (a, b) if p.measured)
-    return by_measurement(ours, theirs, a.measured, b.measured, sure=sure)
+    return by_measurement(
+        ours,
+        theirs,
+        in_units(ours.hash, theirs.hash, a.measurements, b.measurements),
+        times=min(len(a.measurements), len(b.measurements)),
+        trouble=[*a.measured.trouble, *b.measured.trouble],
+    )

@@ -33,7 +33,7 @@ class Standpoint:
     `row` is the latest occurrence, `rows` are all of them, latest first. `choice` is the one in
     use: selected if that is told, else the fastest. `ms` is its most reliable time that is known,
     `low` and `high` the 95 % interval of it where it was measured. `measured` is the measurement
-    that it is from, one of `measurements`.
+    that it is from, one of the `measurements` of that choice.
     """
 
     row: Row
@@ -44,7 +44,7 @@ class Standpoint:
     low: float | None = None
     high: float | None = None
     measured: Measurement | None = None
-    measurements: int = 0
+    measurements: tuple[Measurement, ...] = ()
 
     @property
     def tuning(self) -> Tuning:

@@ -10,22 +10,21 @@ from dataclasses import dataclass
 from math import exp, hypot, log
 from statistics import median
 
-from backend.records import MeasuredChoice, Measurement, Verdict
+from backend.records import MeasuredChoice, Verdict
 from rocm_tui.format import factor, percent
-from rocm_tui.session.compare_choices import LONGEST, SHORTEST
 from rocm_tui.session.compare_noise import rounding
 from rocm_tui.session.compare_types import Noise
+from rocm_tui.session.compare_units import InUnit
 from rocm_tui.session.stats import TIE_BAND
 
 RUN_BAND = 0.05
-"""Relative difference up to which two measurements in two processes are taken as equal."""
-SENSITIVITY = 4.0
-"""How much more than the reference kernel another kernel may feel the state of the machine, from
-the point on where that moved by more than the tie band."""
+"""Relative difference up to which measurements in two processes are taken as equal."""
+FEW_BAND = 0.20
+"""The same until both sides were measured `ENOUGH` times: a process may be slower all its life."""
 DISTURBED_BAND = 0.50
-"""The same where something disturbed one of them and it was not repeated."""
+"""The same where something disturbed one of them."""
 ENOUGH = 3
-"""Measurements of one problem, of which the least disturbed is believed."""
+"""Measurements of one problem, the least disturbed of which is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,35 +76,46 @@ def _shared(rivals: Sequence[float]) -> float:
 
 
 def by_measurement(
-    a: MeasuredChoice, b: MeasuredChoice, then: Measurement, now: Measurement, *, sure: bool
+    a: MeasuredChoice,
+    b: MeasuredChoice,
+    units: Sequence[InUnit],
+    *,
+    times: int,
+    trouble: Sequence[str] = (),
 ) -> Ruling:
-    """The verdict on two repeated measurements, each with its 95 % interval.
+    """The verdict on measurements of then and now; `a` and `b` are the least disturbed ones.
 
-    The interval of the ratio joins those of the medians in the way of Zou and Donner (Statistics
-    in Medicine 27, 2008), on the log scale. Both times are taken in units of the reference kernel
-    of their own measurement, where both have one and are of the same system; the more that moved,
-    the wider the band. `sure`: whether what disturbed them can be left out of account.
+    `units` are the ratio of both times in what was measured beside them: the one that leaves the
+    smallest change counts. Its interval joins those of the medians in the way of Zou and Donner
+    (Statistics in Medicine 27, 2008), on the log scale. `times` is how often each side was measured
+    at least, `trouble` what disturbed what is compared: until that was measured often enough, only
+    a large change is believed.
     """
     raw = b.ms / a.ms
-    moved = _reference(then, now)
-    ratio = raw / moved
+    unit = min(units, key=lambda each: abs(log(each.ratio)), default=InUnit("clock", raw))
+    ratio = unit.ratio
     down = hypot(log(b.ms / b.low), log(a.high / a.ms))
     up = hypot(log(b.high / b.ms), log(a.ms / a.low))
     low, high = ratio * exp(-down), ratio * exp(up)
-    band = RUN_BAND + SENSITIVITY * max(0.0, abs(log(moved)) - log(1 + TIE_BAND))
+    band = RUN_BAND
+    if times < ENOUGH:
+        band = DISTURBED_BAND if trouble else FEW_BAND
     verdict, reason = _of_interval(ratio, low, high, band)
     if not _inside(raw, RUN_BAND) and _inside(ratio, RUN_BAND):
-        reason = f"the reference kernel is {change(moved)} too: the machine, not the kernel"
-        verdict = "unclear"
-    elif verdict == "unclear" and abs(log(moved)) > log(1 + TIE_BAND):
-        reason += f"; the reference kernel is {change(moved)}, so this can be the machine"
-    disturbed = [] if sure else [*then.trouble, *now.trouble]
-    if disturbed and verdict in ("slower", "faster"):
-        certain = low > 1 + DISTURBED_BAND or high < 1 / (1 + DISTURBED_BAND)
-        verdict = verdict if certain else "unclear"
-    if disturbed:
-        reason += f"; measure it again, {disturbed[0]}"
+        verdict, reason = "unclear", _machine(unit)
+    elif verdict == "unclear" and times < ENOUGH and not _inside(ratio, RUN_BAND):
+        reason += "; measure it again, " + (trouble[0] if trouble else f"this was {_often(times)}")
     return Ruling(ratio, raw, low, high, verdict, reason)
+
+
+def _machine(unit: InUnit) -> str:
+    if unit.unit == "reference":
+        return f"the reference kernel is {change(unit.moved)} too: the machine, not the kernel"
+    return f"the other choices are {change(unit.moved)} too: the machine, or all of them"
+
+
+def _often(times: int) -> str:
+    return "once" if times == 1 else "twice"
 
 
 def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
@@ -127,22 +137,6 @@ def _of_interval(ratio: float, low: float, high: float, band: float) -> tuple[Ve
     if _inside(low, RUN_BAND) and _inside(high, RUN_BAND):
         return "tied", f"{told}, measured"
     return "unclear", f"{told}, measured"
-
-
-def _reference(then: Measurement, now: Measurement) -> float:
-    """How much slower the reference kernel became; 1 where that is not known or says nothing."""
-    ours, theirs = then.reference_ms or 0.0, now.reference_ms or 0.0
-    if not (SHORTEST < ours < LONGEST and SHORTEST < theirs < LONGEST):
-        return 1.0
-    if then.system_hash and now.system_hash and then.system_hash != now.system_hash:
-        return 1.0
-    return theirs / ours
-
-
-def usable(choice: MeasuredChoice) -> bool:
-    """Whether its figures are times at all: a log may say anything."""
-    times = (choice.low, choice.ms, choice.high, choice.ratio_low, choice.ratio, choice.ratio_high)
-    return all(SHORTEST < time < LONGEST for time in times)
 
 
 def _inside(ratio: float, band: float) -> bool:
