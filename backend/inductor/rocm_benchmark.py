@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_check import (
     Expected,
     GemmReference,
@@ -73,7 +73,7 @@ class KernelSpec:
 _failed: dict[KernelSpec, str] = {}
 
 
-class ROCmBenchmarkRequest(torch_api.BenchmarkRequest):  # type: ignore[misc]
+class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
     """Compile, load, ask for the workspace, run, check, time, clean up. It can be pickled.
 
     `extra_args` are the sizes and runtime arguments. The inputs are made from the metas: with the
@@ -139,7 +139,7 @@ class ROCmBenchmarkRequest(torch_api.BenchmarkRequest):  # type: ignore[misc]
             if expected is not None:
                 expected.check(output)
                 check_untouched(output)
-            return torch_api.time_gpu(run) if output.is_cuda else torch_api.time_cpu(run)
+            return torch_graph.time_gpu(run) if output.is_cuda else torch_graph.time_cpu(run)
         finally:
             self.cleanup_run_fn()
 

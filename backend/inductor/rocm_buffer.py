@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor import torch_api
-from backend.inductor.torch_api import Node
+from backend.inductor import torch_graph
+from backend.inductor.torch_graph import Node
 from backend.store.graph_text import OwnChoice
 
 
-class ROCmTemplateBuffer(torch_api.TemplateBuffer):  # type: ignore[misc]
+class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]
     """`make_kernel_render(buffer)` gives the kernel and a function that renders its source.
 
     `workspace_size` is in bytes, an expression where sizes are dynamic. `choice` is what the

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice
 from backend.inductor.rocm_hash import choice_hash
 from backend.inductor.rocm_process import benchmark as benchmark_apart
-from backend.inductor.torch_api import Node
+from backend.inductor.torch_graph import Node
 from backend.records import TuningKey
 from backend.store.graph_text import OwnChoice
 from backend.toolchain.errors import ToolchainError
 
 
-class ROCmTemplateCaller(torch_api.StockChoiceCaller):  # type: ignore[misc]
+class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
     """`info_kwargs` is the config by name; the description has it too, so that no row of a table
     and no pin is anonymous. `tuning` is what the choice was offered for."""
 
@@ -82,7 +82,7 @@ class ROCmTemplateCaller(torch_api.StockChoiceCaller):  # type: ignore[misc]
         own = None
         if self.tuning is not None:
             own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
-        return torch_api.tensor_box(
+        return torch_graph.tensor_box(
             ROCmTemplateBuffer(
                 layout=self.layout,
                 inputs=self.input_nodes,

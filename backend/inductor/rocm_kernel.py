@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
-from backend.inductor.torch_api import Node
+from backend.inductor import torch_graph
+from backend.inductor.torch_graph import Node
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.operand import VECTOR_BYTES, ArgInfo, DType, Operand
 
@@ -61,7 +61,7 @@ def _plain(expr: Any) -> Any:
 
 def _aligned(node: Node) -> bool:
     """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
-    return not torch_api.is_registered(node) or torch_api.is_ours_to_align(node)
+    return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
 
 
 class ROCmTemplateKernel(TemplateKernel):
@@ -93,7 +93,7 @@ class ROCmTemplateKernel(TemplateKernel):
     def extra_args(self) -> list[int]:
         """Sizes and runtime arguments for a benchmark: guesses where they are dynamic."""
         return [
-            torch_api.size_hint(arg.value)
+            torch_graph.size_hint(arg.value)
             for arg in self.call_args()
             if arg.kind in ("size", "runtime")
         ]
@@ -113,13 +113,13 @@ class ROCmTemplateKernel(TemplateKernel):
         the activation behind it. Arguments are addresses and numbers; the stream is added
         by the wrapper on a GPU.
         """
-        wrapper = torch_api.graph().wrapper_code
+        wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
         arguments = [self._argument(arg, output) for arg in self.call_args()]
         arguments.append("None")
         memory = None
         if node.get_workspace_size() != 0:
-            memory = torch_api.workspace(node.get_workspace_size(), device)
+            memory = torch_graph.workspace(node.get_workspace_size(), device)
             wrapper.generate_workspace_allocation(memory)
         arguments.append("None" if memory is None else f"{memory.outer_name}.data_ptr()")
         if device.type == "cpu":
@@ -133,19 +133,19 @@ class ROCmTemplateKernel(TemplateKernel):
             return address(buffer)
         if arg.kind == "input":
             return address(self.named_nodes[arg.name])
-        return torch_api.size_text(arg.value)
+        return torch_graph.size_text(arg.value)
 
 
 def address(node: Node) -> str:
     """Python of the address of a tensor's first element; a view begins within its buffer."""
-    base = f"{torch_api.real_name(node.get_name())}.data_ptr()"
-    offset = node.get_layout().offset if torch_api.is_view(node) else 0
+    base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
+    offset = node.get_layout().offset if torch_graph.is_view(node) else 0
     if offset == 0:
         return base
-    return f"{base} + {node.get_dtype().itemsize} * ({torch_api.size_text(offset)})"
+    return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
 
 
 def tensor_text(node: Node) -> str:
     """Python of a tensor; a view is one of its buffer."""
     text, name = str(node.codegen_reference()), node.get_name()
-    return text.replace(name, torch_api.real_name(name), 1)
+    return text.replace(name, torch_graph.real_name(name), 1)

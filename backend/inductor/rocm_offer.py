@@ -12,13 +12,14 @@ import torch
 
 from backend.inductor import rocm_triton_offer as triton_offer
 from backend.inductor import rocm_triton_target as triton_target
-from backend.inductor import torch_api
+from backend.inductor import torch_api, torch_graph
 from backend.inductor.rocm_kernel import DTYPES
 from backend.inductor.rocm_template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.rocm_triton_target import TritonTarget
 from backend.inductor.rocm_wrapped import DataProcessorTemplateWrapper, Preprocessor
 from backend.inductor.saying import say_once
-from backend.inductor.torch_api import ChoiceCaller, Node
+from backend.inductor.torch_api import ChoiceCaller
+from backend.inductor.torch_graph import Node
 from backend.records import TuningKey
 from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
@@ -55,7 +56,7 @@ class Op:
 def _unpacked(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
     """packed_linear's x, packed weight and weight (N, K): x and the weight as (K, N)."""
     x, _, weight = nodes
-    return [x, torch_api.transposed(weight)], layout
+    return [x, torch_graph.transposed(weight)], layout
 
 
 OPS = {
@@ -72,9 +73,9 @@ def offer(
 ) -> list[ChoiceCaller]:
     """Our choices for one question of Inductor's; none where no template fits."""
     rule = OPS.get(op)
-    if rule is None or not torch_api.wants_tuning() or not torch_api.compiles_to_python():
+    if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
         return []
-    layout = torch_api.fixed_layout(layout)
+    layout = torch_graph.fixed_layout(layout)
     scales = _scales(choices) if rule.scales else {}
     if scales is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
@@ -120,7 +121,7 @@ def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCal
 def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
     gemm = make(ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
-    sizes = problem.sizes(torch_api.size_hint)
+    sizes = problem.sizes(torch_graph.size_hint)
     if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
         say_once(f"our templates are not offered for products above {CPU_FLOP:g} flop on a CPU")
         return []

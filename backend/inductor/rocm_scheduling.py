@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_epilogue import activation_of
 from backend.inductor.rocm_kernel import ROCmTemplateKernel
@@ -53,7 +53,7 @@ class ROCmCPPScheduling:
         if epilogue_nodes:
             activation = _epilogue(template_node, epilogue_nodes[0])
             output = epilogue_nodes[0].node
-            torch_api.remove_buffer(buffer.get_name())
+            torch_graph.remove_buffer(buffer.get_name())
         nodes = [template_node, *epilogue_nodes]
         kernel, render = buffer.make_kernel_render(buffer, activation=activation)
         for node in nodes:
@@ -62,7 +62,7 @@ class ROCmCPPScheduling:
         name = self.define_rocm_kernel(kernel, rendered, buffer, nodes)
         self.codegen_comment(nodes, name)  # type: ignore[attr-defined]
         if buffer.choice is not None:
-            torch_api.graph().wrapper_code.writeline(buffer.choice.comment())
+            torch_graph.graph().wrapper_code.writeline(buffer.choice.comment())
         kernel.call_kernel(name, buffer, output)
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
         return None
@@ -75,7 +75,7 @@ class ROCmCPPScheduling:
         node_schedule: Sequence[Any],
     ) -> str:
         """The name of the kernel in the wrapper, which defines each source once."""
-        wrapper = torch_api.graph().wrapper_code
+        wrapper = torch_graph.graph().wrapper_code
         target = str(buffer.template.target)
         source = f"// {target}\n{rendered.source}"
         if source in wrapper.src_to_kernel:
@@ -86,7 +86,7 @@ class ROCmCPPScheduling:
         wrapper.define_kernel(
             name,
             kernel.definition(name, rendered.source, target),
-            torch_api.kernel_origins(node_schedule),
+            torch_graph.kernel_origins(node_schedule),
         )
         return name
 
@@ -97,7 +97,7 @@ def _epilogue(template_node: Any, node: Any) -> Activation | None:
     users = [user.node for output in template_node.outputs for user in output.users]
     if users != [node] or not buffer.template.fuses(buffer, node.node):
         return None
-    body = torch_api.pointwise_body(node)
+    body = torch_graph.pointwise_body(node)
     return None if body is None else activation_of(body, buffer.get_name())
 
 

@@ -7,14 +7,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_benchmark import KernelSpec, ROCmBenchmarkRequest
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_caller import ROCmTemplateCaller
 from backend.inductor.rocm_check import GemmReference
 from backend.inductor.rocm_kernel import ROCmTemplateKernel, operand_of
 from backend.inductor.rocm_triton_target import TritonTarget
-from backend.inductor.torch_api import Node
+from backend.inductor.torch_graph import Node
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.operand import ArgInfo, Operand
 from backend.templates.problem import Activation, GemmProblem
@@ -25,7 +25,7 @@ OPERANDS = ("a", "b", "bias")
 """The inputs of a matrix product, in the order in which templates name them."""
 
 
-class ROCmTemplate(torch_api.KernelTemplate):  # type: ignore[misc]
+class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     """The base: subclasses say what problem the nodes are, and how it is rendered.
 
     `input_nodes` are those of the template, in its order; `input_reorder` is the order in which the
@@ -44,7 +44,7 @@ class ROCmTemplate(torch_api.KernelTemplate):  # type: ignore[misc]
         self.target: Target | TritonTarget = target
         self.input_nodes = list(input_nodes)
         self.layout = layout
-        self.output_node = torch_api.output_buffer("buf_out", layout)
+        self.output_node = torch_graph.output_buffer("buf_out", layout)
         self.input_reorder = list(input_reorder or range(len(self.input_nodes)))
 
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
@@ -60,8 +60,8 @@ class ROCmTemplate(torch_api.KernelTemplate):  # type: ignore[misc]
         )
         request = ROCmBenchmarkRequest(
             spec,
-            torch_api.tensor_metas([self.input_nodes[index] for index in self.input_reorder]),
-            torch_api.tensor_metas([self.output_node])[0],
+            torch_graph.tensor_metas([self.input_nodes[index] for index in self.input_reorder]),
+            torch_graph.tensor_metas([self.output_node])[0],
             kernel.extra_args(),
             self.reference(),
         )

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_caller import ROCmTemplateCaller
 from backend.inductor.rocm_check import GemmReference
@@ -14,7 +14,7 @@ from backend.inductor.rocm_kernel import importing, tensor_text
 from backend.inductor.rocm_template import ProductTemplate
 from backend.inductor.rocm_triton_benchmark import TritonBenchmarkRequest, TritonSpec
 from backend.inductor.rocm_triton_target import TritonTarget
-from backend.inductor.torch_api import Node
+from backend.inductor.torch_graph import Node
 from backend.templates.problem import Activation
 from backend.templates.triton.choice import TritonChoice
 from backend.templates.triton.config import TritonGemmConfig
@@ -62,10 +62,10 @@ class TritonGemmTemplate(ProductTemplate):
             TritonBenchmarkRequest(
                 TritonSpec(choice.source, choice.hash, str(self.target)),
                 choice,
-                torch_api.tensor_metas(self.input_nodes),
-                torch_api.tensor_metas([self.output_node])[0],
-                [torch_api.size_hint(size) for size in choice.sizes],
-                torch_api.size_hint(choice.workspace_bytes),
+                torch_graph.tensor_metas(self.input_nodes),
+                torch_graph.tensor_metas([self.output_node])[0],
+                [torch_graph.size_hint(size) for size in choice.sizes],
+                torch_graph.size_hint(choice.workspace_bytes),
                 self.reference(),
             ),
             self,
@@ -111,15 +111,15 @@ class TritonKernel:
         `node` is the ROCmTemplateBuffer, `output` the buffer to be written. Triton finds the device
         and the stream itself: the wrapper has made them current.
         """
-        wrapper = torch_api.graph().wrapper_code
+        wrapper = torch_graph.graph().wrapper_code
         inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
         arguments = [tensor_text(tensor) for tensor in (*inputs, output)]
         memory = None
         if self.choice.workspace is not None:
-            memory = torch_api.workspace(node.get_workspace_size(), node.get_device())
+            memory = torch_graph.workspace(node.get_workspace_size(), node.get_device())
             wrapper.generate_workspace_allocation(memory)
             arguments.append(f"{memory.outer_name}.view(torch.float32)")
-        arguments += [torch_api.size_text(size) for size in self.choice.sizes]
+        arguments += [torch_graph.size_text(size) for size in self.choice.sizes]
         wrapper.writeline(f"{name}({', '.join(arguments)})")
         if memory is not None:
             wrapper.generate_workspace_deallocation(memory)

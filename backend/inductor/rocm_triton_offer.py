@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.inductor import torch_graph
 from backend.inductor.rocm_triton import TritonGemmTemplate
 from backend.inductor.rocm_triton_target import TritonTarget
 from backend.inductor.saying import say_once
@@ -25,7 +25,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
     template = make(TritonGemmTemplate)
     problem = template.problem()
     if target.interpreted:
-        sizes = problem.sizes(torch_api.size_hint)
+        sizes = problem.sizes(torch_graph.size_hint)
         flop = 2 * sizes.batch * sizes.m * sizes.n * sizes.k
         if flop > INTERPRETER_FLOP:
             say_once(f"Triton's interpreter is not used for more than {INTERPRETER_FLOP:g} flop")
@@ -33,7 +33,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
         if problem.a.dtype == "bfloat16":
             return []  # it multiplies their bits as integers (triton#11584)
     configs = heuristics.configs(
-        from_gemm(problem), target.arch, budget=budget, hint=torch_api.size_hint
+        from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
     )
     return [
         template.generate(name=f"rocm_triton_{number}", config=config)

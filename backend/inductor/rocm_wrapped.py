@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor.torch_api import Node
+from backend.inductor.torch_graph import Node
 
 Preprocessor = Callable[[Sequence[Node], Any], tuple[Sequence[Node], Any]]
 """From the op's input nodes and layout to the template's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from backend.inductor import rocm_offer, torch_api
+from backend.inductor import rocm_offer, torch_api, torch_graph
 from backend.inductor.rocm_checking import CheckingSelector, failures
 from backend.inductor.rocm_errors import NoValidChoicesError
 from backend.inductor.rocm_scheduling import with_templates
@@ -64,4 +64,4 @@ def schedule() -> None:
     """Let each device's scheduling know our kernels. Not before the first tuning: it imports all
     of Inductor's backends."""
     for device in DEVICES:
-        torch_api.wrap_scheduling(device, with_templates)
+        torch_graph.wrap_scheduling(device, with_templates)

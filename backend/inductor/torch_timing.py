@@ -16,7 +16,8 @@ from torch._inductor.virtualized import V
 
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest, plan_of
 from backend.inductor.rocm_check import make_inputs
-from backend.inductor.torch_api import ChoiceCaller, Node, StockSelector
+from backend.inductor.torch_api import ChoiceCaller, StockSelector
+from backend.inductor.torch_graph import Node
 
 Run = Callable[[], object]
 """Starts a choice once."""
