@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,20 @@ from tests.hooked import LAUNCHER, launch
 from tests.torch_models import child_env
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_ignored() -> Iterator[None]:
+    """Children inherit what this process ignores, and `nohup pytest &` ignores some signals.
+
+    A handler is not inherited, and lets us outlive them all the same.
+    """
+    ignored = [n for n in SIGNALS if signal.getsignal(n) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, void)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
@@ -90,15 +104,19 @@ def test_signals_reach_the_program(tmp_path: Path, number: signal.Signals) -> No
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
-    program = "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)"
+    """As after `nohup`: who started us promised it to the program."""
+    program = (
+        "import signal as s; "
+        "print([s.getsignal(n) is s.SIG_IGN for n in (s.SIGHUP, s.SIGINT, s.SIGTERM)])"
+    )
     command = [*LAUNCHER, "--", sys.executable, "-c", program]
     done = subprocess.run(
-        ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
+        ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", *command],
         env=child_env(tmp_path),
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "True\n"
+    assert done.stdout == "[True, True, False]\n"
 
 
 def test_a_background_process_does_not_hold_us_up(tmp_path: Path) -> None:
@@ -169,5 +187,5 @@ def test_ctrl_c_reaches_the_program_once(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(status) == 1
 
 
-def void(_: object) -> None:
+def void(*_: object) -> None:
     return None
