@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from backend.inductor import rocm_linear, torch_api, torch_graph
 from backend.inductor import rocm_triton_offer as triton_offer
 from backend.inductor import rocm_triton_target as triton_target
-from backend.inductor import torch_api, torch_graph
 from backend.inductor.rocm_kernel import DTYPES
 from backend.inductor.rocm_template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.rocm_triton_target import TritonTarget
@@ -36,35 +36,51 @@ BUDGET = "ROCM_TUI_TEMPLATE_BUDGET"
 """The variable: how many configs of each template are tried, the most promising first."""
 
 
+Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """How an op's input nodes become those of a template.
 
-    `order` is where a, b and bias stand among them; `scales` tells that the op has alpha and beta.
+    `order` is where a, b and bias stand among them; with a preprocessor, among what it gives.
+    `factors` reads what ATen's choice was given beside the inputs: options of a template, None if
+    no template has them. `postprocessor` takes the op's nodes and the winner's output.
     """
 
     order: tuple[int, ...]
-    scales: bool = False
+    factors: Factors | None = None
     preprocessor: Preprocessor | None = None
+    postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
 
     @property
-    def input_reorder(self) -> list[int]:
+    def input_reorder(self) -> list[int] | None:
         """The order in which the C entry takes its inputs: that of the op."""
+        if self.preprocessor is not None:
+            return None
         return [self.order.index(index) for index in sorted(self.order)]
 
 
-def _unpacked(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
-    """packed_linear's x, packed weight and weight (N, K): x and the weight as (K, N)."""
-    x, _, weight = nodes
-    return [x, torch_graph.transposed(weight)], layout
+def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """alpha and beta; None where they are no numbers."""
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
+        return {"alpha": float(alpha), "beta": float(beta)}
+    return None
 
 
 OPS = {
     "mm": Op((0, 1)),
     "bmm": Op((0, 1)),
-    "addmm": Op((1, 2, 0), scales=True),
-    "baddbmm": Op((1, 2, 0), scales=True),
-    "packed_linear": Op((0, 1), preprocessor=_unpacked),
+    "addmm": Op((1, 2, 0), _scales),
+    "baddbmm": Op((1, 2, 0), _scales),
+    "packed_linear": Op((0, 1), preprocessor=rocm_linear.original_weight),
+    "linear_unary": Op(
+        (0, 1, 2),
+        rocm_linear.activation,
+        rocm_linear.unpacked_weight,
+        rocm_linear.keep_unpacked,
+    ),
 }
 
 
@@ -76,10 +92,10 @@ def offer(
     if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
         return []
     layout = torch_graph.fixed_layout(layout)
-    scales = _scales(choices) if rule.scales else {}
-    if scales is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
+    factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
+    if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
-    make = functools.partial(_template, rule, input_nodes, layout, scales)
+    make = functools.partial(_template, rule, input_nodes, layout, factors)
     try:
         found = _generated(make, layout.device)
     except UnsupportedProblemError:
@@ -94,14 +110,20 @@ def _template(
     rule: Op,
     input_nodes: Sequence[Node],
     layout: Any,
-    scales: dict[str, float],
+    factors: dict[str, Any],
     target: Target | TritonTarget,
     kind: Callable[..., Any],
 ) -> Any:
-    options: dict[str, Any] = {**scales, "target": target, "input_reorder": rule.input_reorder}
+    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
     if rule.preprocessor is not None:
+        after = rule.postprocessor
         return DataProcessorTemplateWrapper(
-            kind, rule.preprocessor, None, input_nodes=input_nodes, layout=layout, **options
+            kind,
+            rule.preprocessor,
+            None if after is None else functools.partial(after, input_nodes),
+            input_nodes=input_nodes,
+            layout=layout,
+            **options,
         )
     nodes = [input_nodes[index] for index in rule.order]
     for node in nodes:
@@ -148,15 +170,10 @@ def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> lis
     ]
 
 
-def _scales(choices: Sequence[ChoiceCaller]) -> dict[str, float] | None:
-    """alpha and beta as Inductor gave them to ATen's choice; None where they cannot be known."""
-    for choice in choices:
-        if torch_api.is_extern(choice):
-            given = choice.kwargs
-            alpha, beta = given.get("alpha", 1), given.get("beta", 1)
-            if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
-                return {"alpha": float(alpha), "beta": float(beta)}
-    return None
+def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:
+    """The factors that Inductor gave to ATen's choice; None where there is no such choice."""
+    given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
+    return None if given is None else factors(given)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """A template whose inputs or output are not those of the op: something is done before and after.
 
-A linear layer on the CPU is given its weight twice, packed for a library and as it was; our
-template takes the second, transposed. Both wrappers let everything else through to what they wrap.
+`rocm_linear.py` has what is done for linear layers. Both wrappers let everything else through to
+what they wrap.
 """
 
 from __future__ import annotations

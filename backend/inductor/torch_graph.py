@@ -52,7 +52,7 @@ def is_ours_to_align(node: Node) -> bool:
     name = node.get_name()
     if name in V.graph.unaligned_buffers:
         return False
-    if name in V.graph.graph_inputs or name in V.graph.constants:
+    if name in V.graph.graph_inputs or name in V.graph.constants or _is_constant(node):
         return bool(node.get_device().type != "cpu")
     return not isinstance(V.graph.get_buffer(name).layout, ir.NonOwningLayout)
 
@@ -61,7 +61,32 @@ def is_registered(node: Node) -> bool:
     """Whether a tensor is part of the graph, and no stand-in for one to come."""
     name = node.get_name()
     known = (V.graph.graph_inputs, V.graph.constants, V.graph.name_to_buffer)
-    return any(name in names for names in known)
+    return any(name in names for names in known) or _is_constant(node)
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a tensor is a constant of the graph, or a stand-in for one."""
+    data = _unboxed(node)
+    base = _unboxed(data.data) if isinstance(data, ir.ReinterpretView) else data
+    return isinstance(base, ir.ConstantBuffer)
+
+
+def unpacked(node: Node) -> Node:
+    """A stand-in for the constant that `add_unpacked` makes of a weight (N, K)."""
+    layout = ir.FixedLayout(node.get_device(), node.get_dtype(), [*node.get_size()])
+    return ir.StorageBox(ir.ConstantBuffer(name=f"{node.get_name()}_unpacked", layout=layout))
+
+
+def add_unpacked(node: Node) -> Node:
+    """A weight that is packed for oneDNN, in plain rows as a new constant of the graph."""
+    weight = V.graph.constants[node.get_name()]
+    plain = weight.to_dense() if weight.is_mkldnn else weight.contiguous()
+    return V.graph.add_tensor_constant(plain, f"{node.get_name()}_unpacked")
+
+
+def template_buffer(output: Node) -> Any:
+    """The kernel's node in the box that a choice returned."""
+    return _unboxed(output)
 
 
 def size_hint(expr: Any) -> int:

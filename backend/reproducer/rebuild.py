@@ -25,8 +25,9 @@ _ORDER = {
     "addmm": ("bias", "a", "b"),
     "baddbmm": ("bias", "a", "b"),
     "packed_linear": ("a", "", "b"),
+    "linear_unary": ("a", "b", "bias"),
 }
-"""The operands among the inputs of an op; `b` of packed_linear is the weight, transposed."""
+"""The operands among the inputs of an op; `b` of a linear layer is the weight, transposed."""
 
 
 def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -> Rendered:
@@ -37,7 +38,7 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
     operands = _operands(op, parse_inputs_key(inputs).specs)
     for problem in _problems(operands):
         try:
-            rendered = _render(template, problem, description)
+            rendered = _render(template, problem, description, _reorder(op, problem))
         except TemplateError as error:
             raise ReproducerError(f"the config does not fit its inputs: {error}") from error
         kernel = kernel_hash(rendered.source, rendered.name, str(target))
@@ -51,14 +52,18 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
 
 def _operands(op: str, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
     roles = _ORDER[op]
+    if op == "linear_unary" and len(specs) == 2:
+        roles = roles[:2]
     if len(specs) != len(roles):
         raise ReproducerError(f"{op} has {len(roles)} inputs, its key {len(specs)}")
     found = {role: _operand(role, spec) for role, spec in zip(roles, specs, strict=True) if role}
+    weight = found["b"]
     if op == "packed_linear":
-        weight = found["b"]
         found["b"] = Operand(
             "b", weight.dtype, weight.sizes[::-1], weight.strides[::-1], weight.offset
         )
+    elif op == "linear_unary":  # packed: its strides say nothing
+        found["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
     return found
 
 
@@ -81,13 +86,19 @@ def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:
         yield GemmProblem(a, b, out, bias, activation)
 
 
-def _render(template: str, problem: GemmProblem, description: str) -> Rendered:
+def _reorder(op: str, problem: GemmProblem) -> list[int] | None:
+    """The order in which the kernel takes its inputs; that of the template for linear_unary."""
+    return None if problem.bias is None or op == "linear_unary" else [2, 0, 1]
+
+
+def _render(
+    template: str, problem: GemmProblem, description: str, reorder: list[int] | None
+) -> Rendered:
     try:
         config = config_of(template, description)
     except ConfigError as error:
         raise ReproducerError(str(error)) from error
     name = f"rocm_{template}"
-    reorder = [2, 0, 1] if problem.bias is not None else None
     if isinstance(config, GemmConfig):
         return render_gemm(problem, config, name, input_reorder=reorder)
     return render_skinny(problem, config, name, input_reorder=reorder)
