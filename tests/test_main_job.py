@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.torch_models import child_env, compiled
+from tests.torch_models import Run, child_env, compiled
 
 pytestmark = pytest.mark.torch
 
@@ -19,6 +19,17 @@ CALLS = {
     "linear": {"_mkl_linear": "mkl._mkl_linear", "CppMicroGemm": "kernel_micro_gemm"},
 }
 """What the generated code says where it calls a choice, by the beginning of its hash."""
+
+OPS = {"bmm": "bmm", "linear": "packed_linear"}
+MODELS = list(OPS)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache dir in which both models were tuned."""
+    folder = tmp_path_factory.mktemp("cache")
+    compiled(MODELS, folder)
+    return folder
 
 
 def rocm_tui(cache: Path, *words: str, code: int = 0) -> str:
@@ -52,39 +63,54 @@ def called(model: str, code: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("model", ["bmm", "linear"])
-def test_pin_verify_unpin(tmp_path: Path, model: str) -> None:
-    compiled([model], tmp_path)
-    (row,) = tunings(tmp_path)
-    first, second = (choice["hash"] for choice in row["choices"])
-    assert row["pinned"] is None and row["choices"][0]["ms"] < row["choices"][1]["ms"]
-    before = cache_bytes(tmp_path)
-    assert first.startswith(called(model, compiled([model], tmp_path).code[model]))
-
-    rocm_tui(tmp_path, "pin", row["id"], "#2", "--note", "a test")
-    (pinned,) = tunings(tmp_path)
-    assert pinned["pinned"] == second and pinned["pin_state"] == "active"
-    assert pinned["choices"] == row["choices"]  # the measured times, never Infinity
-    for _ in range(2):
-        assert second.startswith(called(model, compiled([model], tmp_path).code[model]))
-    rocm_tui(tmp_path, "pins")
-    assert "calls" in rocm_tui(tmp_path, "verify")
-
-    rocm_tui(tmp_path, "unpin", row["id"])
-    assert cache_bytes(tmp_path) == before
-    assert first.startswith(called(model, compiled([model], tmp_path).code[model]))
-    assert cache_bytes(tmp_path) == before
-    rocm_tui(tmp_path, "verify", code=1)
-    rocm_tui(tmp_path, "unpin", row["id"], code=1)
+def calls(run: Run) -> dict[str, str]:
+    """Which choice the generated code of each model calls."""
+    return {model: called(model, run.code[model]) for model in MODELS}
 
 
-def test_refusals_say_why_in_one_line(tmp_path: Path) -> None:
-    compiled(["bmm"], tmp_path)
-    (row,) = tunings(tmp_path)
-    for words in (["pin", "0000000", "#1"], ["pin", row["id"], "#3"], ["show", "zz"]):
+def test_pin_verify_unpin(cache: Path) -> None:
+    by_op = {row["op"]: row for row in tunings(cache)}
+    rows = {model: by_op.pop(op) for model, op in OPS.items()}
+    assert not by_op
+    first, second = ({m: row["choices"][i]["hash"] for m, row in rows.items()} for i in range(2))
+    for row in rows.values():
+        assert row["pinned"] is None and row["choices"][0]["ms"] < row["choices"][1]["ms"]
+    before = cache_bytes(cache)
+    assert calls(compiled(MODELS, cache)) == begins(first)
+
+    for row in rows.values():
+        rocm_tui(cache, "pin", row["id"], "#2", "--note", "a test")
+    pinned = {row["op"]: row for row in tunings(cache)}
+    for model, row in rows.items():
+        now = pinned[row["op"]]
+        assert now["pinned"] == second[model] and now["pin_state"] == "active"
+        assert now["choices"] == row["choices"]  # the measured times, never Infinity
+    for new in (True, False):
+        assert calls(compiled(MODELS, cache, new=new)) == begins(second)
+    rocm_tui(cache, "pins")
+    assert rocm_tui(cache, "verify").count("the generated code calls") == 2
+
+    for row in rows.values():
+        assert cache_bytes(cache) != before
+        rocm_tui(cache, "unpin", row["id"])
+    assert cache_bytes(cache) == before
+    assert calls(compiled(MODELS, cache)) == begins(first)
+    assert cache_bytes(cache) == before
+    rocm_tui(cache, "verify", code=1)
+    rocm_tui(cache, "unpin", rows["bmm"]["id"], code=1)
+
+
+def begins(hashes: dict[str, str]) -> dict[str, str]:
+    """What `called` says of each model's choice."""
+    return {m: next(b for b in CALLS[m] if hash.startswith(b)) for m, hash in hashes.items()}
+
+
+def test_refusals_say_why_in_one_line(cache: Path) -> None:
+    id_ = tunings(cache)[0]["id"]
+    for words in (["pin", "0000000", "#1"], ["pin", id_, "#3"], ["show", "zz"]):
         done = subprocess.run(
             [sys.executable, "-m", "rocm_tui", *words],
-            env=child_env(tmp_path),
+            env=child_env(cache),
             capture_output=True,
             text=True,
         )

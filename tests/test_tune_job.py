@@ -20,18 +20,10 @@ from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from tests.hooked import by_tuning, sessions
-from tests.torch_models import child_env
+from tests.torch_models import child_env, compiled
 
 pytestmark = pytest.mark.torch
 
-MODEL = """
-import torch, torch._inductor.config as config
-from torch._dynamo.utils import counters
-config.max_autotune = True
-a, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96)
-torch.compile(lambda a, b: torch.relu(torch.bmm(a, b)) + 1)(a, b)
-print(counters["inductor"]["select_algorithm_autotune"])
-"""
 JOB = {
     "job": "tune",
     "op": "bmm",
@@ -42,7 +34,7 @@ JOB = {
 
 @dataclass(frozen=True)
 class Tuned:
-    """One tune job on an empty cache; then the model, as stock PyTorch compiles it."""
+    """One tune job on an empty cache; then a model with that bmm, as stock PyTorch compiles it."""
 
     cache: Path
     result: dict[str, Any]
@@ -53,15 +45,7 @@ class Tuned:
 
 def model(cache: Path) -> int:
     """Compile the model under stock PyTorch; how many tunings it benchmarked."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MODEL],
-        env=child_env(cache),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return int(done.stdout)
+    return compiled(["small_bmm"], cache).tuned["small_bmm"]
 
 
 def entry(cache: Path) -> tuple[TuningKey, dict[str, float]]:

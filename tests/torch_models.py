@@ -1,12 +1,13 @@
 """Small real models that stock PyTorch compiles in a child process, with autotuning on the CPU.
 
 In a test: `compiled(["bmm"], cache_dir)` runs the child and gives the code that Inductor generated
-for each model, in that order, and what the child printed. As a program: `python torch_models.py
-NAME...` compiles the models by name in one process.
+for each model, in that order, how often it tuned, and what it printed. As a program: `python
+torch_models.py NAME...` compiles the models by name in one process.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-NAMES = ("bmm", "transposed", "small_bmm", "bystander", "untuned", "linear", "attention")
 _BEGIN = "# compiling "
 _OURS = ("TORCH", "ROCM_TUI")
 _CHECKED = "TORCHINDUCTOR_VEC_ISA_OK"  # of conftest.py
@@ -24,33 +24,35 @@ _CHECKED = "TORCHINDUCTOR_VEC_ISA_OK"  # of conftest.py
 
 @dataclass(frozen=True)
 class Run:
-    """One child process. `code` is the generated source by model; `stderr` all that it printed."""
+    """One child process. `code` is the generated source by model, `tuned` how many tunings each
+    one benchmarked; `stderr` is all that it printed there."""
 
     code: dict[str, str]
-    stdout: str
+    tuned: dict[str, int]
     stderr: str
-    status: int
 
 
 def compiled(
-    names: Sequence[str],
-    cache_dir: Path,
-    *,
-    bundled: bool = False,
-    env: Mapping[str, str] | None = None,
-    expect: int = 0,
+    names: Sequence[str], cache_dir: Path, *, bundled: bool = False, new: bool = False
 ) -> Run:
-    """Compile `names` under stock PyTorch with warm caches below `cache_dir`."""
+    """Compile `names` under stock PyTorch with warm caches below `cache_dir`.
+
+    It is a fork of a process with PyTorch imported, or, if `new`, a process that imports it.
+    """
+    from tests.warm_python import warm_python
+
+    python = [sys.executable, "-W", "ignore"] if new else warm_python()
     flags = ["--bundled"] if bundled else []
     child = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, *flags, *names],
-        env=child_env(cache_dir, {"TORCH_LOGS": "output_code", **(env or {})}),
+        [*python, __file__, *flags, *names],
+        env=child_env(cache_dir, {"TORCH_LOGS": "output_code"}),
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert child.returncode == expect, child.stderr[-4000:]
-    return Run(_code(child.stderr), child.stdout, child.stderr, child.returncode)
+    assert child.returncode == 0, child.stderr[-4000:]
+    tuned = [json.loads(line) for line in child.stdout.splitlines()]
+    return Run(_code(child.stderr), dict(zip(names, tuned, strict=True)), child.stderr)
 
 
 def child_env(cache_dir: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -122,6 +124,7 @@ def _models() -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     import torch
     import torch._functorch.config as functorch_config
+    from torch._dynamo.utils import counters
     from torch._inductor import config
 
     config.max_autotune = True
@@ -132,8 +135,10 @@ def main(arguments: list[str]) -> None:
         if name.startswith("--"):
             continue
         torch._dynamo.reset()
+        counters.clear()
         print(f"{_BEGIN}{name}", file=sys.stderr, flush=True)
         models[name]()
+        print(counters["inductor"]["select_algorithm_autotune"])
 
 
 if __name__ == "__main__":
