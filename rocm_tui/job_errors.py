@@ -9,11 +9,24 @@ JobError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
 from rocm_tui.errors import RocmTuiError
 
 
 class JobError(RocmTuiError):
-    """A job gave no result."""
+    """A job gave no result.
+
+    `blamed` is the hash of the choice that the worker was at when it died or hung, if that may be
+    the cause; `last` is the last that was heard of it; `log` is where the end of its log is kept.
+    """
+
+    blamed: str | None = None
+    last: Mapping[str, Any] = MappingProxyType({})
+    log: Path | None = None
 
 
 class WorkerDied(JobError):

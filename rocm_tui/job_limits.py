@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rocm_tui import process_tree
 from rocm_tui.job_errors import JobTimeout, TooMuchMemory
+from rocm_tui.job_mark import SharedMark
 
 SILENCE = 900.0
 """Seconds without a word after which a worker counts as hung. A kernel may compile for minutes."""
@@ -14,16 +15,21 @@ SILENCE = 900.0
 SHARE = 0.8
 """The part of the machine's memory that a worker with all that it starts may take."""
 
+STUCK = 60.0
+"""Seconds that one choice may run before it counts as hung: a sample is a few calls."""
+
 _LOOK = 0.25
-"""Seconds between two looks at a worker's memory."""
+"""Seconds between two looks at a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a job may take; None is no limit. `memory` is in bytes, of `of` bytes that there are."""
+    """What a job may take; None is no limit. `memory` is in bytes, of `of` bytes that there are;
+    `stuck` is for a single choice that the worker has marked as running."""
 
     seconds: float | None = None
     silence: float | None = SILENCE
+    stuck: float | None = STUCK
     memory: int | None = None
     of: int | None = None
 
@@ -37,8 +43,9 @@ class Limits:
 class Clock:
     """Looks at the limits of one job while its worker is silent."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, mark: SharedMark) -> None:
         self._limits = limits
+        self._mark = mark
         self._began = self._heard = self._next = time.monotonic()
 
     @property
@@ -60,6 +67,8 @@ class Clock:
             raise JobTimeout(f"the worker said nothing for {limits.silence:.0f} s and was killed")
         if now >= self._next:
             self._next = now + _LOOK
+            if limits.stuck is not None and self._mark.running_for() >= limits.stuck:
+                raise JobTimeout(f"it ran for {limits.stuck:.0f} s without an end and was killed")
             if limits.memory is not None:
                 _check_memory(pid, limits.memory, limits.of)
 

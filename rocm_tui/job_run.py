@@ -10,7 +10,8 @@ from typing import Any
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
-from rocm_tui.jobs import Limits, Worker, spawn_worker
+from rocm_tui.job_log import keep_log
+from rocm_tui.jobs import JobError, Limits, Worker, spawn_worker
 
 RunJob = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Does a job in a worker and gives its result. Raises JobError."""
@@ -28,7 +29,7 @@ def run_watched(
 ) -> dict[str, Any]:
     """Do `job` in a worker; the log of its session gets an end, whatever became of the worker.
 
-    Raises JobError.
+    Raises JobError, which tells where the end of what the worker wrote to stderr is kept.
     """
     log = ""
 
@@ -40,7 +41,11 @@ def run_watched(
     try:
         with spawn_worker(python, layout.root, env) as worker:
             on_worker(worker)
-            return worker.run(job, heard, limits=limits)
+            try:
+                return worker.run(job, heard, limits=limits)
+            except JobError as error:
+                error.log = keep_log(layout, str(job.get("job")), worker.log())
+                raise
     finally:
         with contextlib.suppress(StoreError):
             end_log(layout, Path(log))

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import tempfile
 import time
@@ -23,6 +24,7 @@ from backend.store.paths import cache_dir as default_cache_dir
 from rocm_tui import hook_env, process_tree
 from rocm_tui.job_errors import JobError, JobFailed, JobTimeout, TooMuchMemory, WorkerDied
 from rocm_tui.job_limits import Clock, Limits
+from rocm_tui.job_mark import SharedMark
 
 __all__ = [
     "JobError",
@@ -80,6 +82,8 @@ class Worker:
         self._next_id = 1
         self._unread = b""
         self._last_log: list[str] = []
+        self._mark = SharedMark()
+        self._last: Mapping[str, Any] = {}
         script = hook_env.FOLDER / "rocm_tui_worker.py"
         try:
             self._process = subprocess.Popen(
@@ -92,9 +96,11 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 start_new_session=True,
+                pass_fds=[self._mark.descriptor],
             )
         except OSError as error:
             self._stderr.close()
+            self._mark.close()
             raise WorkerDied(f"cannot start a worker with {python}: {error.strerror}") from error
         process_tree.prefer_for_oom(self._process.pid)
 
@@ -125,13 +131,15 @@ class Worker:
         Raises JobError.
         """
         job_id, self._next_id = self._next_id, self._next_id + 1
+        self._last = {}
         self._send({**job, "id": job_id})
-        clock = Clock(limits or Limits(seconds=timeout, silence=None))
+        clock = Clock(limits or Limits(seconds=timeout, silence=None), self._mark)
         while True:
             event = self._next_event(clock)
             clock.heard()
             if event.get("id") != job_id:
                 continue
+            self._last = event
             if on_event is not None:
                 on_event(event)
             if event.get("event") == "result" and isinstance(event.get("result"), dict):
@@ -161,7 +169,7 @@ class Worker:
         self.kill()
         self._process.wait()
         self._last_log = self.log()
-        for stream in (self._process.stdin, self._process.stdout, self._stderr):
+        for stream in (self._process.stdin, self._process.stdout, self._stderr, self._mark):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -169,7 +177,9 @@ class Worker:
     def _send(self, job: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._mark.clear()
+            line = json.dumps({**job, "mark": self._mark.descriptor})
+            self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise self._died() from error
@@ -190,8 +200,12 @@ class Worker:
         while True:
             try:
                 clock.look(self._process.pid)
-            except JobError:
+            except JobError as error:
+                place = self._mark.place()
                 self.close()
+                error.last = self._last
+                if isinstance(error, JobTimeout) and place is not None:
+                    error.blamed = place.hash
                 raise
             if select.select([out], [], [], clock.wait)[0]:
                 break
@@ -211,12 +225,24 @@ class Worker:
             time.sleep(0.01)
         process_tree.end(self._process.pid)  # what it started, while its number is still its own
         code = self._process.wait()
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        if code == -9:
+        how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL:
             how += ": somebody killed it, or the system for want of memory"
         said = [line for line in self.log() if line.strip()]
         last = f": {brief(said[-1].strip(), 200)}" if said else ""
-        return WorkerDied(f"the worker ended ({how}){last}")
+        error = WorkerDied(f"the worker ended ({how}){last}")
+        place = self._mark.place()
+        if code != -signal.SIGKILL and place is not None:
+            error.blamed = place.hash
+        error.last = self._last
+        return error
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "which has no name"
 
 
 def _has_ended(pid: int) -> bool:

@@ -12,13 +12,17 @@ from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.format import plain
+from rocm_tui.job_errors import JobError
 from rocm_tui.job_run import RunJob
+from rocm_tui.progress import progress_of
 from rocm_tui.session import stats
 
 WITHIN = 0.10
 """Relative distance from the best, up to which a choice is worth measuring again."""
 BUDGET = 30.0
 """Seconds of measuring."""
+LEAST_BUDGET = 1.0
+"""Seconds that the other choices get when one has ended the worker at the end of the budget."""
 
 
 class NotMeasurable(RocmTuiError):
@@ -92,20 +96,75 @@ def measure(
     flush: bool = False,
     rounds: int = 0,
 ) -> Measurement:
-    """Measure in the mode in which torch offers all `choices`, else the most of them.
+    """Measure once, see `Measuring`. Raises JobError, NotMeasured and what `measure_job` raises."""
+    return Measuring(run, tuning, choices, budget=budget, flush=flush, rounds=rounds).once()
 
-    torch keeps what it made for one mode, so each is tried by a worker of its own. Raises JobError,
-    NotMeasured and what `measure_job` raises.
+
+class Measuring:
+    """Measures choices of a tuning, each time in a worker of its own.
+
+    What the first time has shown stays: in which mode torch offers all the choices, else the most
+    of them; and which of them end their worker. Those have failed, and the others are measured.
     """
-    job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
-    result = run(job)
-    missing = [len(result.get("missing", ()))]
-    while missing[-1] and len(missing) < int(result.get("modes", 1)):
-        result = run({**job, "mode": len(missing)})
-        missing.append(len(result.get("missing", ())))
-    if missing[-1] and min(missing) < len(choices):
-        result = run({**job, "mode": missing.index(min(missing)), "partly": True})
-    return measurement_of(result)
+
+    def __init__(
+        self,
+        run: RunJob,
+        tuning: Tuning,
+        choices: Sequence[Choice],
+        *,
+        budget: float = BUDGET,
+        flush: bool = False,
+        rounds: int = 0,
+    ) -> None:
+        """Raises what `measure_job` raises."""
+        self._run = run
+        self._job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
+        self._names = {choice.hash or "": choice.label for choice in choices}
+        self._broken: dict[str, str] = {}
+        self._found = False
+
+    def once(self) -> Measurement:
+        """Raises JobError and NotMeasured."""
+        result = self._do(self._job) if self._found else self._first()
+        return measurement_of(result)
+
+    def _first(self) -> dict[str, Any]:
+        """torch keeps what it made for one mode, so each is tried by a worker of its own."""
+        result = self._do(self._job)
+        missing = [len(result.get("missing", ()))]
+        while missing[-1] and len(missing) < int(result.get("modes", 1)):
+            self._job["mode"] = len(missing)
+            result = self._do(self._job)
+            missing.append(len(result.get("missing", ())))
+        if missing[-1] and min(missing) < len(self._names):
+            self._job |= {"mode": missing.index(min(missing)), "partly": True}
+            result = self._do(self._job)
+        self._found = True
+        return result
+
+    def _do(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """A choice that ends its worker is left out from then on, within what is left of the
+        budget."""
+        budget = job["budget"]
+        while True:
+            try:
+                return self._run({**job, "budget": budget, "broken": dict(self._broken)})
+            except JobError as error:
+                self._blame(error)
+                told = progress_of(error.last)
+                if told is not None and told.seconds_left is not None:
+                    budget = max(LEAST_BUDGET, min(budget, told.seconds_left))
+
+    def _blame(self, error: JobError) -> None:
+        """Raises `error` if no choice is to blame for it, NotMeasured if every one is broken."""
+        hash = error.blamed
+        if hash is None or hash not in self._names or hash in self._broken:
+            raise error
+        self._broken[hash] = str(error)
+        if len(self._broken) == len(self._names):
+            reason = f"{plain(self._names[hash])}: {error}"
+            raise NotMeasured(f"none of the choices can be run; {reason}") from error
 
 
 def measurement_of(result: Mapping[str, Any]) -> Measurement:

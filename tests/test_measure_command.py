@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,9 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from backend.events import TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
-from backend.store.events import encode
+from backend.events import SessionStarted, TuningMeasured
+from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning, Verdict
+from backend.store.events import encode, read_log
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs import spawn_worker
 from rocm_tui.measuring import (
@@ -27,7 +28,7 @@ from rocm_tui.measuring import (
     measure_job,
     worth_measuring,
 )
-from rocm_tui.session import measured_text
+from rocm_tui.session import measured_again, measured_text
 
 RUN = [sys.executable, "-m", "rocm_tui"]
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
@@ -133,6 +134,22 @@ def test_names_that_torch_numbers_anew_are_those_of_the_tuning() -> None:
     assert [row[0] for row in measured_text.rows(tuning, renamed)] == ["cpp_1", "b"]
 
 
+def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
+    tuning = _tuning(a=1.0, b=1.01)
+    found = [
+        _measured(("a", 1.0, "faster"), ("b", 1.1, "slower"), trouble=("drift",)),
+        _measured(("b", 1.2, "unclear"), ("a", 1.25, "unclear")),
+        _measured(("a", 1.0, "faster"), ("b", 1.1, "slower")),
+    ]
+    assert measured_again.line(tuning, found[0], 1, 3) == (
+        "1 of 3: a is the fastest; b is slower by 9.0 % to 11.0 % (drift)"
+    )
+    assert measured_again.rows(tuning, found) == [
+        ["a", "1.000 ms", "1.250 ms", "25.0 %", "faster 2×, unclear 1×"],
+        ["b", "1.100 ms", "1.200 ms", "9.1 %", "slower 2×, unclear 1×"],
+    ]
+
+
 def test_intervals_without_an_end_are_no_numbers() -> None:
     found = _measured(("a", 1.0, "unclear"), ("b", 1.1, "unclear"))
     endless = replace(found.choices[1], high=float("inf"), ratio_high=float("inf"))
@@ -143,9 +160,15 @@ def test_intervals_without_an_end_are_no_numbers() -> None:
 # The real thing
 
 
-def _call(*words: str, cache: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+def _call(
+    *words: str, cache: Path, code: int = 0, env: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [*RUN, *words, "--cache-dir", str(cache)], capture_output=True, text=True, timeout=300
+        [*RUN, *words, "--cache-dir", str(cache)],
+        env=dict(env),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == code, (done.stdout, done.stderr)
     return done
@@ -182,9 +205,48 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(cache: Path) -> 
     assert measured_lead(other["ratio"]) in one
     assert "is slower than cpp" in _call("pin", tuning["id"], "bmm", cache=cache).stderr
     _call("unpin", tuning["id"], cache=cache)
-    again = _call("measure", tuning["id"], "bmm", "#1", "--flush", "--json", cache=cache)
-    found = json.loads(again.stdout)["measurement"]
-    assert found["flushed"] and len(found["choices"]) == 2
+    words = ("measure", tuning["id"], "bmm", "#1", "--flush", "--json", "--repeat", "2")
+    told = json.loads(_call(*words, cache=cache).stdout)
+    found = told["measurements"]
+    assert all(one["flushed"] and len(one["choices"]) == 2 for one in found)
+    assert told["measurement"] == found[-1] and len({one["session"] for one in found}) == 2
+    sessions = [each for path in _logs(cache) for each in [_session(path)] if each]
+    pids = {each.pid for each in sessions if each.id in {one["session"] for one in found}}
+    assert len(pids) == 2, "each in a process of its own"
+
+
+def _logs(cache: Path) -> list[Path]:
+    return sorted((cache / "rocm_tui" / "sessions").iterdir())
+
+
+def _session(path: Path) -> Session | None:
+    started = [event for event in read_log(path)[0] if isinstance(event, SessionStarted)]
+    return started[0].session if started else None
+
+
+@pytest.mark.torch
+def test_a_kernel_that_crashes_fails_alone(cache: Path, tmp_path: Path) -> None:
+    """A compiler that puts a trap into each function of the C++ template's kernel."""
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'for word; do case "$word" in *.main.cpp)\n'
+        '  grep -q micro_gemm "$word" && sed -i \'s/^{$/{ __builtin_trap();/\' "$word";;\n'
+        "esac; done\n"
+        f'PATH={os.environ["PATH"]} exec g++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    fresh = tmp_path / "cache"
+    shutil.copytree(cache / "cache", fresh / "cache")
+    (tuning,) = json.loads(_call("ls", "--json", cache=fresh).stdout)["tunings"]
+    done = _call("measure", tuning["id"], "--budget", "2", cache=fresh, code=1, env=env)
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("bmm") and lines[1].endswith("unclear")
+    assert lines[2].startswith("Cpp") and "failed: the worker ended (signal 4, SIGILL)" in lines[2]
+    (tuning,) = json.loads(_call("ls", "--json", cache=fresh).stdout)["tunings"]
+    (failed,) = tuning["measurement"]["failed"]
+    assert failed["hash"].startswith("Cpp") and "SIGILL" in failed["reason"]
 
 
 def measured_lead(ratio: float) -> str:
@@ -224,4 +286,5 @@ def test_a_killed_worker_is_one_line_and_exit_code_1(cache: Path) -> None:
 def test_bad_words_are_exit_code_2_and_unknown_ids_exit_code_1(tmp_path: Path) -> None:
     assert "--budget" in _call("measure", "1", "--budget", "0", cache=tmp_path, code=2).stderr
     assert "--within" in _call("measure", "1", "--within", "-1", cache=tmp_path, code=2).stderr
+    assert "--repeat" in _call("measure", "1", "--repeat", "0", cache=tmp_path, code=2).stderr
     assert "no tuning has the id" in _call("measure", "1234567", cache=tmp_path, code=1).stderr

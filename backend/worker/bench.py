@@ -14,6 +14,7 @@ from torch import Tensor
 
 from backend.inductor import torch_api
 from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.worker.mark import Mark
 from backend.worker.rounds import ChoiceBroke, Sample
 from backend.worker.timer import Repeat, timer_for
 
@@ -34,10 +35,16 @@ _GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
 
 
 class ChoiceBench:
-    """The choices `hashes` of a question. Raises ChoiceBroke only where `rounds.Bench` says so."""
+    """The choices `hashes` of a question; `mark` is told which of them is being run.
 
-    def __init__(self, question: Question, hashes: Sequence[str], *, flush: bool) -> None:
+    Raises ChoiceBroke only where `rounds.Bench` says so.
+    """
+
+    def __init__(
+        self, question: Question, hashes: Sequence[str], mark: Mark, *, flush: bool
+    ) -> None:
         self._question = question
+        self._mark = mark
         self._timer = timer_for(question.device, flush=flush)
         self._made: Operands = question.operands(hashes)
         self._operands: Operands = {}
@@ -55,10 +62,10 @@ class ChoiceBench:
         self._operands = {}  # their memory can be used again
         self._operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
         for hash in hashes:
-            self._runs[hash] = _guarded(hash, functools.partial(self._started, hash))
+            self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
 
     def sample(self, hash: str) -> Sample:
-        return _guarded(hash, lambda: self._sample(hash, self._runs[hash]))
+        return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
 
     def reference(self) -> Sample:
         return self._sample(_REFERENCE, self._reference)
@@ -83,12 +90,12 @@ class ChoiceBench:
                 return Sample(ms)
         return Sample(ms, clean=False)
 
-
-def _guarded(hash: str, action: Callable[[], T]) -> T:
-    try:
-        return action()
-    except Exception as error:  # whatever a kernel raises is the end of this choice alone
-        raise ChoiceBroke(hash, torch_api.describe(error)) from error
+    def _guarded(self, hash: str, action: Callable[[], T]) -> T:
+        try:
+            with self._mark.at("running", hash):
+                return action()
+        except Exception as error:  # whatever a kernel raises is the end of this choice alone
+            raise ChoiceBroke(hash, torch_api.describe(error)) from error
 
 
 def _somewhere(size: int, device: torch.device) -> Tensor:

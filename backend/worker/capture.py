@@ -11,6 +11,7 @@ import torch
 from backend.inductor import torch_api
 from backend.inductor.torch_timing import Question
 from backend.records import TuningKey
+from backend.worker.mark import Mark
 from backend.worker.probe import ours
 from backend.worker.rebuild import NotRebuildable, Rebuilt
 
@@ -34,13 +35,15 @@ def capture(
     mode: Mapping[str, bool],
     *,
     templates: bool,
+    mark: Mark | None = None,
 ) -> Captured:
     """Compile `program` up to the question for `key`, and its choices `hashes` (none: all).
 
-    `templates` asks for ours too. The settings of `mode` are for the compile alone. Raises
-    NotRebuildable where Inductor asks for something else, or nothing.
+    `templates` asks for ours too. The settings of `mode` are for the compile alone. `mark` is told
+    which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
+    nothing.
     """
-    selector = _Selector(key, hashes, templates)
+    selector = _Selector(key, hashes, templates, mark or Mark())
     torch_api.set_selector(selector)
     settings = torch_api.compile_settings(mode, freezing=program.freezing, graph_cache=False)
     reason = "nothing"
@@ -59,11 +62,12 @@ def capture(
 
 
 class _Selector(torch_api.LazySelector):
-    def __init__(self, key: TuningKey, hashes: Sequence[str], templates: bool) -> None:
+    def __init__(self, key: TuningKey, hashes: Sequence[str], templates: bool, mark: Mark) -> None:
         super().__init__()
         self._key = key
         self._hashes = hashes
         self._templates = templates
+        self._mark = mark
         self.asked: list[TuningKey] = []
         self.captured: Captured | None = None
 
@@ -85,6 +89,7 @@ class _Selector(torch_api.LazySelector):
         for hash_ in self._hashes or captured.question.choices:
             if hash_ in captured.question.choices:
                 try:
-                    captured.question.prepare(hash_)
+                    with self._mark.at("compiling", hash_):
+                        captured.question.prepare(hash_)
                 except Exception as error:  # whatever a compiler raises is an answer
                     captured.failed[hash_] = torch_api.describe(error)

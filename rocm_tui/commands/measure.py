@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from backend.records import Choice, Measurement
     from backend.store.paths import Layout
@@ -52,6 +51,14 @@ def add(commands: common.Subparsers) -> None:
         metavar="N",
         help="not fewer, while there is time: `compare` with another day needs some 100",
     )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure so often, each time in a process of its own: `compare` believes small "
+        "changes from three on",
+    )
     parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
     parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
     common.add_from(parser)
@@ -69,19 +76,22 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--budget is a number of seconds above 0")
     if not 0 <= args.within < 1e9:
         raise UsageError("--within is a percentage, 0 or more")
+    if args.repeat < 1:
+        raise UsageError("--repeat is how often to measure, 1 or more")
     layout = common.layout_of(args)
     model = common.load(layout, [str(layout.root), *args.sources])
     row = common.find_row(model, args.id)
-    found = _measure(args, layout, row, _chosen(args, row))
-    row = replace(row, tuning=replace(row.tuning, measured=found))
+    found = _measured(args, layout, row, _chosen(args, row))
+    row = replace(row, tuning=replace(row.tuning, measured=found[-1]))
     if args.json:
         from rocm_tui.session.as_json import measurement_json
 
-        common.print_json({"id": row.id, "measurement": measurement_json(found)})
+        told = [measurement_json(each) for each in found]
+        common.print_json({"id": row.id, "measurement": told[-1], "measurements": told})
     else:
         _tell(row, found)
-    clear = all(choice.verdict != "unclear" for choice in found.choices)
-    return 0 if clear and not found.failed else 1
+    clear = all(choice.verdict != "unclear" for choice in found[-1].choices)
+    return 0 if clear and not found[-1].failed else 1
 
 
 def _chosen(args: argparse.Namespace, row: Row) -> Sequence[Choice]:
@@ -94,51 +104,51 @@ def _chosen(args: argparse.Namespace, row: Row) -> Sequence[Choice]:
     return worth_measuring(row.tuning, pinned, args.within / 100)
 
 
-def _measure(
+def _measured(
     args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
-) -> Measurement:
-    from rocm_tui.commands.live_line import LiveLine
-    from rocm_tui.devices import device_env
-    from rocm_tui.job_run import run_watched
-    from rocm_tui.jobs import Limits
-    from rocm_tui.measuring import measure, measure_job
-    from rocm_tui.python_env import find_python
+) -> list[Measurement]:
+    """All measurements; of several, each is told as it comes."""
+    from rocm_tui.commands.work import Work, with_log
+    from rocm_tui.job_errors import JobError
+    from rocm_tui.measuring import Measuring, measure_job
+    from rocm_tui.session import measured_again
     from rocm_tui.tune_request import title
 
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
-    env = device_env(os.environ, args.device)
-    python = find_python(args.python, env)
-    line = LiveLine(title(row.tuning))
-
-    def work(job: Mapping[str, Any]) -> dict[str, Any]:
-        return run_watched(
-            job,
-            python=python,
-            layout=layout,
-            env=env,
-            limits=Limits.of_this_machine(),
-            on_event=line.heard,
-        )
-
-    line.show("starting a worker")
-    try:
-        return measure(
-            work,
-            row.tuning,
-            choices,
-            budget=args.budget,
-            flush=args.flush,
-            rounds=args.rounds,
-        )
-    finally:
-        line.show("")
+    work = Work(layout, args.python, args.device)
+    measuring = Measuring(
+        work, row.tuning, choices, budget=args.budget, flush=args.flush, rounds=args.rounds
+    )
+    found: list[Measurement] = []
+    for at in range(1, args.repeat + 1):
+        count = f" ({at} of {args.repeat})" if args.repeat > 1 else ""
+        work.line.title = title(row.tuning) + count
+        work.line.show("starting a worker")
+        try:
+            found.append(measuring.once())
+        except JobError as error:
+            raise JobError(with_log(error)) from error
+        finally:
+            work.line.show("")
+        if args.repeat > 1 and not args.json:
+            print(measured_again.line(row.tuning, found[-1], at, args.repeat), flush=True)
+    return found
 
 
-def _tell(row: Row, found: Measurement) -> None:
+def _tell(row: Row, found: Sequence[Measurement]) -> None:
+    """The last measurement in full; of several, how far they agree."""
+    from rocm_tui.session import measured_again
     from rocm_tui.session import measured_text as text
     from rocm_tui.session.as_text import table
 
-    print(table(text.HEADER, text.rows(row.tuning, found), text.RIGHT))
+    last = found[-1]
+    if len(found) > 1:
+        print()
+    print(table(text.HEADER, text.rows(row.tuning, last), text.RIGHT))
     print()
-    for sentence in text.sentences(row.tuning, found, row.id):
+    for sentence in text.sentences(row.tuning, last, row.id):
         print(sentence)
+    if len(found) > 1:
+        again = measured_again.rows(row.tuning, found)
+        print(f"\nMedians of {len(found)} measurements:")
+        print(table(measured_again.HEADER, again, measured_again.RIGHT))

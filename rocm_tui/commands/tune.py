@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from backend.records import Tuning
     from backend.store.paths import Layout
+    from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
     from rocm_tui.tune_request import TuneOptions
 
@@ -61,15 +60,19 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from rocm_tui.commands.work import Work
+
     layout = common.layout_of(args)
     options, problems = _options(args), _problems(args, layout)
     if args.dry_run:
         return _list(problems, args.json)
     tuned: list[Tuning] = []
     failed: list[tuple[Tuning, str]] = []
-    runner = _Runner(args, layout)
+    work = Work(layout, args.python, args.device)
     for problem, ours in problems:
-        what = runner.tune(problem, options, ours)
+        what = _tune(work, problem, replace(options, templates=ours))
         if isinstance(what, str):
             failed.append((problem, what))
         else:
@@ -127,48 +130,20 @@ def _ours(row: Row, wanted: bool | None) -> bool:
     return any(map(template_of, row.tuning.choices)) if wanted is None else wanted
 
 
-class _Runner:
-    """Tunes in workers, one after another; a line on a terminal's stderr says how far."""
+def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
+    """The tuning with its times, or why there is none."""
+    from rocm_tui.commands.work import with_log
+    from rocm_tui.errors import RocmTuiError
+    from rocm_tui.tune_request import title, tune
 
-    def __init__(self, args: argparse.Namespace, layout: Layout) -> None:
-        from rocm_tui.commands.live_line import LiveLine
-        from rocm_tui.devices import device_env
-        from rocm_tui.jobs import Limits
-        from rocm_tui.python_env import find_python
-
-        self._layout = layout
-        self._python = find_python(args.python)
-        self._env = device_env(os.environ, args.device)
-        self._limits = Limits.of_this_machine()
-        self._line = LiveLine()
-
-    def tune(self, problem: Tuning, options: TuneOptions, ours: bool) -> Tuning | str:
-        """The tuning with its times, or why there is none."""
-        from dataclasses import replace
-
-        from rocm_tui.errors import RocmTuiError
-        from rocm_tui.tune_request import title, tune
-
-        self._line.title = title(problem)
-        self._line.show("starting a worker")
-        try:
-            return tune(self._run, problem, replace(options, templates=ours))
-        except RocmTuiError as error:
-            return str(error)
-        finally:
-            self._line.show("")
-
-    def _run(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        from rocm_tui.job_run import run_watched
-
-        return run_watched(
-            job,
-            python=self._python,
-            layout=self._layout,
-            env=self._env,
-            limits=self._limits,
-            on_event=self._line.heard,
-        )
+    work.line.title = title(problem)
+    work.line.show("starting a worker")
+    try:
+        return tune(work, problem, options)
+    except RocmTuiError as error:
+        return with_log(error)
+    finally:
+        work.line.show("")
 
 
 def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:

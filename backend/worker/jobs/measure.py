@@ -26,6 +26,7 @@ from backend.store.events import encode
 from backend.store.graph_match import is_own
 from backend.worker.bench import ChoiceBench
 from backend.worker.capture import capture
+from backend.worker.mark import Mark, mark_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
 from backend.worker.rounds import Rounds, Tell, measure
@@ -48,13 +49,17 @@ class Task:
     flush: bool
     partly: bool
     least: int
+    broken: Mapping[str, str]
+    mark: Mark
 
 
 def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     """Arguments: `op`, `inputs`, `precision`, texts; `hashes`, the choices, a list; `budget`,
     seconds of measuring, compiling not counted; `flush`, whether to empty the caches before each
     call; `mode`, an index of the `MODES`; `partly`, whether to go on without those choices that
-    are not offered in this mode; `rounds`, so many at least, while there is time.
+    are not offered in this mode; `rounds`, so many at least, while there is time; `broken`, those
+    of the choices that are not run, since they ended an earlier worker, with the reasons; `mark`,
+    see `mark_argument`.
 
     The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
     the path of that log, null where it could not be written; `conclusive`, whether all choices were
@@ -77,6 +82,11 @@ def _task(arguments: Arguments) -> Task:
     least = arguments.get("rounds", 0)
     if type(least) is not int:
         raise BadJob("the job's `rounds` is a whole number")
+    broken = arguments.get("broken", {})
+    if not (isinstance(broken, dict) and all(isinstance(why, str) for why in broken.values())):
+        raise BadJob("the job's `broken` has a text for each hash")
+    if not set(hashes) - set(broken):
+        raise BadJob("the job's `hashes` are all broken")
     return Task(
         key=key_argument(arguments),
         hashes=tuple(dict.fromkeys(hashes)),
@@ -85,6 +95,8 @@ def _task(arguments: Arguments) -> Task:
         flush=bool(arguments.get("flush", False)),
         partly=bool(arguments.get("partly", False)),
         least=least,
+        broken={hash: broken[hash] for hash in hashes if hash in broken},
+        mark=mark_argument(arguments),
     )
 
 
@@ -114,9 +126,10 @@ def _measured(task: Task, progress: Progress) -> dict[str, Any]:
     caught = capture(
         program,
         task.key,
-        task.hashes,
+        [hash for hash in task.hashes if hash not in task.broken],
         torch_api.MODES[task.mode],
         templates=any(map(is_own, task.hashes)),
+        mark=task.mark,
     )
     offered = caught.question.choices
     missing = [hash for hash in task.hashes if hash not in offered]
@@ -124,7 +137,8 @@ def _measured(task: Task, progress: Progress) -> dict[str, Any]:
         there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
         reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
         return _result(reason=f"{reason} ({there})", missing=missing)
-    failed = {**dict.fromkeys(missing, "this torch does not offer it"), **caught.failed}
+    gone = dict.fromkeys(missing, "this torch does not offer it")
+    failed = {**gone, **task.broken, **caught.failed}
     able = [hash for hash in task.hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds = _rounds(task, caught.question, able, _teller(progress, names)) if able else Rounds([])
@@ -134,7 +148,7 @@ def _measured(task: Task, progress: Progress) -> dict[str, Any]:
 
 def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> Rounds:
     deadline = time.monotonic() + task.budget
-    bench = ChoiceBench(question, able, flush=task.flush)
+    bench = ChoiceBench(question, able, task.mark, flush=task.flush)
     bench.set_reference(_operations(task, question.columns))
     rounds = measure(bench, able, deadline, tell, task.least)
     if question.device.type != "cpu":  # the thread sleeps until the device is done
