@@ -222,7 +222,9 @@ class Session:
     """One process that tuned something, as the header of its event log tells it.
 
     `backends` are those that it asked Inductor for (`TRITON`, `CK`, ...; empty: not told), and
-    `absent` says for some of them, as `NAME: reason`, why they cannot appear there.
+    `absent` says for some of them, as `NAME: reason`, why they cannot appear there. `threads` is
+    how many of them its kernels for the CPU are made for. `locked` tells that the writer of the log
+    holds a lock of it as long as it lives.
     """
 
     id: str
@@ -240,6 +242,8 @@ class Session:
     started: float = 0.0
     backends: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    threads: int | None = None
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,7 @@ def _session() -> Session:
         torch=str(getattr(torch, "__version__", "")),
         cache_dir=str(cache_dir()),
         started=time.time(),
+        locked=True,  # by its EventWriter
     )
 
 
@@ -127,7 +128,20 @@ def _session_on_device() -> Session:
         arch=device.arch,
         compute_units=device.compute_units,
         system_hash=torch_api.system_hash(),
+        threads=_threads(),
     )
+
+
+def _threads() -> int:
+    """As many as Inductor makes C++ kernels for."""
+    import torch
+
+    from backend.inductor import torch_api
+
+    asked = torch_api.setting("cpp.threads")
+    if isinstance(asked, int) and asked > 0:
+        return asked
+    return int(torch.get_num_threads())
 
 
 def _rank(env: Mapping[str, str]) -> int | None:

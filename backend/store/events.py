@@ -5,6 +5,8 @@ Append-only, one writer a file, so no lock is needed: each event is one `write` 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -30,7 +32,8 @@ MAX_PROBLEMS = 20
 class EventWriter:
     """Writes the events of this process. Never raises: `error` says why it stopped.
 
-    The file is made at the first event and begins with the session. A forked child that goes on
+    The file is made at the first event and begins with the session. It is locked until this process
+    has ended or closes it, so that a reader sees whether more may come. A forked child that goes on
     writing gets a file and a session of its own. Safe to use from several threads.
     """
 
@@ -77,9 +80,14 @@ class EventWriter:
         safe.make_folder(self._layout.root, self.path.parent)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            return os.open(self.path, flags, 0o666)
+            descriptor = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise safe.not_writable(self.path, error) from error
+        with contextlib.suppress(
+            OSError
+        ):  # where there are no locks, readers cannot take it either
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
 
     def _append(self, event: Event) -> None:
         line = encode(event).encode() + b"\n"

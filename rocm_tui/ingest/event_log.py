@@ -31,6 +31,7 @@ from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
+from rocm_tui.ingest.writer import is_gone
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
@@ -80,9 +81,16 @@ class EventLog:
         self._cut()
         return self._take()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a tuning is running."""
+        return any(fold.tuning.state == "running" for fold in self._folds.values())
+
     def settle(self) -> list[Record]:
-        """A quiet process may be compiling: nothing is cut."""
-        return []
+        """A quiet process may be compiling: nothing is cut while it lives."""
+        if self.waits and is_gone(self.source, self._session):
+            self._cut()
+        return self._take()
 
     def _read(self, line: bytes, torn: bool = False) -> None:
         if not line.strip():

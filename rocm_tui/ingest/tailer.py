@@ -239,8 +239,10 @@ class Tailer:
         if self.retry_at is None or now < self.retry_at:
             return []
         if content.stream is not None:
-            content.settle_at = None
-            return content.stream.settle()
+            records = content.stream.settle()
+            waits = isinstance(content.stream, EventLog) and content.stream.waits
+            content.settle_at = now + QUIET if waits else None
+            return records
         content.stamp = None
         return self._poll(now)
 
