@@ -19,7 +19,7 @@ from backend.inductor.rocm_check import GemmReference
 from backend.inductor.rocm_errors import CompileFailed
 from backend.inductor.rocm_hash import kernel_hash
 from backend.inductor.rocm_process import environment
-from backend.inductor.rocm_triton_runtime import INTERPRETER, load_triton, store
+from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER, load_triton, store
 from backend.templates.triton.choice import TritonChoice
 from backend.templates.triton.errors import TritonError
 
@@ -43,7 +43,7 @@ class TritonSpec:
 
     @property
     def entry(self) -> str:
-        return "launch"
+        return ENTRY
 
     @property
     def hash_key(self) -> str:

@@ -19,13 +19,16 @@ from backend.templates.triton.module_file import (
     write_source,
 )
 
+ENTRY = "launch"
+"""The function of a module that is called."""
+
 INTERPRETER = "interpreter"
 """The target of kernels that run on tensors of the CPU; any other is an arch."""
 
 
 def store() -> Path:
     """The folder of the modules, below Inductor's cache dir."""
-    return Layout(cache_dir()).home / "triton"
+    return Layout(cache_dir()).triton
 
 
 @functools.cache
@@ -42,5 +45,5 @@ def load_triton(source: str, *, name: str, target: str) -> Callable[..., None]:
             "or compile again"
         )
     path = write_source(name.replace("-", "_"), source, store())
-    launch: Callable[..., None] = load_module(path).launch
+    launch: Callable[..., None] = getattr(load_module(path), ENTRY)
     return launch

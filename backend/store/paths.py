@@ -82,3 +82,8 @@ class Layout:
     def evicted(self) -> Path:
         """Compiled graphs that a pin moved aside."""
         return self.home / "evicted"
+
+    @property
+    def triton(self) -> Path:
+        """Modules of Triton kernels of ours."""
+        return self.home / "triton"

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
         session = model.sessions.get(row.tuning.session or "")
         if args.source:
-            print_source(row.tuning, choice, session)
+            print_source(row.tuning, choice, session, layout)
         else:
             write_reproducer(args.reproducer, row.tuning, choice, session)
         return 0

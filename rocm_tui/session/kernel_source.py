@@ -8,8 +8,10 @@ from pathlib import Path
 from backend.records import Choice, Session, Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
+from backend.reproducer.kept import PREFIX, kept_source
 from backend.reproducer.rebuild import rebuild
 from backend.store.errors import InputsKeyInvalid
+from backend.store.paths import Layout
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
@@ -24,19 +26,34 @@ def source_of(tuning: Tuning, choice: Choice, session: Session | None) -> str:
     return _rendered(tuning, choice, _target(tuning, session)).source
 
 
-def print_source(tuning: Tuning, choice: Choice, session: Session | None) -> None:
-    """The kernel on stdout. Raises NoKernelSource."""
-    sys.stdout.write(source_of(tuning, choice, session))
+def print_source(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> None:
+    """The kernel on stdout; for a Triton choice its module. Raises NoKernelSource."""
+    if not _is_triton(choice):
+        sys.stdout.write(source_of(tuning, choice, session))
+        return
+    try:
+        sys.stdout.write(kept_source(layout.triton, choice.description, choice.hash or ""))
+    except ReproducerError as error:
+        raise NoKernelSource(str(error)) from error
 
 
 def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> None:
     """A folder with kernel, `main` and Makefile at `path`. Raises NoKernelSource."""
+    if _is_triton(choice):
+        raise NoKernelSource(
+            f"{choice.label} is a Triton kernel, which needs no folder to be built in: "
+            "`--source` prints a module that runs wherever Triton is"
+        )
     target = _target(tuning, session)
     try:
         folder.write(path, _rendered(tuning, choice, target), target)
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
     sys.stdout.write(f"wrote {path}; `make -C {path}` builds it for {target}\n")
+
+
+def _is_triton(choice: Choice) -> bool:
+    return (choice.hash or "").startswith(PREFIX)
 
 
 def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:
