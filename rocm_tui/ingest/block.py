@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 
 from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
@@ -21,7 +22,7 @@ class Block:
     """
 
     n: int
-    source: str
+    sources: tuple[str, ...]
     header: Header
     origin: Origin
     place: int
@@ -39,21 +40,27 @@ class Block:
         """Nothing more is to come, as far as the text tells."""
         return self.footer is not None or self.ended or len(self.rows) >= SHOWN
 
-    def takes_strides(self, part: Strides) -> bool:
-        if self.strides is not None or self.rows or self.footer:
+    def takes_operands(self, part: Strides | Dtypes) -> bool:
+        """Whether strides or dtypes are still to come, as many as the header has operands."""
+        known = self.strides if isinstance(part, Strides) else self.dtypes
+        if known is not None or self.rows or self.footer:
             return False
         shapes = self.header.shapes
-        if not shapes:
-            return True
-        return len(part.strides) == len(shapes) and all(
-            stride is None or len(stride) == len(shape)
-            for stride, shape in zip(part.strides, shapes, strict=True)
+        if isinstance(part, Dtypes):
+            return not shapes or len(part.dtypes) == len(shapes)
+        return not shapes or (
+            len(part.strides) == len(shapes)
+            and all(
+                stride is None or len(stride) == len(shape)
+                for stride, shape in zip(part.strides, shapes, strict=True)
+            )
         )
 
-    def takes_dtypes(self, part: Dtypes) -> bool:
-        if self.dtypes is not None or self.rows or self.footer:
-            return False
-        return not self.header.shapes or len(part.dtypes) == len(self.header.shapes)
+    def put_operands(self, part: Strides | Dtypes) -> None:
+        if isinstance(part, Strides):
+            self.strides = part.strides
+        else:
+            self.dtypes = part.dtypes
 
     def takes_row(self, row: Row) -> bool:
         """Whether `row` can be the next row: sorted, its name new, its share as the times say."""
@@ -97,7 +104,7 @@ class Block:
             timed=len(self.rows) if state == "running" else 0,
             rank=self.origin.rank,
             when=self.header.when,
-            sources=(self.source,),
+            sources=self.sources,
         )
 
     def _num_choices(self) -> int | None:
@@ -111,7 +118,10 @@ class Block:
             description = description.replace('""', '"')
         failed = not math.isfinite(row.ms)
         return Choice(
-            name=row.name, ms=None if failed else row.ms, description=description, failed=failed
+            name=row.name,
+            ms=None if failed else row.ms,
+            description=sys.intern(description),  # the same few configs in every table
+            failed=failed,
         )
 
 

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.records import Shape
 from rocm_tui.ingest.clean import clean
@@ -59,9 +59,11 @@ class Dtypes:
     dtypes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`name ms percent description`; `percent` is the best time over this one, None if unknown."""
+class Row(NamedTuple):
+    """`name ms percent description`; `percent` is the best time over this one, None if unknown.
+
+    A tuple, because a log has more of these than of anything else.
+    """
 
     name: str
     ms: float
@@ -168,6 +170,7 @@ def _autotune_parts(text: str) -> Iterator[tuple[int, Part]]:
 
 
 _OP = re.compile(r"[A-Za-z_][\w.:]{0,199}\(")
+_PARENTHESIS = re.compile(r"[()]")
 
 
 def _parse_header(text: str, at: int) -> tuple[Header | None, int]:
@@ -194,13 +197,10 @@ def _parse_header(text: str, at: int) -> tuple[Header | None, int]:
 def _closing(text: str, start: int) -> int:
     """Where the parenthesis before `start` is closed, or -1."""
     depth = 1
-    for at in range(start, min(len(text), start + _MAX_OPERANDS)):
-        if text[at] == "(":
-            depth += 1
-        elif text[at] == ")":
-            depth -= 1
-            if not depth:
-                return at
+    for match in _PARENTHESIS.finditer(text, start, start + _MAX_OPERANDS):
+        depth += 1 if match[0] == "(" else -1
+        if not depth:
+            return match.start()
     return -1
 
 
@@ -319,9 +319,12 @@ def parse_stride_list(text: str) -> tuple[Shape, ...] | None:
     return known if len(known) == len(strides.strides) else None
 
 
+_DECODER = json.JSONDecoder()
+
+
 def _parse_stats(text: str, at: int) -> Stats | None:
     try:
-        document, _ = json.JSONDecoder().raw_decode(text, at)
+        document, _ = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         return None
     return stats_of(document)

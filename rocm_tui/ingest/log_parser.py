@@ -7,7 +7,7 @@ line that could belong to two, or to none, is a problem and not a guess.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from backend.records import Problem
 from rocm_tui.ingest.block import Block
@@ -25,6 +25,7 @@ from rocm_tui.ingest.log_lines import (
     origin,
     parts,
 )
+from rocm_tui.ingest.markers import find_all
 from rocm_tui.ingest.plain_table import plain_table
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
@@ -54,6 +55,7 @@ class LogParser:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self._sources = (source,)
         self._open: list[Block] = []
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
@@ -80,8 +82,11 @@ class LogParser:
 
         `place_of` gives the place of the line that begins at an index of `before`.
         """
+        size = len(before)
         starts = {
-            before.rfind(b"\n", 0, at) + 1 for part in _BEFORE for at in _find_all(before, part)
+            before.rfind(b"\n", 0, at) + 1
+            for part in _BEFORE
+            for at in find_all(before, part, size)
         }
         for start in sorted(starts):
             end = before.find(b"\n", start)
@@ -113,9 +118,10 @@ class LogParser:
         who = origin(plain.prefix)
         end = offset + plain.end - 1 - at
         self._header(plain.header, who, end, place)
-        for operands in plain.operands:
-            self._take(operands, who, end, place)
         block = self._open[0]
+        for operands in plain.operands:
+            if block.takes_operands(operands):
+                block.put_operands(operands)
         block.rows = plain.rows
         self._footer(plain.footer, who, end, place)
         return plain.end
@@ -144,22 +150,17 @@ class LogParser:
             if other.complete:
                 self._close(other)
         self._n += 1
-        block = Block(self._n, self.source, header, who, place, end)
+        block = Block(self._n, self._sources, header, who, place, end)
         rivals = [b for b in self._open if b.origin.key == who.key]
         for other in rivals:
             other.crowded = block.crowded = True
         self._open.append(block)
 
     def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
-        takers = [b for b in self._reachable(who) if _takes(b, part)]
-        if len(takers) != 1:
-            return
-        block = takers[0]
-        if isinstance(part, Strides):
-            block.strides = part.strides
-        else:
-            block.dtypes = part.dtypes
-        self._touch(block, end)
+        takers = [b for b in self._reachable(who) if b.takes_operands(part)]
+        if len(takers) == 1:
+            takers[0].put_operands(part)
+            self._touch(takers[0], end)
 
     def _row(self, row: Row, who: Origin, end: int, place: int) -> None:
         near = self._reachable(who)
@@ -335,17 +336,6 @@ def _may_matter(line: bytes) -> bool:
         or b"..." in line
         or b"out of resource" in line
     )
-
-
-def _find_all(data: bytes, part: bytes) -> Iterator[int]:
-    at = data.find(part)
-    while at >= 0:
-        yield at
-        at = data.find(part, at + 1)
-
-
-def _takes(block: Block, part: Strides | Dtypes) -> bool:
-    return block.takes_strides(part) if isinstance(part, Strides) else block.takes_dtypes(part)
 
 
 def _is_full(block: Block, footer: Footer) -> bool:

@@ -1,18 +1,15 @@
 """Where a byte string occurs in a file, nearly as fast as the file can be read.
 
-Reading and searching both happen outside the interpreter lock, so two threads share the work:
-`bytes.find` holds the lock and is half as fast as the C library's `memmem`.
+The file is read, not mapped: a log that is cut while it is searched would end the program. Reading
+happens outside the interpreter lock, so the threads share the work with whoever parses.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
-from typing import Any
 
 _PIECE = 256 << 10
 """Bytes searched at a time: what a core's own cache holds."""
@@ -20,7 +17,7 @@ _STRETCH = 4 << 20
 """Bytes a thread takes at a time."""
 _THREADS = 2
 _RARE = 200
-"""Occurrences in a piece up to which a byte is rare."""
+"""Occurrences in a piece up to which a letter is rare."""
 
 
 def marker_offsets(fd: int, size: int, marker: bytes, rare: int) -> Iterator[int]:
@@ -59,58 +56,33 @@ def _search(fd: int, start: int, stop: int, marker: bytes, rare: int) -> list[in
         places = _find_rare(buffer, size, marker, rare) if is_rare else None
         if places is None:
             is_rare = False
-            places = _find_all(buffer, size, marker)
+            places = find_all(buffer, marker, size)[::-1]
         found.extend(at + place for place in places)
     return found
 
 
 def _find_rare(buffer: bytearray, size: int, marker: bytes, rare: int) -> list[int] | None:
-    """By one byte of the marker, several times as fast; None if that byte is not rare here."""
-    functions = _functions()
-    if functions is None:
-        return None
-    memchr = functions[1]
-    base = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    stop = base + size
-    address = memchr(base, marker[rare], size)
+    """By one letter of the marker, several times as fast; None if that is not rare here."""
+    letter = marker[rare]
     found: list[int] = []
+    at = buffer.find(letter, rare, size)
     for _ in range(_RARE):
-        if not address:
+        if at < 0:
             return found
-        place = address - base - rare
-        if place >= 0 and buffer.startswith(marker, place, size):
-            found.append(place)
-        address = memchr(address + 1, marker[rare], stop - address - 1)
+        if buffer.startswith(marker, at - rare, size):
+            found.append(at - rare)
+        at = buffer.find(letter, at + 1, size)
     return None
 
 
-def _find_all(buffer: bytearray, size: int, marker: bytes) -> list[int]:
-    functions = _functions()
+def find_all(data: bytes | bytearray, part: bytes, stop: int) -> list[int]:
+    """Where `part` occurs in the first `stop` bytes, last one first.
+
+    CPython searches backwards for several bytes several times as fast as forwards.
+    """
     found: list[int] = []
-    if functions is None:
-        place = buffer.find(marker, 0, size)
-        while place >= 0:
-            found.append(place)
-            place = buffer.find(marker, place + 1, size)
-        return found
-    memmem = functions[0]
-    base = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    address = memmem(base, size, marker, len(marker))
-    while address:
-        found.append(address - base)
-        address = memmem(address + 1, size - (address + 1 - base), marker, len(marker))
+    at = data.rfind(part, 0, stop)
+    while at >= 0:
+        found.append(at)
+        at = data.rfind(part, 0, at + len(part) - 1)
     return found
-
-
-@lru_cache(maxsize=1)
-def _functions() -> tuple[Any, Any] | None:
-    """The C library's memmem and memchr, or None where it has not both."""
-    try:
-        library = ctypes.CDLL(None)
-        memmem, memchr = library.memmem, library.memchr
-    except (OSError, AttributeError, TypeError):
-        return None
-    memmem.restype = memchr.restype = ctypes.c_void_p
-    memmem.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
-    return memmem, memchr

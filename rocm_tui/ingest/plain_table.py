@@ -12,18 +12,20 @@ from functools import lru_cache
 
 from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Part, Row, Strides, parts
 
-MAX_TABLE = 24 << 10
+MAX_TABLE = 12 << 10
 _END = b"Process AUTOTUNE "
 _WORD = b"AUTOTUNE "
+_PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 # Each piece ends at a character that the piece itself cannot hold, so nothing is tried twice.
-_TABLE = re.compile(
-    r"(AUTOTUNE [^\n]*)\n"
-    r"(?:(strides: \[[^\n]*)\n)?"
-    r"(?:(dtypes: torch\.[^\n]*)\n)?"
-    r"((?: {2}[A-Za-z_][\w.:<>-]* \d{1,9}\.\d{1,9} ms \d{1,9}\.\d{1,9}%(?: [^\n]*)?\n)+)"
-    r"((?:Single|Sub)Process AUTOTUNE [^\n]*)\n"
+_TOP = re.compile(
+    r"(AUTOTUNE [^\n]*)\n(?:(strides: \[[^\n]*)\n)?(?:(dtypes: torch\.[^\n]*)\n)?(?=  [A-Za-z_])"
 )
-_ROW = re.compile(r"  (\S+) (\S+) ms ([^%]+)%(?: ([^\n]*))?\n")
+_ROW = re.compile(
+    r"^  ([A-Za-z_][A-Za-z0-9_.:<>-]*) ([0-9]{1,9}\.[0-9]{1,9}) ms "
+    r"([0-9]{1,9}\.[0-9]{1,9})%(?: ([^\n]*))?\n",
+    re.MULTILINE,
+)
+_BOTTOM = re.compile(r"(?:Single|Sub)Process AUTOTUNE [^\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class PlainTable:
 
     prefix: str
     header: Header
-    operands: tuple[Part, ...]
+    operands: list[Strides | Dtypes]
     rows: list[Row]
     footer: Footer
     end: int
@@ -52,46 +54,46 @@ def plain_table(data: bytes, at: int) -> PlainTable | None:
         return None
     prefix = data[at:word]
     raw = data[word:end]
-    if b"\n" in prefix or not raw.isascii() or raw.count(_WORD) != 2 or b"{" in raw:
+    if b"\n" in prefix or raw.count(_WORD) != 2 or b"{" in raw or raw.translate(None, _PLAIN):
         return None
     if prefix:
         if not _is_plain(prefix) or raw.count(b"\n" + prefix) != raw.count(b"\n") - 1:
             return None
         raw = raw.replace(b"\n" + prefix, b"\n")
-    text = raw.decode("ascii")
-    match = _TABLE.fullmatch(text)
-    if not match or not text.replace("\n", "").isprintable():
-        return None
-    first, strides, dtypes, rows, last = match.groups()
-    return _made(prefix.decode("ascii"), first, (strides, dtypes), rows, last, end)
+    return _made(prefix.decode("ascii"), raw.decode("ascii"), end)
 
 
 def _is_plain(prefix: bytes) -> bool:
-    return prefix.isascii() and prefix.decode("ascii").isprintable() and b'"' not in prefix
+    return not prefix.translate(None, _PLAIN) and b'"' not in prefix
 
 
-def _made(
-    prefix: str,
-    first: str,
-    operands: tuple[str | None, str | None],
-    rows: str,
-    last: str,
-    end: int,
-) -> PlainTable | None:
+def _made(prefix: str, text: str, end: int) -> PlainTable | None:
+    top = _TOP.match(text)
+    bottom = text.rfind("\n", 0, -1) + 1
+    if not top or not _BOTTOM.match(text, bottom):
+        return None
+    first, strides, dtypes = top.groups()
     header = _only(prefix + first)
-    footer = _only(last)
+    footer = _only(text[bottom:-1])
     if not isinstance(header, Header) or not isinstance(footer, Footer):
         return None
-    known = tuple(part for part in map(_only, filter(None, operands)) if part)
-    if not all(isinstance(part, Strides | Dtypes) for part in known):
+    operands: list[Strides | Dtypes] = []
+    for line in filter(None, (strides, dtypes)):
+        part = _only(line)
+        if isinstance(part, (Strides, Dtypes)):
+            operands.append(part)
+        elif part is not None:
+            return None
+    rows = _ROW.findall(text, top.end(), bottom)
+    if len(rows) != text.count("\n", top.end(), bottom):  # one of the lines is no row
+        return None
+    if footer.num_choices is not None and footer.num_choices < len(rows):
         return None
     found = [
         Row(name, float(ms), float(percent), description.rstrip(" "))
-        for name, ms, percent, description in _ROW.findall(rows)
+        for name, ms, percent, description in rows
     ]
-    if footer.num_choices is not None and footer.num_choices < len(found):
-        return None
-    return PlainTable(prefix, header, known, found, footer, end)
+    return PlainTable(prefix, header, operands, found, footer, end)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,10 @@ is the streaming reader's, which skips by the same rule.
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +24,26 @@ from rocm_tui.ingest.stderr_log import MAX_LINE, StderrLog
 BIG = 8 << 20
 """Bytes from which on a scan is faster than the streaming reader."""
 _READ = 48 << 10
+"""Bytes read at a time where lines are read one after another."""
 _COUNT = 1 << 20
 
 
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Without Python's search for cycles, of which records have none.
+
+    While they pile up it would look through all of them again and again.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_collector()
 def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
     """Read the first `size` bytes of the log `fd`; and the reader that goes on from there.
 
@@ -31,6 +51,7 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
     """
     lines = _Lines(fd, size)
     parser = LogParser(source)
+    records: list[Record] = []
     at = _follow(parser, lines, 0)
     for marker in marker_offsets(fd, size, AUTOTUNE, RARE):
         if marker < at:
@@ -42,8 +63,9 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
         if after is None:
             break  # not ended yet: the reader that goes on takes it
         at = _follow(parser, lines, after)
+        records += parser.take()  # at once: what a table is made from is bigger than its tuning
     end = lines.last_line()
-    records = parser.take()
+    records += parser.take()
     places = [r.line for r in records if isinstance(r, Problem) and r.line is not None]
     numbers = _line_numbers(fd, places)
     records = [_at_line(record, numbers) for record in records]
@@ -171,7 +193,7 @@ class _Lines:
         while True:
             low = max(floor, at - size)
             if not self._start <= low <= at < self._start + len(self._window):
-                self._load(low, max(_READ, at - low + _READ))
+                self._load(low, at - low + MAX_TABLE)
             newline = self._window.rfind(b"\n", low - self._start, at - self._start)
             if newline >= 0:
                 return self._start + newline + 1
