@@ -90,6 +90,7 @@ def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
         yield Check("hooks", "bad", "kept out", forbidden)
     else:
         yield Check("hooks", "ok", "fit this torch")
+    yield _triton_target(found)
 
 
 def _device(found: Mapping[str, Any]) -> Check:
@@ -99,6 +100,13 @@ def _device(found: Mapping[str, Any]) -> Check:
     if found["gpu"]:
         return Check("device", "ok", value)
     return Check("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
+
+
+def _triton_target(found: Mapping[str, Any]) -> Check:
+    """What our Triton template can be made for, in the Python that has torch."""
+    if off := found["triton_off"]:
+        return Check("target triton", "note", "off", off)
+    return Check(f"target triton:{found['triton_target']}", "ok", f"Triton {found['triton']}")
 
 
 def _cache(layout: Layout) -> Iterator[Check]:

@@ -155,6 +155,9 @@ def test_doctor_finds_torch_and_says_what_to_do(tmp_path: Path) -> None:
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert checks["torch"]["value"].startswith("2.") and checks["hooks"]["verdict"] == "ok"
     assert checks["cache dir"]["verdict"] in ("ok", "note")
+    triton = checks["target triton"]  # the device is a CPU, with Triton or without
+    assert triton["verdict"] == "note"
+    assert "install the package triton" in triton["advice"] or "on a CPU" in triton["advice"]
     none = call("doctor", "--json", "--python", "/no/such/python", cache=tmp_path)
     assert none.returncode == 1
     bad = [check for check in json.loads(none.stdout)["checks"] if check["verdict"] == "bad"]

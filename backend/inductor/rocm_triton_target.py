@@ -25,13 +25,30 @@ class TritonTarget:
         return INTERPRETER if self.interpreted else self.arch
 
 
+@dataclass(frozen=True, slots=True)
+class Off:
+    """Why a device gets none, in a line. `quiet` where nobody there would expect one."""
+
+    reason: str
+    quiet: bool = False
+
+
 def target_of(device: torch.device) -> TritonTarget | None:
     """None where there is nothing to make; a reason is said where one could help it."""
-    target = _target(device)
-    if target is not None and (reason := missing()):
-        say_once(f"our Triton template is off for {target}: {reason}")
-        return None
-    return target
+    found = _target(device)
+    if isinstance(found, TritonTarget) and (reason := missing()):
+        found = Off(f"our Triton template is off for {found}: {reason}")
+    if isinstance(found, TritonTarget):
+        return found
+    if not found.quiet:
+        say_once(found.reason)
+    return None
+
+
+def examine(device: torch.device) -> TritonTarget | Off:
+    """The same for a person who asks: Triton comes first, whatever the device is."""
+    reason = missing()
+    return Off(reason) if reason else _target(device)
 
 
 def missing() -> str:
@@ -42,16 +59,17 @@ def missing() -> str:
 
 
 @functools.cache
-def _target(device: torch.device) -> TritonTarget | None:
+def _target(device: torch.device) -> TritonTarget | Off:
+    known = ", ".join(ARCHES)
     if device.type == "cpu":
-        return TritonTarget("gfx942", interpreted=True) if interpreter_on() else None
+        if interpreter_on():
+            return TritonTarget("gfx942", interpreted=True)
+        return Off(f"on a CPU it runs only with {INTERPRET}=1, for tests", quiet=True)
     if device.type != "cuda" or not torch.version.hip:
-        return None
+        return Off(f"it is made for AMD's {known}", quiet=True)
     arch = torch.cuda.get_device_properties(device).gcnArchName.partition(":")[0]
     if interpreter_on():
-        say_once(f"our Triton template is off for {arch}: {INTERPRET} is set")
-    elif arch not in ARCHES:
-        say_once(f"our Triton template is off for {arch}: it knows {', '.join(ARCHES)}")
-    else:
-        return TritonTarget(arch)
-    return None
+        return Off(f"our Triton template is off for {arch}: {INTERPRET} is set")
+    if arch not in ARCHES:
+        return Off(f"our Triton template is off for {arch}: it knows {known}")
+    return TritonTarget(arch)

@@ -6,19 +6,29 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor import rocm_triton_target, torch_api
 from backend.worker.protocol import Arguments, Progress
 
 
 def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """No arguments. The result: versions of torch, HIP, CUDA and Triton; the device's facts."""
+    """No arguments. The result: versions of torch, HIP, CUDA and Triton; the device's facts.
+
+    `triton_target` is what our Triton template is made for there; else null, and `triton_off` says
+    why, in a line.
+    """
     device = torch_api.device_facts()
+    gpu = bool(torch.cuda.is_available())
+    place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+    triton = rocm_triton_target.examine(place)
+    off = triton.reason if isinstance(triton, rocm_triton_target.Off) else ""
     return {
         "torch": str(torch.__version__),
         "hip": torch.version.hip,
         "cuda": torch.version.cuda,
         "triton": _triton(),
-        "gpu": bool(torch.cuda.is_available()),
+        "triton_target": None if off else str(triton),
+        "triton_off": off,
+        "gpu": gpu,
         "device": device.name,
         "arch": device.arch,
         "compute_units": device.compute_units,
