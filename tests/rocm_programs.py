@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.events import ChoiceSelected, TuningStarted
@@ -18,11 +18,20 @@ ON = {"ROCM_TUI_TEMPLATES": "1", "ROCM_TUI_TEMPLATE_BUDGET": "1"}
 """One config of each template: most tests ask whether a kernel is called, not which one."""
 
 BEGIN = """
+import os
+import sys
 import torch
 import torch._inductor.config as config
 config.max_autotune = True
 config.max_autotune_gemm_backends = "ATEN"
 torch.manual_seed(0)
+
+def part(name):
+    "What follows is another test's: a process that imports torch serves several."
+    print("== part", name, flush=True)
+    print("== part", name, file=sys.stderr, flush=True)
+    with open(os.environ["COMPILE_LOG"], "a") as log:
+        print("== part", name, file=log)
 
 def agree(name, function, *inputs, grad=False, dynamic=None, tolerance=1e-4):
     "Compiled against eager, results and gradients; prints the largest error."
@@ -43,51 +52,60 @@ def agree(name, function, *inputs, grad=False, dynamic=None, tolerance=1e-4):
 """
 
 
+@dataclass(frozen=True)
 class Ran:
-    """One run of a program: the generated lines that call our kernels, and what was compiled."""
+    """What a program printed, its generated code included, and the g++ commands that it ran."""
 
-    def __init__(
-        self,
-        program: str,
-        cache: Path,
-        env: Mapping[str, str] | None = None,
-        *,
-        code: bool = True,
-        python: str = sys.executable,
-    ) -> None:
-        log = cache.parent / "compiler.log"
-        log.unlink(missing_ok=True)
-        more = {"CXX": str(counting_compiler(cache.parent, log)), **ON, **(env or {})}
-        if code:
-            more["TORCH_LOGS"] = "output_code"
-        self.done = launch_program(BEGIN + program, cache, env=more, python=python)
-        self.commands = log.read_text().splitlines() if log.exists() else []
+    stdout: str
+    stderr: str
+    commands: str
+
+    def part(self, name: str) -> Ran:
+        """What belongs to one `part` of the program alone."""
+
+        def cut(text: str) -> str:
+            (found,) = re.findall(rf"^== part {name}$(.*?)(?=^== part|\Z)", text, re.M | re.S)
+            return str(found)
+
+        return Ran(cut(self.stdout), cut(self.stderr), cut(self.commands))
 
     @property
     def kernels_compiled(self) -> list[str]:
         """Commands that compiled kernels of ours."""
-        return [line for line in self.commands if "-DRT_WAVE" in line]
+        return [line for line in self.commands.splitlines() if "-DRT_WAVE" in line]
 
     @property
     def libraries(self) -> list[str]:
         """Commands that made a library, for us or for Inductor's own C++."""
-        return [line for line in self.commands if "-shared" in line]
+        return [line for line in self.commands.splitlines() if "-shared" in line]
 
     @property
     def calls(self) -> list[str]:
         """The calls of our kernels in the generated code."""
-        return re.findall(r"\b(rocm_\w+_\d+\(.*\))$", self.done.stderr, re.MULTILINE)
+        return re.findall(r"\b(rocm_\w+_\d+\(.*\))$", self.stderr, re.MULTILINE)
+
+    @property
+    def agreed(self) -> list[str]:
+        """The names that `agree` was given."""
+        return re.findall(r"^(\S+) agrees ", self.stdout, re.MULTILINE)
 
 
-def counting_compiler(folder: Path, log: Path) -> Path:
-    """A g++ that writes each command which compiles something into `log`."""
-    script = folder / "counting-g++"
-    script.write_text(
-        '#!/bin/sh\ncase "$*" in\n  *--version*|*-dumpversion*) ;;\n'
-        f'  *) echo "$@" >> {log} ;;\nesac\nexec g++ "$@"\n'
-    )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return script
+def run(
+    program: str,
+    cache: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    code: bool = True,
+    python: str = sys.executable,
+) -> Ran:
+    """Run `program` after `BEGIN`, hooks and templates on; `code` prints the generated code."""
+    log = cache.parent / "compiler.log"
+    log.write_text("")
+    more = {"COMPILE_LOG": str(log), **ON, **(env or {})}
+    if code:
+        more["TORCH_LOGS"] = "output_code"
+    done = launch_program(BEGIN + program, cache, env=more, python=python)
+    return Ran(done.stdout, done.stderr, log.read_text())
 
 
 def last_session(cache: Path) -> list[tuple[TuningStarted, list[object]]]:

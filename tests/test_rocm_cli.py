@@ -65,7 +65,6 @@ def test_pinned_verified_and_taken_back(cache: Path) -> None:
     id_, ours = choice_of_ours(cache)
     tui(cache, "pin", id_, ours["name"])
     assert run(cache) == "error True\nours True\n"
-    assert run(cache) == "error True\nours True\n"
     assert f"({ours['name']})" in tui(cache, "verify")
     tui(cache, "unpin", "--all")
     (row,) = json.loads(tui(cache, "ls", "--json"))["tunings"]

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed
-from tests.rocm_programs import Ran, last_session
+from tests.rocm_programs import Ran, last_session, run
 from tests.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -20,6 +21,7 @@ import copy, dataclasses
 from torch._inductor import select_algorithm
 
 ENTRY = """#include <rocm_tui/gpu.h>
+#include <unistd.h>
 RT_EXPORT int rocm_gemm(const float* a, const float* b, float* out, int M, int N, int K, int B,
     int ld_a, int ld_b, int ld_out, int batch_a, int batch_b, int batch_out, int split_k,
     size_t* workspace_size, uint8_t* workspace, hipStream_t stream) {
@@ -29,7 +31,7 @@ RT_EXPORT int rocm_gemm(const float* a, const float* b, float* out, int M, int N
 """
 BODIES = {
     "segfault": "*(volatile int*)nullptr = 1; return 0;",
-    "endless": "volatile int forever = 1; while (forever) {} return 0;",
+    "endless": "for (;;) pause(); return 0;",
     "wrong": "for (int i = 0; i < B * M * N; ++i) out[i] = 1.0f; return 0;",
     "unwritten": "return 0;",
     "outside": "for (int i = 0; i < B * M * N; ++i) out[i] = right(a, b, i, M, N, K); "
@@ -52,12 +54,38 @@ def broken(choice, name, body):
     twin.bmreq.spec = dataclasses.replace(choice.bmreq.spec, source=source)
     return twin
 
+def almost_bmm(a, b, *, out):
+    return torch.bmm(a, b, out=out).mul_(1.01)
+
+rival = select_algorithm.ExternKernelChoice(almost_bmm)
+
 def plant(choices):
     ours = next(choice for choice in choices if choice.name.startswith("rocm_gemm"))
-    return [*(broken(ours, name, body) for name, body in BODIES.items()), *choices]
+    twins = [broken(ours, name, BODIES[name]) for name in planted]
+    rivals = [rival.bind(choices[0].input_nodes, choices[0].layout)] if with_rival else []
+    return [*twins, *([] if alone else choices), *rivals]
 
+planted, alone, with_rival = [*BODIES], False, False
 select_algorithm.add_preprocessing_fn(plant)
+
+part("each")
 agree("bmm", torch.bmm, torch.randn(2, 20, 32), torch.randn(2, 32, 24))
+
+part("alone")
+planted, alone = ("wrong", "no_code"), True
+try:
+    agree("alone", torch.bmm, torch.randn(2, 20, 33), torch.randn(2, 33, 24))
+except Exception as error:
+    print("told:", str(error).splitlines()[0], flush=True)
+
+part("unchecked")
+planted, alone, with_rival = (), False, True
+agree("unchecked", torch.bmm, torch.randn(2, 20, 34), torch.randn(2, 34, 24), tolerance=9)
+
+part("torchs")
+planted, with_rival = ("segfault", "wrong", "no_code"), False
+config.autotune_in_subproc = True
+agree("torchs", torch.bmm, torch.randn(2, 20, 35), torch.randn(2, 35, 24))
 '''
 
 REASONS = {
@@ -71,8 +99,46 @@ REASONS = {
 }
 
 
+class Tuning(NamedTuple):
+    """What happened to the choices of one tuning, by name."""
+
+    choices: set[str]
+    failed: dict[str, str]
+    timed: set[str]
+    selected: list[str]
+
+
+class Broken(NamedTuple):
+    """One process that tuned `bmm` four times."""
+
+    cache: Path
+    ran: Ran
+    tunings: list[Tuning]
+
+
+def tunings(cache: Path) -> list[Tuning]:
+    """Of the last session."""
+    found = []
+    for start, events in last_session(cache):
+        names = {choice.hash: str(choice.name) for choice in start.choices}
+        failed = {names[e.hash]: e.reason for e in events if isinstance(e, ChoiceFailed)}
+        timed = {names[e.hash] for e in events if isinstance(e, ChoiceTimed)}
+        selected = [names[e.hash] for e in events if isinstance(e, ChoiceSelected)]
+        found.append(Tuning(set(names.values()), failed, timed, selected))
+    return found
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Broken:
+    cache = tmp_path_factory.mktemp("broken") / "cache"
+    ran = run(BROKEN, cache, {"ROCM_TUI_BENCHMARK_SECONDS": "5"}, code=False)
+    found = tunings(cache)
+    assert len(found) == 4
+    return Broken(cache, ran, found)
+
+
 def listed(cache: Path) -> dict[str, dict[str, object]]:
-    """The choices of the one tuning, by name, as `ls --json` prints them."""
+    """The choices of the first tuning, by name, as `ls --json` prints them."""
     done = subprocess.run(
         [sys.executable, "-m", "rocm_tui", "ls", "--json"],
         env=child_env(cache),
@@ -82,68 +148,48 @@ def listed(cache: Path) -> dict[str, dict[str, object]]:
         timeout=60,
     )
     tunings = json.loads(done.stdout)["tunings"]
-    assert [tuning["op"] for tuning in tunings] == ["bmm"]
-    return {choice["name"]: choice for choice in tunings[0]["choices"]}
+    assert {tuning["op"] for tuning in tunings} == {"bmm"}
+    (first,) = [tuning for tuning in tunings if tuning["shapes"][0] == [2, 20, 32]]
+    return {choice["name"]: choice for choice in first["choices"]}
 
 
-def test_each_fails_alone_with_its_reason(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    ran = Ran(BROKEN, cache, {"ROCM_TUI_BENCHMARK_SECONDS": "5"}, code=False)
-    assert "bmm agrees" in ran.done.stdout
-    ((start, events),) = last_session(cache)
-    names = {choice.hash: choice.name for choice in start.choices}
-    failed = {names[e.hash]: e.reason for e in events if isinstance(e, ChoiceFailed)}
-    assert failed.keys() == REASONS.keys()
+def test_each_fails_alone_with_its_reason(broken: Broken) -> None:
+    each, ran = broken.tunings[0], broken.ran.part("each")
+    assert "bmm agrees" in ran.stdout
+    assert each.failed.keys() == REASONS.keys()
     for name, reason in REASONS.items():
-        assert reason in failed[name], (name, failed[name])
-    timed = {names[e.hash] for e in events if isinstance(e, ChoiceTimed)}
-    assert timed == {"bmm", "rocm_gemm_0"}
-    (selected,) = [e for e in events if isinstance(e, ChoiceSelected)]
-    assert names[selected.hash] in timed
-    for name, choice in listed(cache).items():
+        assert reason in each.failed[name], (name, each.failed[name])
+    assert each.timed == {"bmm", "rocm_gemm_0"}
+    (selected,) = each.selected
+    assert selected in each.timed
+    for name, choice in listed(broken.cache).items():
         assert choice["failed"] == (name in REASONS)
         assert not choice["failed"] or REASONS[name] in choice["reason"]
-    assert "ErrorFromChoice" in failed["rocm_wrong"]
-    assert "2x20x32, 2x32x24 -> 2x20x24" in ran.done.stderr  # torch's log names the inputs
+    assert "ErrorFromChoice" in each.failed["rocm_wrong"]
+    assert "2x20x32, 2x32x24 -> 2x20x24" in ran.stderr  # torch's log names the inputs
 
 
-ALONE = (
-    BROKEN.replace(
-        "return [*(broken(ours, name, body) for name, body in BODIES.items()), *choices]",
-        'return [broken(ours, name, BODIES[name]) for name in ("wrong", "no_code")]',
-    ).replace("agree(", "try:\n    agree(")
-    + """
-except Exception as error:
-    print("told:", str(error).splitlines()[0], flush=True)
-"""
-)
-
-
-def test_no_choice_left_says_what_each_died_of(tmp_path: Path) -> None:
-    ran = Ran(ALONE, tmp_path / "cache", code=False)
-    (told,) = [line for line in ran.done.stdout.splitlines() if line.startswith("told:")]
-    assert "no choice for bmm(2x20x32, 2x32x24) can be used" in told
+def test_no_choice_left_says_what_each_died_of(broken: Broken) -> None:
+    ran = broken.ran.part("alone")
+    (told,) = [line for line in ran.stdout.splitlines() if line.startswith("told:")]
+    assert "no choice for bmm(2x20x33, 2x33x24) can be used" in told
     assert "rocm_wrong: ErrorFromChoice: wrong result: max error" in told
     assert "rocm_no_code: ErrorFromChoice: cannot compile" in told
 
 
-IN_TORCHS_PROCESS = BROKEN.replace(
-    "for name, body in BODIES.items()",
-    'for name, body in BODIES.items() if name in ("segfault", "wrong", "no_code")',
-).replace("agree(", "config.autotune_in_subproc = True\nagree(")
+def test_in_torchs_own_subprocess(broken: Broken) -> None:
+    assert "SubProcess AUTOTUNE" in broken.ran.part("torchs").stderr
+    tuning = broken.tunings[3]
+    assert tuning.failed.keys() == {"rocm_segfault", "rocm_wrong", "rocm_no_code"}
+    assert "wrong result: max error" in tuning.failed["rocm_wrong"]
+    assert "cannot compile" in tuning.failed["rocm_no_code"]
+    assert "rocm_gemm_0" in tuning.timed
 
 
-def test_in_torchs_own_subprocess(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    ran = Ran(IN_TORCHS_PROCESS, cache, code=False)
-    assert "SubProcess AUTOTUNE" in ran.done.stderr
-    ((start, events),) = last_session(cache)
-    names = {choice.hash: choice.name for choice in start.choices}
-    failed = {names[e.hash]: e.reason for e in events if isinstance(e, ChoiceFailed)}
-    assert failed.keys() == {"rocm_segfault", "rocm_wrong", "rocm_no_code"}
-    assert "wrong result: max error" in failed["rocm_wrong"]
-    assert "cannot compile" in failed["rocm_no_code"]
-    assert "rocm_gemm_0" in {names[e.hash] for e in events if isinstance(e, ChoiceTimed)}
+def test_another_choice_is_not_checked_unasked(broken: Broken) -> None:
+    assert "unchecked agrees" in broken.ran.stdout
+    assert broken.tunings[2].failed == {}
+    assert broken.tunings[2].timed == {"bmm", "rocm_gemm_0", "almost_bmm"}
 
 
 CHECKED = """
@@ -160,26 +206,17 @@ agree("bmm", torch.bmm, torch.randn(2, 20, 32), torch.randn(2, 32, 24), toleranc
 """
 
 
-@pytest.mark.parametrize("check", ["0", "1"])
-def test_every_choice_is_checked_if_wanted(tmp_path: Path, check: str) -> None:
-    cache = tmp_path / "cache"
-    Ran(CHECKED, cache, {"ROCM_TUI_CHECK": check}, code=False)
-    ((start, events),) = last_session(cache)
-    names = {choice.hash: choice.name for choice in start.choices}
-    failed = {names[e.hash]: e.reason for e in events if isinstance(e, ChoiceFailed)}
-    if check == "0":
-        assert failed == {}
-    else:
-        assert failed.keys() == {"almost_bmm"}
-        assert "wrong result: max error" in failed["almost_bmm"]
-        timed = {names[e.hash] for e in events if isinstance(e, ChoiceTimed)}
-        assert timed == {"bmm", "rocm_gemm_0"}
+def test_every_choice_is_checked_if_wanted(tmp_path: Path) -> None:
+    run(CHECKED, tmp_path / "cache", {"ROCM_TUI_CHECK": "1"}, code=False)
+    (tuning,) = tunings(tmp_path / "cache")
+    assert tuning.failed.keys() == {"almost_bmm"}
+    assert "wrong result: max error" in tuning.failed["almost_bmm"]
+    assert tuning.timed == {"bmm", "rocm_gemm_0"}
 
 
 def test_a_check_without_templates(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    Ran(CHECKED, cache, {"ROCM_TUI_CHECK": "1", "ROCM_TUI_TEMPLATES": "0"}, code=False)
-    ((start, events),) = last_session(cache)
-    names = {choice.hash: choice.name for choice in start.choices}
-    assert not any(name and name.startswith("rocm_") for name in names.values())
-    assert {names[e.hash] for e in events if isinstance(e, ChoiceFailed)} == {"almost_bmm"}
+    env = {"ROCM_TUI_CHECK": "1", "ROCM_TUI_TEMPLATES": "0"}
+    run(CHECKED, tmp_path / "cache", env, code=False)
+    (tuning,) = tunings(tmp_path / "cache")
+    assert not any(name.startswith("rocm_") for name in tuning.choices)
+    assert tuning.failed.keys() == {"almost_bmm"}

@@ -106,11 +106,13 @@ def triton_python() -> str:
     python = named or (str(beside) if beside.exists() else sys.executable)
     if python == sys.executable and importlib.util.find_spec("triton") is None:
         pytest.skip("Triton is not here: make .venv-triton, or set ROCM_TUI_TRITON_PYTHON")
-    code = "import torch, triton, sympy, jinja2, pytest"
-    env = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, env=env)
-    if done.returncode != 0:
-        pytest.skip(f"{python} cannot import all of Triton, torch and pytest: {done.stderr[-200:]}")
+    wanted = ["torch", "triton", "numpy", "sympy", "jinja2", "pytest"]
+    code = (
+        f"from importlib.util import find_spec; print(*(m for m in {wanted} if not find_spec(m)))"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    if done.returncode != 0 or done.stdout.strip():
+        pytest.skip(f"{python} lacks {done.stdout.strip()}{done.stderr[-200:]}")
     return python
 
 

@@ -3,8 +3,8 @@
 Most of a test run would be g++ compiling the very same Inductor kernels for each fresh cache dir.
 The key holds all that the result depends on: the compiler, every argument but the output's name,
 the source's text and the headers of ours. A call of any other form goes to g++ as it is, and what
-failed is never kept. With COMPILE_ANEW in the environment g++ itself is asked. tests/conftest.py
-puts this folder first on PATH.
+failed is never kept. With COMPILE_ANEW in the environment g++ itself is asked. What is asked for is
+told to the file COMPILE_LOG, a line a command. tests/conftest.py puts this folder first on PATH.
 """
 
 import hashlib
@@ -53,6 +53,9 @@ def key(compiler: str, args: list[str]) -> tuple[str, pathlib.Path] | None:
 
 def main() -> int:
     compiler, args = real(), sys.argv[1:]
+    if (log := os.environ.get("COMPILE_LOG")) and "-o" in args:
+        with pathlib.Path(log).open("a") as told_to:
+            told_to.write(" ".join(args) + "\n")
     try:
         named = key(compiler, args)
     except OSError:
