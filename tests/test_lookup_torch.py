@@ -6,7 +6,6 @@ import json
 import math
 import random
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from typing import Any
 import pytest
 
 from backend.store import exchange
-from tests.tuning_callers import go, run, start
+from tests.torch_models import child_env
+from tests.tuning_callers import CALLERS, go, run, start
+from tests.warm_python import warm_python
 
 HINTS = (None, None, 64, 4096)
 
@@ -180,15 +181,12 @@ for i in range(30):
 @pytest.mark.torch
 def test_beside_stock_writers(tmp_path: Path) -> None:
     """What of theirs was in the file when we displaced it is in it after us."""
-    from tests.torch_models import child_env
-    from tests.tuning_callers import CALLERS
-
     log = tmp_path / "displaced"
     root = tmp_path / "root"
     stock = start(root, "stock", "theirs", 60, 0.01)
     go(stock)
     ours = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CALLERS + BESIDE, str(log)],
+        [*warm_python(), "-c", CALLERS + BESIDE, str(log)],
         env=child_env(root),
         capture_output=True,
         text=True,

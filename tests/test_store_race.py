@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.torch_models import child_env
+from tests.warm_python import warm_python
 
 WRITER = """
 import sys, time
@@ -47,7 +47,7 @@ KEY = TuningKey("mm", "[pinned]", "highest")
 
 def start(layout: Layout, op: str, count: int) -> subprocess.Popen[str]:
     child = subprocess.Popen(
-        [sys.executable, "-c", WRITER, op, str(count)],
+        [*warm_python(), "-c", WRITER, op, str(count)],
         env=child_env(layout.root),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -4,10 +4,10 @@ through PyTorch's own."""
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.torch_models import child_env
+from tests.warm_python import warm_python
 
 CALLERS = """
 import sys, time
@@ -51,7 +51,7 @@ def start(
 ) -> subprocess.Popen[str]:
     """A process that waits for `go`."""
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", MANY, kind, op, str(count), str(seconds)],
+        [*warm_python(), "-c", MANY, kind, op, str(count), str(seconds)],
         env=child_env(root),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -71,7 +71,7 @@ def go(child: subprocess.Popen[str]) -> None:
 def run(root: Path, program: str) -> str:
     """What a program that begins with `CALLERS` prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CALLERS + program],
+        [*warm_python(), "-c", CALLERS + program],
         env=child_env(root),
         capture_output=True,
         text=True,
