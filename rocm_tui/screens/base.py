@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from rocm_tui.widgets.one_line import Key, KeyBar, TitleBar
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rocm_tui.screens.program import RocmTui
 
 SMALLEST = (60, 15)
+_Answer = TypeVar("_Answer")
 _TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
 
 
@@ -23,6 +25,8 @@ class BaseScreen(Screen[None]):
     """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
 
     KEYS: ClassVar[tuple[Key, ...]] = ()
+    _before: Widget | None = None
+    """What had the focus before the terminal became too small."""
 
     @property
     def program(self) -> RocmTui:
@@ -46,6 +50,7 @@ class BaseScreen(Screen[None]):
         small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
         told = self.query("#too-small")
         if small and not told:
+            self._before = self.focused  # hiding it takes the focus away
             notice = Static(_TOO_SMALL.format(*SMALLEST), id="too-small", markup=False)
             notice.styles.padding = (1, 2)
             self.mount(notice)
@@ -53,6 +58,17 @@ class BaseScreen(Screen[None]):
             told.remove()
         for widget in self.query("#title, #body, #keys"):
             widget.display = not small
+        if told and not small and self.focused is None:
+            self.set_focus(self._before)
 
     def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
         self.query_one("#title", TitleBar).show(place, facts, notice)
+
+
+class Dialog(ModalScreen[_Answer | None]):
+    """A question above the screens: an answer, or None for no."""
+
+    def answer(self, given: _Answer | None) -> None:
+        """Leave with this. Keys may come in one burst: only the first that answers counts."""
+        if self.is_active:
+            self.dismiss(given)

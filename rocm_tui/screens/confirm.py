@@ -10,15 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from rocm_tui.format import plain
+from rocm_tui.screens.base import Dialog
 
 _WAITING = ("Looking up what will change …",)
 
 
-class ConfirmScreen(ModalScreen[str | None]):
+class ConfirmScreen(Dialog[str]):
     """Gives the note (empty without one) for yes, and None for no.
 
     Without `lines` it waits: it says so and takes no yes until `tell` brings them. `warning` is
@@ -77,8 +77,8 @@ class ConfirmScreen(ModalScreen[str | None]):
         if not self._lines:
             return  # nobody agrees to what has not been said
         note = self.query_one(Input).value.strip() if self._note else ""
-        self.dismiss(note)
+        self.answer(note)
 
     @on(Button.Pressed, "#no")
     def action_no(self) -> None:
-        self.dismiss(None)
+        self.answer(None)

@@ -36,7 +36,7 @@ _JOBS = (
     Column("time", "TIME", 8, 12, right=True),
     Column("result", "RESULT", 18, 200, drop=2),
 )
-_NOTHING = "No job yet. In Watch, t tunes the tuning under the cursor again, m measures it."
+_NOTHING = "No job yet. In Watch, t tunes again what is under the cursor, m measures it."
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
@@ -54,7 +54,10 @@ class JobLog(LineView):
 
     def put(self, told: Span, log: list[str]) -> None:
         """Show the sentence `told`, and these lines below it; follow their end from there."""
-        follow = told != self._told or self.cursor >= len(self._pieces) - 1
+        if (told, log) == (self._told, self._log):
+            return
+        at_end = self.top + self.room >= len(self._pieces)  # not scrolled up to read
+        follow = told != self._told or (at_end and self.cursor >= len(self._pieces) - 1)
         self._told, self._log = told, log
         self._fit(self.size.width)
         if follow:
@@ -81,7 +84,7 @@ class JobLog(LineView):
         return ((self._pieces[index], "dim"),)
 
     def empty(self, width: int) -> list[Line]:
-        return [(("  The worker wrote nothing to stderr.", "dim"),)]
+        return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._told[0] else []
 
 
 def _folded(line: str, width: int) -> list[str]:
@@ -116,7 +119,6 @@ class JobsScreen(BaseScreen):
         yield JobLog()
 
     def on_mount(self) -> None:
-        super().on_mount()
         self._jobs: list[Job] = []
         self._current: int | None = None
         self.update()
@@ -132,10 +134,8 @@ class JobsScreen(BaseScreen):
         """Show the jobs as they are now; the cursor stays on its job."""
         self._jobs = self.program.jobs.jobs()
         grid = self.query_one("#jobs", Grid)
-        places = [at for at, job in enumerate(self._jobs) if job.id == self._current]
-        if places:
-            grid.cursor = places[0]
-        grid.put([_cells(job, time.time()) for job in self._jobs])
+        place = next((at for at, job in enumerate(self._jobs) if job.id == self._current), None)
+        grid.put([_cells(job, time.time()) for job in self._jobs], place)
         running = sum(job.state == "running" for job in self._jobs)
         queued = sum(job.state == "queued" for job in self._jobs)
         facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
     """Ask, then let `choice` win for every later torch.compile."""
+    if app.asking:
+        return
     key = row.tuning.key
     if key is None or choice.hash is None:
         _refuse(
@@ -55,8 +57,7 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
             )
         )
     except StoreError as error:
-        if question.is_current:
-            question.dismiss(None)
+        question.answer(None)
         _refuse(app, str(error))
         return
     state = report.status.state if report.status else "active"
@@ -65,6 +66,8 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
 
 async def unpin(app: RocmTui, status: PinStatus) -> None:
     """Ask, then restore what the pin changed."""
+    if app.asking:
+        return
     taken = status.pin
     question = ConfirmScreen(
         f"Unpin {taken.label}",

@@ -75,24 +75,29 @@ class PinsScreen(BaseScreen):
         yield Grid(_HISTORY, "No history yet.", id="history")
 
     def on_mount(self) -> None:
-        self._history: Sequence[HistoryEntry] = ()
+        self._pins: Sequence[PinStatus] | None = None
         self.update()
-        self.run_worker(self._load_history(), group="history", exclusive=True)
 
     @property
     def current(self) -> PinStatus | None:
         """The pin under the cursor."""
-        pins, cursor = self.program.feed.pins, self.query_one("#pins", Grid).cursor
+        pins, cursor = self._pins or (), self.query_one("#pins", Grid).cursor
         return pins[cursor] if cursor < len(pins) else None
 
     def update(self) -> None:
-        """Show the pins as they are now."""
+        """Show the pins as they are now; the cursor stays on its pin."""
+        here = self.current
         pins, problem = self.program.feed.pins, self.program.feed.pin_problem
-        self.query_one("#pins", Grid).put([_pin_cells(status) for status in pins])
+        if pins != self._pins:
+            self._pins = pins
+            self.reload()
+        places = (at for at, one in enumerate(pins) if here and _same(one, here))
+        cells = [_pin_cells(status) for status in pins]
+        self.query_one("#pins", Grid).put(cells, next(places, None))
         active = sum(status.state == "active" for status in pins)
-        facts = [f"{len(pins)} pins, {active} active" if len(pins) != 1 else "1 pin"]
+        facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
         drifts = self.program.feed.drifts
-        facts += [f"{drifts} drifts seen"] if drifts else []
+        facts += [f"{drifts} drift{'s' * (drifts != 1)} seen"] if drifts else []
         self.show_title("Pins", facts, plain(problem.what) if problem else "")
         self._tell()
 
@@ -107,6 +112,10 @@ class PinsScreen(BaseScreen):
     @on(LineView.CursorMoved, "#pins")
     def _moved(self) -> None:
         self._tell()
+
+    def tick(self) -> None:
+        """Time has passed: the pins are older."""
+        self.update()
 
     async def _load_history(self) -> None:
         from backend.store.pins import PinStore
@@ -123,8 +132,9 @@ class PinsScreen(BaseScreen):
         """The history has grown."""
         self.run_worker(self._load_history(), group="history", exclusive=True)
 
-    async def action_reapply(self) -> None:
-        self.run_worker(self._reapply(), group="pin")
+    def action_reapply(self) -> None:
+        # Workers of the program: what they do counts even if this screen is left meanwhile.
+        self.program.run_worker(self._reapply(), group="pin")
 
     async def _reapply(self) -> None:
         from backend.store.pins import PinStore
@@ -137,23 +147,24 @@ class PinsScreen(BaseScreen):
         self.program.feed.inbox.put_pins(statuses)
         active = sum(status.state == "active" for status in statuses)
         self.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
-        self.reload()
+        if self.is_attached:
+            self.reload()
 
     def action_unpin(self) -> None:
         status = self.current
         if status is not None:
-            self.run_worker(self._unpin(status), group="pin")
+            from rocm_tui.screens.pinning import unpin
 
-    async def _unpin(self, status: PinStatus) -> None:
-        from rocm_tui.screens.pinning import unpin
-
-        await unpin(self.program, status)
-        self.reload()
+            self.program.run_worker(unpin(self.program, status), group="pin")
 
     def action_copy(self) -> None:
         status = self.current
         if status is not None:
             self.program.copy(status.pin.id, "the pinned tuning's id")
+
+
+def _same(one: PinStatus, two: PinStatus) -> bool:
+    return (one.pin.key, one.pin.system_hash) == (two.pin.key, two.pin.system_hash)
 
 
 def _pin_cells(status: PinStatus) -> Cells:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from backend.store.paths import Layout
 from rocm_tui import themes
@@ -105,6 +106,11 @@ class RocmTui(App[int]):
         jobs = self._jobs.jobs() if self._jobs is not None else []
         return [job for job in jobs if not job.over]
 
+    @property
+    def asking(self) -> bool:
+        """Whether a question stands above the screens: there is never more than one."""
+        return isinstance(self.screen, ModalScreen)
+
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
@@ -174,8 +180,9 @@ class RocmTui(App[int]):
         return sum(view.painted for view in self.screen.query(LineView))
 
     def _tick(self) -> None:
-        if isinstance(self.screen, WatchScreen):
-            self.screen.tick()
+        tick: Callable[[], None] | None = getattr(self.screen, "tick", None)
+        if tick is not None:
+            tick()
 
     def _tell_drift(self, status: PinStatus) -> None:
         after = "Applied again." if status.state == "active" else f"It is {status.state} now."
@@ -204,6 +211,15 @@ class RocmTui(App[int]):
 
     # Keys and commands.
 
+    def pop_screen(self) -> AwaitComplete:
+        """Of keys that come in one burst, those after the one that closed a screen close none."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
+
+    def action_command_palette(self) -> None:
+        """What applies to the screens does not while a question stands above them."""
+        if not self.asking:
+            super().action_command_palette()
+
     def copy(self, text: str, what: str) -> None:
         """Put `text` on the clipboard of the person's terminal and say what it was."""
         text = plain(text)
@@ -213,7 +229,10 @@ class RocmTui(App[int]):
     def action_help(self) -> None:
         from rocm_tui.screens.help import HelpScreen
 
-        self._toggle(HelpScreen)
+        if isinstance(self.screen, HelpScreen):
+            self.pop_screen()
+        else:  # above the screen that it is asked on, to go back there
+            self.push_screen(HelpScreen())
 
     def action_pins(self) -> None:
         from rocm_tui.screens.pins import PinsScreen
@@ -238,7 +257,7 @@ class RocmTui(App[int]):
     def _toggle(self, kind: type[Screen[None]]) -> None:
         """Open a screen above Watch; its own key closes it again."""
         here = type(self.screen)
-        if not isinstance(self.screen, WatchScreen):
+        while not isinstance(self.screen, WatchScreen):
             self.pop_screen()
         if here is not kind:
             self.push_screen(kind())

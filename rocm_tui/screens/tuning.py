@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
@@ -21,6 +20,7 @@ from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Order
 from rocm_tui.job_run import RunJob
+from rocm_tui.screens.base import Dialog
 from rocm_tui.session.providers import template_of
 from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
 from rocm_tui.tune_words import backends
@@ -62,7 +62,7 @@ class Tick(Static, can_focus=True):
         self.update(Content(f"[{'x' if self.value else ' '}] {self._label}"))
 
 
-class TuneScreen(ModalScreen[Asked | None]):
+class TuneScreen(Dialog[Asked]):
     """Gives the answer, and None for no."""
 
     CSS_PATH = "tuning.tcss"
@@ -123,16 +123,16 @@ class TuneScreen(ModalScreen[Asked | None]):
     @on(Button.Pressed, "#yes")
     def action_yes(self) -> None:
         if self.query_one("#no").has_focus:
-            self.dismiss(None)
+            self.answer(None)
             return
         try:
-            self.dismiss(self._answer())
+            self.answer(self._answer())
         except UsageError as error:
             self.query_one("#wrong", Static).update(Content(plain(str(error))))
 
     @on(Button.Pressed, "#no")
     def action_no(self) -> None:
-        self.dismiss(None)
+        self.answer(None)
 
 
 def _about(row: Row) -> list[str]:
@@ -148,6 +148,8 @@ def _about(row: Row) -> list[str]:
 
 async def ask_and_tune(app: RocmTui, row: Row) -> None:
     """Put the tuning under the cursor into the queue, as the person wants it."""
+    if app.asking:
+        return
     try:
         problem = problem_of(row.tuning)
     except RocmTuiError as error:

@@ -161,6 +161,7 @@ class WatchScreen(BaseScreen):
         """What the kernels of the tuning under the cursor take, where that can be known."""
         row = self.row
         if row is None:
+            self._asked = None  # the details have forgotten what was told
             return
         from rocm_tui.session.providers import template_of
 

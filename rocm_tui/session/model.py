@@ -90,7 +90,7 @@ class Model:
         self._ids: dict[str, set[str]] = {}
         self._pins: dict[tuple[str, str], PinStatus] = {}
         self._measurements = Measurements()
-        self._order: list[Row] | None = None
+        self._order: list[str] | None = None
         self._arrivals = 0
 
     @property
@@ -104,8 +104,9 @@ class Model:
     def rows(self) -> list[Row]:
         """Newest first; tunings of unknown age are as old as their place in their source says."""
         if self._order is None:
-            self._order = sorted(self._rows.values(), key=self._age, reverse=True)
-        return list(self._order)
+            rows = sorted(self._rows.values(), key=self._age, reverse=True)
+            self._order = [row.key for row in rows]
+        return [self._rows[key] for key in self._order]
 
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
         """All repeated measurements that tell of a tuning, latest first."""
@@ -194,7 +195,7 @@ class Model:
             for key in changed
             for old, new in [(before.get(key), self._rows.get(key))]
         )
-        self._order = None if changed else self._order
+        self._order = None if order else self._order
         return Changes(frozenset(changed), order)
 
     def _fill_bucket(self, bucket: join.Problem) -> set[str]:

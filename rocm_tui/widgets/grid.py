@@ -21,10 +21,15 @@ class Grid(LineView):
         self._nothing = nothing
         self._rows: Sequence[Cells] = ()
         self._slots: tuple[Slot, ...] = ()
+        self._wants = self.wants()
 
-    def put(self, rows: Sequence[Cells]) -> None:
-        """Show these rows; the cursor stays at its place."""
+    def put(self, rows: Sequence[Cells], at: int | None = None) -> None:
+        """Show these rows; the cursor stays at its place, or goes to the row `at`."""
         self._rows = rows
+        self._wants = self.wants()
+        if at is not None and at != self.cursor:
+            self.top += at - self.cursor
+            self.cursor = at
         self.sync()
 
     def count(self) -> int:
@@ -38,7 +43,7 @@ class Grid(LineView):
         }
 
     def heading(self, width: int) -> list[Line]:
-        self._slots = fit(self._columns, self.wants(), width - 2)
+        self._slots = fit(self._columns, self._wants, width - 2)
         line: list[Span] = [(" ", "head")]
         for slot in self._slots:
             line += [(slot.cell(slot.column.title), "head"), (" " * GAP, "head")]

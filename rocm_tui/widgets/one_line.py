@@ -40,13 +40,25 @@ class OneLine(LineView, can_focus=False):
 
 
 class TitleBar(OneLine):
-    """The program, the screen, and facts about it."""
+    """The program, the screen, and facts about it; where room is short the last ones give way."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._facts: Sequence[str] = ()
 
     def show(self, place: str, facts: Sequence[str], notice: str = "") -> None:
         left: list[Span] = [(" rocm-tui ", "title"), (f" {place}", "head")]
         if notice:
             left.append((f"   {notice}", "title"))
-        self.put(tuple(left), ((" · ".join(facts) + " ", "head"),))
+        self._facts = facts
+        self.put(tuple(left))
+
+    def heading(self, width: int) -> list[Line]:
+        facts, room = list(self._facts), width - sum(cell_len(text) for text, _ in self.left)
+        while facts and cell_len(" · ".join(facts)) + 2 > room:
+            facts.pop()
+        self.right = ((" · ".join(facts) + " ", "head"),) if facts else ()
+        return super().heading(width)
 
 
 class KeyBar(OneLine):

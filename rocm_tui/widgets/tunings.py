@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable
+from math import inf
+from typing import ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
 
@@ -15,44 +16,77 @@ from rocm_tui.widgets import tuning_cells
 from rocm_tui.widgets.columns import GAP, Slot, fit
 from rocm_tui.widgets.line_view import Line, LineView
 
+_Told = TypeVar("_Told")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
 _MEASURED = ("op", "shape", "dtype", "winner", "pin")
 
 
-def _time(row: Row) -> float:
-    best = stats.winner(row.tuning)
-    return -(best.ms or 0.0) if best else float("inf")
+def _falling(value: float | None) -> float:
+    return inf if value is None else -value
 
 
 SORTS: dict[str, Callable[[Row], float | str]] = {
     "newest": lambda row: 0.0,
-    "gain": lambda row: -(stats.gain(row.tuning) or 0.0),
-    "lead": lambda row: -(stats.lead(row.tuning) or 0.0),
-    "time": _time,
+    "gain": lambda row: _falling(stats.gain(row.tuning)),
+    "lead": lambda row: _falling(stats.lead(row.tuning)),
+    "time": lambda row: _falling(stats.time_ms(row.tuning, stats.winner(row.tuning))),
     "op": lambda row: row.tuning.op,
 }
-"""Ways to order the table: the largest first, except op. Equal ones stay newest first."""
+"""Ways to order the table: the largest first, except op; what is not known last. Equal ones stay
+newest first."""
 
 
-def matches(row: Row, words: Sequence[str]) -> bool:
-    """Whether every word stands in the op, shape, type, winner, id or pin state of a row.
+def searched(row: Row) -> str:
+    """What the words of a filter are looked for in: op, shape, type, winner, lead, pin state, id.
 
     `x` stands for the `×` of a shape, which few keyboards have.
     """
-    if not words:
-        return True
     cells = tuning_cells.cells(row, 0.0)
     state = f"pinned {row.pin.state}" if row.pin else ""
     told = [cells[key][0] for key in ("op", "shape", "dtype", "winner", "lead")]
     text = " ".join((*told, state, row.tuning.state, row.id)).lower()
-    text = text.replace("×", "x")
-    return all(word.replace("×", "x") in text for word in words)
+    return text.replace("×", "x")
 
 
 def _names(row: Row) -> set[str]:
     """What a row is known by: its key changes while a source is written anew, its ids do not."""
     return {row.key} | {f"{alias} {row.occurrence}" for alias in row.aliases}
+
+
+def _widths(row: Row) -> tuple[int, ...]:
+    """Cells that the contents of the measured columns take."""
+    cells = tuning_cells.cells(row, 0.0)
+    return tuple(cell_len(cells[key][0]) for key in _MEASURED)
+
+
+class _OfRows(Generic[_Told]):
+    """What a function says of each row, asked again only when the row has changed."""
+
+    def __init__(self, ask: Callable[[Row], _Told]) -> None:
+        self._ask = ask
+        self._told: dict[str, tuple[Row, _Told]] = {}
+
+    def of(self, row: Row) -> _Told:
+        known = self._told.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._told[row.key] = row, self._ask(row)
+        return known[1]
+
+    def keep(self, rows: list[Row]) -> None:
+        """Forget the rows that are gone, once they are as many as these."""
+        if len(self._told) > 2 * len(rows):
+            self._told = {row.key: (row, self.of(row)) for row in rows}
+
+
+def _added(before: list[Row], rows: list[Row]) -> int:
+    """How many of these rows were not there before; none where there was none."""
+    keys = {row.key for row in before}
+    new = [row for row in rows if row.key not in keys]
+    if not keys or not new:
+        return 0
+    known = {name for row in before for name in _names(row)}
+    return sum(known.isdisjoint(_names(row)) for row in new)
 
 
 class TuningsTable(LineView):
@@ -74,7 +108,9 @@ class TuningsTable(LineView):
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
-        self._widths: dict[str, tuple[Row, tuple[int, ...]]] = {}
+        self._texts = _OfRows(searched)
+        self._places = _OfRows(SORTS[self.sort])
+        self._widths = _OfRows(_widths)
 
     @property
     def current(self) -> Row | None:
@@ -89,40 +125,49 @@ class TuningsTable(LineView):
 
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
-        known = {name for row in self._all for name in _names(row)}
-        self._all = rows
-        added = sum(known.isdisjoint(_names(row)) for row in rows) if known else 0
-        self._order(follow=self._follow and not hold and self.sort == "newest")
-        self.unseen = 0 if self.cursor == 0 else self.unseen + added
+        before, self._all = self._all, rows
+        newest = self.sort == "newest"
+        self._order(follow=self._follow and not hold and newest and self.top == 0)
+        added = _added(before, self.rows) if newest else 0
+        self.unseen = min(self.unseen + added, self.cursor)
         self.now = time.time()
         self.sync()
 
     def order(self, *, sort: str | None = None, words: tuple[str, ...] | None = None) -> None:
         """Sort or filter another way."""
-        self.sort = sort or self.sort
-        self.words = self.words if words is None else words
+        if sort is not None:
+            self.sort, self._places = sort, _OfRows(SORTS[sort])
+        if words is not None:
+            self.words = tuple(word.replace("×", "x") for word in words)
         self._order(follow=False)
+        self.unseen = 0
         self.sync()
 
     def _order(self, *, follow: bool) -> None:
         current = self.current
-        rows = [row for row in self._all if matches(row, self.words)] if self.words else self._all
-        self.rows = sorted(rows, key=SORTS[self.sort])
+        rows = self._all
+        for known in (self._texts, self._places, self._widths):
+            known.keep(rows)
+        if self.words:
+            rows = [row for row in rows if all(w in self._texts.of(row) for w in self.words)]
+        self.rows = rows if self.sort == "newest" else sorted(rows, key=self._places.of)
         self.total = len(self._all)
         if follow or current is None:
             self.cursor = self.top = 0
         else:
             self._find(current)
+        self._clamp()
         self._measure()
 
     def _find(self, current: Row) -> None:
         offset = self.cursor - self.top
-        names = _names(current)
-        fits = [at for at, row in enumerate(self.rows) if not names.isdisjoint(_names(row))]
-        if fits:
-            exact = [at for at in fits if self.rows[at].key == current.key]
-            self.cursor = (exact or fits)[0]
-            self.top = max(0, self.cursor - offset)
+        found = next((at for at, row in enumerate(self.rows) if row.key == current.key), None)
+        if found is None:
+            names = _names(current)
+            fits = (at for at, row in enumerate(self.rows) if not names.isdisjoint(_names(row)))
+            found = next(fits, None)
+        if found is not None:
+            self.cursor, self.top = found, found - offset
 
     def go_to(self, row: Row) -> bool:
         """Put the cursor on this row; False if it is not shown."""
@@ -147,8 +192,7 @@ class TuningsTable(LineView):
     def _measure(self) -> None:
         """The widest content of each column, among the newest rows."""
         sample = self._all[:_SAMPLE]
-        self._widths = {row.key: self._widths_of(row) for row in sample}
-        found = [widths for _, widths in self._widths.values()]
+        found = [self._widths.of(row) for row in sample]
         self._wants = {
             key: max((w[at] for w in found), default=0) for at, key in enumerate(_MEASURED)
         }
@@ -157,13 +201,6 @@ class TuningsTable(LineView):
             self._wants["rank"] = 4
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
-
-    def _widths_of(self, row: Row) -> tuple[Row, tuple[int, ...]]:
-        known = self._widths.get(row.key)
-        if known is not None and known[0] is row:
-            return known
-        cells = tuning_cells.cells(row, 0.0)
-        return row, tuple(cell_len(cells[key][0]) for key in _MEASURED)
 
     def _layout(self, width: int) -> tuple[Slot, ...]:
         state = (width, *self._wants.items())
@@ -196,4 +233,7 @@ class TuningsTable(LineView):
 
     def empty(self, width: int) -> list[Line]:
         words = plain(" ".join(self.words))
-        return [(), ((f"  No tuning matches “{words}”. Esc clears the filter.", "dim"),)]
+        text = f"No tuning matches “{words}”. Esc clears the filter."
+        if not self._all:
+            text = "No tuning any more: what was read is gone. New ones appear here; S says why."
+        return [(), ((f"  {text}", "dim"),)]
