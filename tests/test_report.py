@@ -246,6 +246,32 @@ def test_what_tuning_bought_against_aten_and_what_it_cost() -> None:
     assert "paid for after 6,000 runs" in text(report(job))
 
 
+def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
+    """Two ranks use one choice, the latest another one, which saves more by its own numbers."""
+    job = part(
+        on_rank(0, {"bmm": 1.3, "triton_a": 1.0, "triton_b": 1.2}, when=1.0),
+        on_rank(1, {"bmm": 1.4, "triton_a": 1.0, "triton_b": 1.2}, when=2.0),
+        on_rank(2, {"bmm": 1.9, "triton_a": 1.1, "triton_b": 1.0}, when=3.0),
+        sessions=RANKS,
+    )
+    (gain,) = report(job).bought.gains
+    assert (gain.choice.label, gain.row.tuning.rank) == ("triton_a", 1)
+    assert gain.saved_ms == pytest.approx(0.35)
+    (line,) = [line for line in text(report(job)).splitlines() if "350.0 µs" in line][1:]
+    assert "triton_a" in line and "triton_b" not in line
+    (told,) = report_json(report(job))["bought"]["tunings"]
+    assert told["choice"] == "triton_a"
+
+
+def test_a_choice_that_is_selected_though_slower_is_the_one_in_use() -> None:
+    one = on_rank(0, {"bmm": 1.5, "triton_a": 1.0, "triton_b": 1.1})
+    pinned = next(choice for choice in one.choices if choice.name == "triton_b")
+    job = part(replace(one, selected=pinned.hash, selected_by="pin"), sessions=RANKS)
+    (gain,) = report(job).bought.gains
+    assert gain.choice == pinned and gain.saved_ms == pytest.approx(0.4)
+    assert "triton_b" in text(report(job))
+
+
 def test_a_measurement_says_what_was_really_saved() -> None:
     measured = [measurement(1, {"bmm": 1.0, "triton_a": 1.1})]
     job = part(tuning(1, {"bmm": 1.5, "triton_a": 1.0}), measured=measured)

@@ -51,32 +51,49 @@ def bought(found: Iterable[Problem], part: Part) -> Bought:
 
 
 def _gain(problem: Problem) -> Gain:
-    saved = [ms for row in problem.rows if (ms := _saved(row.tuning)) is not None]
-    latest = next(row for row in problem.rows if _was_tuned(row))
+    """Of the choice that most tunings use, and of those; of several such choices the latest."""
+    uses = _uses(problem.rows)
+    most = max(uses, key=len)
+    latest, choice = most[0]
+    saved = [ms for row, own in most if (ms := _saved(row.tuning, own)) is not None]
     return Gain(
         row=latest,
+        choice=choice,
         saved_ms=median(saved) if saved else None,
-        tied=_tied_with_aten(latest.tuning),
+        tied=_tied_with_aten(latest.tuning, choice),
         calls=calls_of(problem.rows),
         seconds=sum(tuning_seconds(row) or 0.0 for row in problem.rows),
     )
 
 
-def _saved(tuning: Tuning) -> float | None:
-    """Milliseconds a call that the choice in use saves against ATen; of measurements, if any."""
-    found, aten = used(tuning), stats.aten(tuning)
-    if found is None or aten is None or aten.ms is None:
+def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
+    """The tunings, latest first, with the choice in use, those with the same one together."""
+    found: list[list[tuple[Row, Choice]]] = []
+    for row in rows:
+        use = used(row.tuning)
+        if use is not None:
+            same = (each for each in found if same_choice(each[0][1], use[0]))
+            home = next(same, None)
+            if home is None:
+                found.append(home := [])
+            home.append((row, use[0]))
+    return found
+
+
+def _saved(tuning: Tuning, choice: Choice) -> float | None:
+    """Milliseconds a call that `choice` saves against ATen; of measurements, if any."""
+    aten = stats.aten(tuning)
+    if aten is None or aten.ms is None or choice.ms is None:
         return None
-    choice, ms = found
     told, other = stats.measured(tuning, choice), stats.measured(tuning, aten)
-    return other.ms - told.ms if told and other else aten.ms - ms
+    return other.ms - told.ms if told and other else aten.ms - choice.ms
 
 
-def _tied_with_aten(tuning: Tuning) -> bool:
-    found, aten = used(tuning), stats.aten(tuning)
-    if found is None or aten is None or found[0] == aten:
+def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
+    aten = stats.aten(tuning)
+    if aten is None or choice == aten:
         return False
-    return versus(tuning, found[0], aten) in ("tied", "unclear")
+    return versus(tuning, choice, aten) in ("tied", "unclear")
 
 
 def _was_tuned(row: Row) -> bool:

@@ -69,6 +69,8 @@ def _absent(each: Absent) -> dict[str, Any]:
 def _gain(gain: Gain) -> dict[str, Any]:
     return {
         **_problem(gain.row),
+        "choice": gain.choice.label,
+        "hash": gain.choice.hash,
         "saved_ms": gain.saved_ms,
         "tied": gain.tied,
         "calls": gain.calls,

@@ -122,12 +122,11 @@ def bought_line(bought: Bought) -> str:
 
 def gain_cells(gain: Gain) -> tuple[str, ...]:
     """A line of the table; a difference that cannot be told says `tie`."""
-    best = stats.winner(gain.row.tuning)
     saved = fmt.NONE if gain.saved_ms is None else "tie" if gain.tied else _saved(gain.saved_ms)
     total = (gain.saved_ms or 0.0) * (gain.calls or 0)
     return (
         *problem_cells(gain.row),
-        _short(best.label) if best else fmt.NONE,
+        _short(gain.choice.label),
         saved,
         fmt.NONE if gain.calls is None else str(gain.calls),
         _saved(total) if total and not gain.tied else fmt.NONE,

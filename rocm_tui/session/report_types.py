@@ -69,12 +69,14 @@ class Absent:
 class Gain:
     """What tuning one problem saves a call against ATen, and what it cost.
 
-    `saved_ms` is None where ATen has no time, and 0 where ATen itself is used; `tied` tells that
-    the difference is within what can be told. `calls` is how often one run calls it, None where no
-    session tells. `seconds` sums up all its tunings.
+    `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
+    median of what they save with it: None where ATen has no time, and 0 where ATen itself is used.
+    `tied` tells that the difference is within what can be told. `calls` is how often one run calls
+    it, None where no session tells. `seconds` sums up all its tunings.
     """
 
     row: Row
+    choice: Choice
     saved_ms: float | None
     tied: bool
     calls: int | None
