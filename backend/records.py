@@ -155,7 +155,8 @@ class Tuning:
     `rank` is the process rank of a distributed job; `when` is Unix time in seconds. `dims` is what
     an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the last
     operand but one, and the last size of the last operand. `measured` is the latest repeated
-    measurement of the same key.
+    measurement of the same key. `threads` is how many the process had: on a CPU the hashes of C++
+    choices depend on it.
     """
 
     op: str
@@ -179,6 +180,7 @@ class Tuning:
     sources: tuple[str, ...] = ()
     dims: Shape = ()
     measured: Measurement | None = None
+    threads: int | None = None
 
     @property
     def id(self) -> str:

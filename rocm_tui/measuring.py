@@ -84,6 +84,7 @@ def measure_job(
         "rounds": rounds,
         "mode": mode,
         "partly": partly,
+        "threads": tuning.threads,
     }
 
 

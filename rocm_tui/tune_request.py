@@ -64,6 +64,7 @@ def problem_of(tuning: Tuning) -> Tuning:
         device=tuning.device,
         precision=tuning.precision,
         inputs_key=tuning.inputs_key if tuning.precision is not None else None,
+        threads=tuning.threads,
     )
 
 
@@ -74,10 +75,12 @@ def title(problem: Tuning) -> str:
 
 def words_of(problem: Tuning) -> dict[str, Any]:
     """The problem as the job's arguments."""
+    threads = {} if problem.threads is None else {"threads": problem.threads}
     if problem.key is not None:
         key = problem.key
-        return {"op": key.op, "inputs": key.inputs, "precision": key.precision}
+        return {"op": key.op, "inputs": key.inputs, "precision": key.precision, **threads}
     found: dict[str, Any] = {
+        **threads,
         "op": problem.op,
         "shapes": [list(shape) for shape in problem.shapes],
         "dtypes": list(problem.dtypes),

@@ -29,8 +29,10 @@ from rocm_tui.measuring import (
     worth_measuring,
 )
 from rocm_tui.session import measured_again, measured_text
+from tests.broken_workers import broken_python
 
 RUN = [sys.executable, "-m", "rocm_tui"]
+OTHER_THREADS = {**os.environ, "OMP_NUM_THREADS": "2"}
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
 
 
@@ -185,10 +187,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.torch
-def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(cache: Path) -> None:
+def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(
+    cache: Path, tmp_path: Path
+) -> None:
+    """With as many threads as the tuning had, or torch would not offer its C++ choice."""
     (tuning,) = json.loads(_call("ls", "--json", cache=cache).stdout)["tunings"]
     assert tuning["measurement"] is None
-    done = _call("measure", tuning["id"], "--budget", "10", cache=cache)
+    done = _call("measure", tuning["id"], "--budget", "10", cache=cache, env=OTHER_THREADS)
     lines = done.stdout.splitlines()
     assert lines[0].split()[:2] == ["choice", "median"] and done.stderr == ""
     assert lines[1].startswith("cpp_") and lines[1].endswith("faster")
@@ -204,6 +209,8 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(cache: Path) -> 
     (one,) = _call("ls", cache=cache).stdout.splitlines()[1:]
     assert measured_lead(other["ratio"]) in one
     assert "is slower than cpp" in _call("pin", tuning["id"], "bmm", cache=cache).stderr
+    _call("verify", "--python", broken_python(tmp_path), cache=cache, code=1)
+    assert json.loads((tmp_path / "jobs").read_text())["threads"] == 1
     _call("unpin", tuning["id"], cache=cache)
     words = ("measure", tuning["id"], "bmm", "#1", "--flush", "--json", "--repeat", "2")
     told = json.loads(_call(*words, cache=cache).stdout)

@@ -25,6 +25,17 @@ def mode_argument(arguments: Arguments) -> int:
     return mode
 
 
+def set_threads(arguments: Arguments) -> None:
+    """Compute with as many threads as `threads` says, where it does: on a CPU the hash of a C++
+    choice depends on their number. Raises BadJob."""
+    threads = arguments.get("threads")
+    if threads is None:
+        return
+    if type(threads) is not int or not 0 < threads < 1 << 16:
+        raise BadJob("the job's `threads` is a whole number above 0")
+    torch.set_num_threads(threads)
+
+
 def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
     """The inputs to rebuild. Raises NotRebuildable."""
     try:

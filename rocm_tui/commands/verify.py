@@ -11,6 +11,7 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from backend.records import Pin
     from backend.store.paths import Layout
+    from rocm_tui.session.model import Model
 
 
 def add(commands: common.Subparsers) -> None:
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         print("nothing is pinned, so there is nothing to verify", file=sys.stderr)
         return 1
     python = find_python(args.python)
-    results = [(pin, _verify(pin, python, layout)) for pin in chosen]
+    model = common.load(layout, [])
+    results = [(pin, _verify(pin, python, layout, _threads(model, pin))) for pin in chosen]
     if args.json:
         common.print_json({"pins": [{"id": pin.id, **result} for pin, result in results]})
     else:
@@ -47,7 +49,16 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(result["ok"] for _, result in results) else 1
 
 
-def _verify(pin: Pin, python: str, layout: Layout) -> dict[str, Any]:
+def _threads(model: Model, pin: Pin) -> int | None:
+    """As many as the process had that tuned what is pinned, where a session tells."""
+    for row in model.rows():
+        tuning = row.tuning
+        if tuning.key == pin.key and any(choice.hash == pin.hash for choice in tuning.choices):
+            return tuning.threads
+    return None
+
+
+def _verify(pin: Pin, python: str, layout: Layout, threads: int | None) -> dict[str, Any]:
     """The worker's result, in the mode that the cache was tuned in, else in the first one; a worker
     that fails is a pin that is not verified."""
     from rocm_tui.errors import RocmTuiError
@@ -60,6 +71,7 @@ def _verify(pin: Pin, python: str, layout: Layout) -> dict[str, Any]:
         "inputs": pin.inputs,
         "precision": pin.precision,
         "hash": pin.hash,
+        "threads": threads,
     }
     try:
         first = run_job(job, python=python, cache_dir=layout.root)

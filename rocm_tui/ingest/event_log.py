@@ -144,6 +144,7 @@ class EventLog:
             session=session.id if session else None,
             when=event.when,
             sources=(self.source,),
+            threads=session.threads if session else None,
         )
         self._folds[event.n] = _Fold(tuning, choices)
         self._changed[event.n] = None

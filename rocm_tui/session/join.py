@@ -210,6 +210,7 @@ def merge(members: Sequence[Member]) -> Tuning:
         session=_first(view.session for view in views),
         when=_known(view.when for view in views),
         sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
+        threads=_first(view.threads for view in views),
     )
 
 

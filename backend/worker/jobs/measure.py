@@ -17,6 +17,8 @@ from math import prod
 from statistics import median
 from typing import Any
 
+import torch
+
 from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
@@ -30,7 +32,13 @@ from backend.worker.mark import Mark, mark_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
 from backend.worker.rounds import Rounds, Tell, measure
-from backend.worker.settings import key_argument, mode_argument, set_precision, specs_of
+from backend.worker.settings import (
+    key_argument,
+    mode_argument,
+    set_precision,
+    set_threads,
+    specs_of,
+)
 
 LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""
@@ -59,7 +67,7 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     call; `mode`, an index of the `MODES`; `partly`, whether to go on without those choices that
     are not offered in this mode; `rounds`, so many at least, while there is time; `broken`, those
     of the choices that are not run, since they ended an earlier worker, with the reasons; `mark`,
-    see `mark_argument`.
+    see `mark_argument`; `threads`, see `set_threads`.
 
     The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
     the path of that log, null where it could not be written; `conclusive`, whether all choices were
@@ -67,6 +75,7 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     `modes` that there are, each in a process of its own.
     """
     task = _task(arguments)
+    set_threads(arguments)
     try:
         return _measured(task, progress)
     except (NotMeasured, NotRebuildable) as error:
@@ -136,14 +145,22 @@ def _measured(task: Task, progress: Progress) -> dict[str, Any]:
     if missing and not task.partly:
         there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
         reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
-        return _result(reason=f"{reason} ({there})", missing=missing)
-    gone = dict.fromkeys(missing, "this torch does not offer it")
+        return _result(reason=f"{reason} ({there}){_why(caught.question)}", missing=missing)
+    gone = dict.fromkeys(missing, f"this torch does not offer it{_why(caught.question)}")
     failed = {**gone, **task.broken, **caught.failed}
     able = [hash for hash in task.hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds = _rounds(task, caught.question, able, _teller(progress, names)) if able else Rounds([])
     rounds.failed.update(failed)
     return _recorded(task, rounds, names)
+
+
+def _why(question: Question) -> str:
+    """What often is the reason where a choice is not offered."""
+    if question.device.type != "cpu":
+        return ""
+    threads = torch.get_num_threads()
+    return f"; C++ choices depend on the number of threads, here {threads}: see OMP_NUM_THREADS"
 
 
 def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> Rounds:

@@ -24,7 +24,7 @@ from backend.store.paths import Layout, cache_dir
 from backend.worker.problem import Problem, problem_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.settings import mode_argument, set_precision
+from backend.worker.settings import mode_argument, set_precision, set_threads
 from backend.worker.story import Story
 
 SPACES = ("DEFAULT", "EXHAUSTIVE")
@@ -64,7 +64,8 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     """Arguments: the problem, see `problem_argument`; and, all optional, `backends` (Inductor's
     `max_autotune_gemm_backends`, a list), `search_space` (one of `SPACES`), `templates` (offer
     ours too), `budget` (seconds from the first choice on), `mode` (an index of the `MODES`),
-    `any_mode` (tune in this mode even if the cache tells of another).
+    `any_mode` (tune in this mode even if the cache tells of another), `threads` (see
+    `set_threads`).
 
     The result: `ok`; `reason`, why it is not; `conclusive`, false where another of the `modes` is
     to be tried, in a process of its own; the key; `choices` with their times in ms, fastest first;
@@ -72,6 +73,7 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     wrong after the tuning; `log`, where the session is recorded.
     """
     options = _options(arguments)
+    set_threads(arguments)
     try:
         return _Tuning(problem_argument(arguments), options, progress).result()
     except OtherMode as error:

@@ -21,7 +21,13 @@ from backend.store.graph_match import is_own
 from backend.worker.probe import ProbeSelector, Sight
 from backend.worker.protocol import Arguments, Progress, text_argument
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
-from backend.worker.settings import key_argument, mode_argument, set_precision, specs_of
+from backend.worker.settings import (
+    key_argument,
+    mode_argument,
+    set_precision,
+    set_threads,
+    specs_of,
+)
 
 
 class NotVerified(Exception):
@@ -41,7 +47,8 @@ class Compiled:
 
 
 def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """Arguments: `op`, `inputs`, `precision`, `hash`, all texts; `mode`, an index of the `MODES`.
+    """Arguments: `op`, `inputs`, `precision`, `hash`, all texts; `mode`, an index of the `MODES`;
+    `threads`, see `set_threads`. The last two are optional.
 
     The result: `ok`; `kernel`, the name of the choice that is called, `hash` its hash, where they
     are known; `proof`, how that was seen; `reason`, why it is not ok; `conclusive`, whether the
@@ -50,6 +57,7 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     """
     key, pinned = key_argument(arguments), text_argument(arguments, "hash")
     mode = mode_argument(arguments)
+    set_threads(arguments)
     try:
         return _Verification(key, pinned, mode, progress).result()
     except NotInThisMode as error:
