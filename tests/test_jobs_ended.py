@@ -49,7 +49,7 @@ def test_a_signal_to_the_command_ends_the_session_and_the_worker(
         while not (logs := list(sessions.glob("*"))) or not logs[0].stat().st_size:
             assert time.monotonic() < end
             time.sleep(0.01)
-        time.sleep(0.2)  # until the command has heard where the log is
+        time.sleep(0.5)  # until the command has heard where the log is
         command.send_signal(sign)
         out, err = command.communicate(timeout=PATIENCE)
     assert command.returncode == (130 if sign == signal.SIGINT else 128 + sign), err
@@ -91,8 +91,8 @@ def test_a_killed_writer_s_tuning_is_cut_and_not_before(tmp_path: Path, here: bo
         tailer = Tailer(writer.stdout.readline().strip())
         assert _states(tailer.poll(0.0)) == ["running"]
         quiet = [tailer.poll((QUIET + 1) * at) for at in (1, 2, 3)]
-        assert quiet == [[], [], []] and tailer.retry_at is not None, "it looks again"
+        assert quiet == [[], [], []] and (tailer.retry_at is not None) == here, "it looks again"
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait()
         assert _states(tailer.poll(100.0)) == (["cut"] if here else [])
-        assert (tailer.retry_at is None) == here
+        assert tailer.retry_at is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -17,11 +18,15 @@ class LiveLine:
 
     def show(self, text: str) -> None:
         if self._live:
-            from rocm_tui.format import shorten
+            with contextlib.suppress(OSError):  # the terminal is gone; the job's end is still ours
+                self._show(text)
 
-            width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-            line = shorten(f"{self.title}: {text}", width) if text else ""
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+    def _show(self, text: str) -> None:
+        from rocm_tui.format import shorten
+
+        width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+        line = shorten(f"{self.title}: {text}", width) if text else ""
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """Show the progress that an event of a worker tells."""

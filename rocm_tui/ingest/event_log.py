@@ -31,7 +31,7 @@ from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
-from rocm_tui.ingest.writer import is_gone
+from rocm_tui.ingest.writer import can_be_told, is_gone
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
@@ -83,12 +83,13 @@ class EventLog:
 
     @property
     def waits(self) -> bool:
-        """Whether a tuning is running."""
-        return any(fold.tuning.state == "running" for fold in self._folds.values())
+        """Whether a tuning is running, and `settle` can tell if it never ends."""
+        running = any(fold.tuning.state == "running" for fold in self._folds.values())
+        return running and can_be_told(self._session)
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut while it lives."""
-        if self.waits and is_gone(self.source, self._session):
+        if self.waits and is_gone(self.source):
             self._cut()
         return self._take()
 

@@ -1,4 +1,8 @@
-"""Is the process that writes an event log still there?"""
+"""Is the process that writes an event log still there?
+
+It holds a lock of its log, which the system lets go when it ends, however that happens. A pid would
+not do: that of a container is another process's outside of it, under the same host name.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,13 @@ import socket
 from backend.records import Session
 
 
-def is_gone(path: str, session: Session | None) -> bool:
-    """Whether it has ended, however that happened; False where that cannot be told.
+def can_be_told(session: Session | None) -> bool:
+    """Of another host's writer nothing can be told: its lock may not reach here."""
+    return session is not None and session.locked and session.host == socket.gethostname()
 
-    It holds a lock of its log, which the system lets go when it ends. A pid would not do: that of
-    a container is another process's outside of it, under the same host name.
-    """
-    if session is None or not session.locked or session.host != socket.gethostname():
-        return False
+
+def is_gone(path: str) -> bool:
+    """Whether nobody holds the lock of the log `path`; False where that cannot be seen."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
