@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from backend.records import Choice, Problem, Session, Tuning
 from backend.store.events import encode
 from rocm_tui.ingest import cache_file, mm_log
 from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.event_log import EventLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, SessionSeen
 from rocm_tui.ingest.sniff import sniff
@@ -59,7 +61,7 @@ def test_an_mm_log() -> None:
         {"invoke": "(1, 2, 3)"},
         {"(8, 128, 192)": [{"type": "cublas", "time": math.inf}], "kernel_type": "bmm"},
     ]
-    found = tunings(mm_log.read_whole(json.dumps(log).encode(), "m.json"))
+    found = tunings(mm_log.parse(json.dumps(log).encode(), "m.json"))
     assert list(found) == ["m.json#1", "m.json#3"]
     mm, bmm = found.values()
     assert (mm.op, mm.shapes, mm.dims) == ("mm", ((64, 32), (32, 16)), (64, 32, 16))
@@ -89,7 +91,7 @@ def test_conv_and_flex_logs() -> None:
             "choices": [{"type": "triton", "time": 2.5, "BLOCK_M1": 16, "B": 4, "Hq": 16}],
         },
     ]
-    conv, flex = tunings(mm_log.read_whole(json.dumps(log).encode(), "c.json")).values()
+    conv, flex = tunings(mm_log.parse(json.dumps(log).encode(), "c.json")).values()
     assert (conv.op, conv.shapes) == ("convolution", ((1, 3, 224, 224), (64, 3, 7, 7)))
     assert conv.choices[0].config == {"backend": "Triton", "BLOCK_M": "32"}
     assert (flex.op, flex.shapes[2]) == ("flex_attention_backward", (4, 16, 64, 16))
@@ -99,18 +101,24 @@ def test_conv_and_flex_logs() -> None:
 @needs_corpus
 def test_mm_logs_of_the_corpus() -> None:
     new = (CORPUS / "local_mmlog_2130_linear.json").read_bytes()
-    found = list(tunings(mm_log.read_whole(new, "m")).values())
+    found = list(tunings(mm_log.parse(new, "m")).values())
     assert [(t.op, t.dims, t.num_choices) for t in found] == [
         ("packed_linear", (1459233, 1, 256), 2),
         ("packed_linear", (1459233, 1, 512), 2),
     ]
     assert [t.choices[0].ms for t in found] == [0.09430100010376918, 0.050054999974236125]
-    assert mm_log.read_whole((CORPUS / "local_mmlog_251_linear.json").read_bytes(), "m") == []
+    assert mm_log.parse((CORPUS / "local_mmlog_251_linear.json").read_bytes(), "m") == []
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[{}]", b"[1]", b"{}", b"[" * 100_000, b"\xff"])
-def test_no_mm_log_is_a_problem(data: bytes) -> None:
-    (problem,) = mm_log.read_whole(data, "m")
+@pytest.mark.parametrize("data", [b"", b"{", b"{}", b"[" * 100_000, b"\xff"])
+def test_half_an_mm_log_is_not_readable(data: bytes) -> None:
+    with pytest.raises(NotReadable):
+        mm_log.parse(data, "m")
+
+
+@pytest.mark.parametrize("data", [b"[{}]", b"[1]"])
+def test_an_entry_that_is_no_tuning_is_a_problem(data: bytes) -> None:
+    (problem,) = mm_log.parse(data, "m")
     assert isinstance(problem, Problem)
 
 
@@ -124,7 +132,7 @@ def cache_text(entries: object) -> bytes:
 def test_a_cache_file() -> None:
     times = {"mm-abc": 0.5, "triton-def": math.inf}
     data = cache_text({"mm": {KEY: {"highest": times, "high": {"mm-abc": 0.25}}}})
-    found = tunings(cache_file.read_whole(data, "c"))
+    found = tunings(cache_file.parse(data, "c"))
     first, second = found.values()
     assert (first.op, first.precision, first.inputs_key) == ("mm", "highest", KEY)
     assert (first.shapes, first.strides) == (((2, 3), (3, 4)), ((3, 1), (4, 1)))
@@ -136,19 +144,17 @@ def test_a_cache_file() -> None:
     assert second.precision == "high"
     # A key that is written before others does not rename them.
     more = cache_text({"addmm": {KEY: {"high": {}}}, "mm": {KEY: {"highest": times}}})
-    assert set(tunings(cache_file.read_whole(more, "c"))) & set(found) == {next(iter(found))}
+    assert set(tunings(cache_file.parse(more, "c"))) & set(found) == {next(iter(found))}
 
 
 def test_a_key_of_no_known_form_keeps_its_times() -> None:
-    (tuning,) = tunings(
-        cache_file.read_whole(cache_text({"f": {"?": {"p": {"h": 1}}}}), "c")
-    ).values()
+    (tuning,) = tunings(cache_file.parse(cache_text({"f": {"?": {"p": {"h": 1}}}}), "c")).values()
     assert (tuning.shapes, tuning.inputs_key, tuning.choices[0].ms) == ((), "?", 1.0)
 
 
 def test_a_hostile_cache_file() -> None:
     data = cache_text({"\x1b]0;x\x07mm": {KEY: {"high": {"h": 1.0}}}, "ok": 3})
-    records = cache_file.read_whole(data, "c")
+    records = cache_file.parse(data, "c")
     assert not tunings(records)
     assert len(records) == 2
     assert all(clean(text) == text for text in problems(records))
@@ -164,7 +170,7 @@ def test_caches_of_the_corpus(path: Path) -> None:
         for inputs, by_precision in by_inputs.items()
         for precision, times in by_precision.items()
     }
-    found = tunings(cache_file.read_whole(path.read_bytes(), str(path))).values()
+    found = tunings(cache_file.parse(path.read_bytes(), str(path))).values()
     assert {(t.op, t.inputs_key, t.precision) for t in found} == set(expected)
     for tuning in found:
         assert tuning.shapes and tuning.device == "cpu"
@@ -399,9 +405,10 @@ JSONISH = st.recursive(
 @given(JSONISH)
 def test_no_json_raises_out_of_a_reader(value: object) -> None:
     text = json.dumps(value)
-    mm_log.read_whole(f"[{text}]".encode(), "m")
-    cache_file.read_whole(text.encode(), "c")
-    cache_file.read_whole(cache_text(value), "c")
+    mm_log.parse(f"[{text}]".encode(), "m")
+    for document in (text.encode(), cache_text(value)):
+        with suppress(NotReadable):
+            cache_file.parse(document, "c")
     log = EventLog("s")
     log.feed(f"{text}\n".encode())
     log.close()
@@ -422,6 +429,7 @@ def test_no_bytes_raise_out_of_a_reader(data: bytes, cut: int) -> None:
         for piece in (text[:cut], data, text[cut:]):
             reader.feed(piece)
         reader.close()
-    mm_log.read_whole(data, "m")
-    cache_file.read_whole(data, "c")
+    for parse in (mm_log.parse, cache_file.parse):
+        with suppress(NotReadable):
+            parse(data, "x")
     sniff(data)

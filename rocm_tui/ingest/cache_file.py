@@ -16,14 +16,6 @@ from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.records import Record, Seen
 
 
-def read_whole(data: bytes, source: str) -> list[Record]:
-    """All tunings of a cache file; one problem if it is no such file."""
-    try:
-        return parse(data, source)
-    except NotReadable as error:
-        return [Problem(source, str(error))]
-
-
 def parse(data: bytes, source: str) -> list[Record]:
     """All tunings of a cache file. Raises NotReadable."""
     try:

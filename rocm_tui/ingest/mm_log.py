@@ -38,14 +38,6 @@ _SAID_ELSEWHERE = {
 MAX_PROBLEMS = 20
 
 
-def read_whole(data: bytes, source: str) -> list[Record]:
-    """All tunings of a log; one problem if it is no such log."""
-    try:
-        return parse(data, source)
-    except NotReadable as error:
-        return [Problem(source, str(error))]
-
-
 def parse(data: bytes, source: str) -> list[Record]:
     """All tunings of a log. Raises NotReadable for half a file or another document."""
     found: list[Record] = []
