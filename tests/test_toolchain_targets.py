@@ -91,8 +91,7 @@ def test_what_the_gemm_takes_of_each_gpu() -> None:
 
 
 PROBE = """
-#include <rocm_tui/gpu.h>
-extern "C" __global__ void __launch_bounds__(THREADS) kernel(float* x, int n) {
+extern "C" __global__ void __launch_bounds__(THREADS) NAME(float* x, int n) {
   RT_LDS(float, lds, [LDS]);
   float v[REGISTERS];
   RT_UNROLL
@@ -111,6 +110,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) kernel(float* x, int n) {
 """
 
 
+def probes(*kernels: dict[str, object]) -> str:
+    """A source with a kernel for each: its NAME, REGISTERS, elements of LDS, and THREADS."""
+    found = ["#include <rocm_tui/gpu.h>"]
+    for kernel in kernels:
+        text = PROBE
+        for name, value in kernel.items():
+            text = re.sub(rf"\b{name}\b", str(value), text)
+        found.append(text)
+    return "\n".join(found)
+
+
 @pytest.mark.parametrize(
     "arch", ["gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1102", "gfx1151", "gfx1201"]
 )
@@ -119,26 +129,35 @@ def test_occupancy_is_what_llvm_says(arch: str) -> None:
     compiler = next((c for c in device_compilers(target) if not c.loadable), None)
     if compiler is None:
         pytest.skip(f"no compiler for {target}")
-    for registers, lds, threads in [
+    shapes = [
         (8, 64, 256), (40, 64, 512), (100, 2048, 64), (200, 64, 256), (8, 6000, 256),
         (40, 12000, 512), (100, 6000, 256),
-    ]:  # fmt: skip
-        defines = {"REGISTERS": registers, "LDS": lds, "THREADS": threads}
-        options = Options(
-            defines=tuple((name, str(value)) for name, value in defines.items()),
-            flags=("-Rpass-analysis=kernel-resource-usage",),
+    ]  # fmt: skip
+    named = {f"kernel_{at}": shape for at, shape in enumerate(shapes)}
+    source = probes(
+        *(
+            {"NAME": name, "REGISTERS": registers, "LDS": lds, "THREADS": threads}
+            for name, (registers, lds, threads) in named.items()
         )
-        compiled = compile(PROBE, target, options, cache_root=cache_root(), compiler=compiler)
-        (kernel,) = resources(compiled)
-        assert (kernel.kernel, kernel.lds, kernel.max_threads) == ("kernel", lds * 4, threads)
-        said = re.search(r"Occupancy \[waves/SIMD\]: (\d+)", compiled.log)
-        assert said
+    )
+    options = Options(flags=("-Rpass-analysis=kernel-resource-usage",))
+    compiled = compile(source, target, options, cache_root=cache_root(), compiler=compiler)
+    said = dict(
+        re.findall(
+            r"Function Name: (\w+).*?Occupancy \[waves/SIMD\]: (\d+)", compiled.log, re.DOTALL
+        )
+    )
+    found = {kernel.kernel: kernel for kernel in resources(compiled)}
+    assert found.keys() == said.keys() == named.keys()
+    for name, (_, lds, threads) in named.items():
+        kernel = found[name]
+        assert (kernel.lds, kernel.max_threads) == (lds * 4, threads)
         held = occupancy(target, kernel, threads)
         assert held is not None
         # LLVM counts registers by the wave; only whole blocks are ever there.
         block = -(-threads // target.wave)
-        whole = int(said[1]) * 4 // block * block
-        assert held.waves_per_simd == -(-whole // 4), (kernel, defines)
+        whole = int(said[name]) * 4 // block * block
+        assert held.waves_per_simd == -(-whole // 4), (kernel, named[name])
 
 
 def test_a_spill_is_seen() -> None:
@@ -146,8 +165,8 @@ def test_a_spill_is_seen() -> None:
     compilers = device_compilers(target)
     if not compilers:
         pytest.skip(f"no compiler for {target}")
-    options = Options(defines=(("REGISTERS", "200"), ("LDS", "64"), ("THREADS", "1024")))
-    compiled = compile(PROBE, target, options, cache_root=cache_root(), compiler=compilers[0])
+    source = probes({"NAME": "kernel", "REGISTERS": 200, "LDS": 64, "THREADS": 1024})
+    compiled = compile(source, target, cache_root=cache_root(), compiler=compilers[0])
     (kernel,) = resources(compiled)
     assert kernel.vgprs == 128
     assert kernel.vgpr_spills > 50
