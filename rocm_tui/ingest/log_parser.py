@@ -60,6 +60,7 @@ class LogParser:
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
+        self._seen: list[Seen] = []
         self._problems: list[Problem] = []
         self._counts: dict[str, int] = {}
         self._orphans: dict[str, list[tuple[int, Row]]] = {}
@@ -124,6 +125,7 @@ class LogParser:
                 block.put_operands(operands)
         block.rows = plain.rows
         self._footer(plain.footer, who, end, place)
+        self._make_tunings()
         return plain.end
 
     # What a line does
@@ -284,15 +286,20 @@ class LogParser:
 
     def take(self) -> list[Record]:
         """What changed since the last call: tunings as they are now, then problems."""
-        seen = [
+        self._make_tunings()
+        found: list[Record] = [*self._seen, *self._problems]
+        self._seen = []
+        self._problems = []
+        return found
+
+    def _make_tunings(self) -> None:
+        """Make tunings of the tables that changed: what a tuning is made from takes more memory."""
+        self._seen += [
             Seen(uid_of(self.source, block.n), block.tuning(open_=block in self._open))
             for block in self._changed.values()
             if block.rows
         ]
-        found: list[Record] = [*seen, *self._problems]
         self._changed = {}
-        self._problems = []
-        return found
 
     @property
     def places(self) -> list[int]:

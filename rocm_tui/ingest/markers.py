@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 _PIECE = 256 << 10
 """Bytes searched at a time: what a core's own cache holds."""
-_STRETCH = 4 << 20
+_STRETCH = 16 << 20
 """Bytes a thread takes at a time."""
 _THREADS = 2
 _RARE = 200

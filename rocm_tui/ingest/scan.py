@@ -51,7 +51,6 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
     """
     lines = _Lines(fd, size)
     parser = LogParser(source)
-    records: list[Record] = []
     at = _follow(parser, lines, 0)
     for marker in marker_offsets(fd, size, AUTOTUNE, RARE):
         if marker < at:
@@ -63,9 +62,8 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
         if after is None:
             break  # not ended yet: the reader that goes on takes it
         at = _follow(parser, lines, after)
-        records += parser.take()  # at once: what a table is made from is bigger than its tuning
     end = lines.last_line()
-    records += parser.take()
+    records = parser.take()
     places = [r.line for r in records if isinstance(r, Problem) and r.line is not None]
     numbers = _line_numbers(fd, places)
     records = [_at_line(record, numbers) for record in records]
