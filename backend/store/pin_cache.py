@@ -14,7 +14,7 @@ from backend.store.cache_edit import CacheText, Found
 from backend.store.errors import CacheUnreadable, PinRefused, brief
 from backend.store.paths import Layout
 from backend.store.pin_edit import Changes, came_back, edited, holding, learn, releasing
-from backend.store.pin_file import PinFile, Record
+from backend.store.pin_file import PinFile, Record, is_file_name
 
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
@@ -33,11 +33,13 @@ class HeldCache:
     ) -> Path:
         """The cache file that has the choice, the last written of several; with `wait` the one
         that shall get it. Raises PinRefused, CacheUnreadable."""
+        if not all(name.isprintable() for name in (key.op, key.inputs, key.precision, hash)):
+            raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
         if system_hash is None:
             paths = cache_paths(self._layout)
         else:
             path = self._layout.autotune / system_hash
-            named = path.parent == self._layout.autotune and not system_hash.startswith(".")
+            named = is_file_name(system_hash) and system_hash.isprintable()
             if not named or not (wait or path.exists()):
                 raise PinRefused(f"there is no cache file {brief(str(path), 200)}")
             if wait:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,10 @@ MAX_BYTES = 64 << 20
 MAX_HISTORY = 5_000
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
+MAX_NAME = 200
+"""Characters of a system hash: a file is named after it, and another with 20 more."""
 
 Tokens = dict[str, dict[str, str]]
 """The text of each number, by precision and choice hash."""
@@ -104,6 +108,7 @@ class HistoryEntry:
     hash: str
     label: str
     note: str = ""
+    unknown: dict[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> TuningKey:
@@ -132,9 +137,9 @@ class PinFile:
         document = {
             **self.unknown,
             "version": VERSION,
-            "pins": [_encode_record(record) for record in self.pins],
-            "released": [_encode_record(record) for record in self.released[-MAX_RELEASED:]],
-            "history": [dataclasses.asdict(entry) for entry in self.history[-MAX_HISTORY:]],
+            "pins": [_encode(record) for record in self.pins],
+            "released": [_encode(record) for record in self.released[-MAX_RELEASED:]],
+            "history": [_encode(entry) for entry in self.history[-MAX_HISTORY:]],
         }
         return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
 
@@ -184,10 +189,13 @@ def read_pin_file(path: Path) -> PinFile:
             path,
             [_decode_record(item) for item in document.get("pins", [])],
             [_decode_record(item) for item in document.get("released", [])],
-            [HistoryEntry(**_known(HistoryEntry, item)) for item in document.get("history", [])],
+            [_decode_entry(item) for item in document.get("history", [])],
             {k: v for k, v in document.items() if k not in _OURS},
         )
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        parts: list[PinFile | Record | HistoryEntry] = [file, *file.pins, *file.released]
+        if any(part.unknown for part in (*parts, *file.history)):
+            file._encode()  # what cannot be written back must not be found out at the next pin
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CacheUnreadable(
             f"{path} does not hold pins as it should; move the file away"
         ) from error
@@ -196,31 +204,62 @@ def read_pin_file(path: Path) -> PinFile:
 
 
 _OURS = {"version", "pins", "released", "history"}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
+"""The text of a number as a cache file may hold it: unpinning writes it back there."""
 
 
-def _encode_record(record: Record) -> dict[str, Any]:
-    document = dataclasses.asdict(record)
+def _encode(part: Record | HistoryEntry) -> dict[str, Any]:
+    document = dataclasses.asdict(part)
     return {**document.pop("unknown"), **document}
 
 
 def _decode_record(item: Mapping[str, Any]) -> Record:
-    names = {f.name for f in dataclasses.fields(Record)}
-    unknown = {name: value for name, value in item.items() if name not in names}
-    record = Record(**_known(Record, item), unknown=unknown)
+    record = Record(**_split(Record, item))
     for texts in record.tokens.values():
-        for text in texts.values():
-            float(text)
-    for name in ("op", "inputs", "precision", "hash", "label", "system_hash", "who", "note"):
-        if not isinstance(getattr(record, name), str):
-            raise TypeError(name)
-    if "/" in record.system_hash or record.system_hash.startswith("."):
-        raise ValueError("a system hash is a file name")
-    for name in ("when", "applied", "made", "released"):
-        if not math.isfinite(getattr(record, name)):
-            raise ValueError(name)
+        _check(all(_NUMBER.fullmatch(text) for text in texts.values()), "tokens")
+    _check_texts(record, ("op", "inputs", "precision", "hash", "label", "system_hash"))
+    _check_texts(record, ("who", "note"))
+    _check_numbers(record, ("when", "applied", "made", "released"))
+    _check(all(isinstance(text, str) for text in record.config.values()), "config")
+    _check(record.device is None or isinstance(record.device, str), "device")
+    _check(type(record.drifts) is int and record.drifts >= 0, "drifts")
+    _check(type(record.pending) is bool, "pending")
+    names = (record.op, record.inputs, record.precision, record.hash, record.system_hash)
+    _check(all(name.isprintable() for name in names), "a name")
+    _check(is_file_name(record.system_hash), "system_hash")
     return record
 
 
-def _known(kind: type, item: Mapping[str, Any]) -> dict[str, Any]:
+def _decode_entry(item: Mapping[str, Any]) -> HistoryEntry:
+    entry = HistoryEntry(**_split(HistoryEntry, item))
+    _check_texts(entry, ("who", "what", "op", "inputs", "precision", "hash", "label", "note"))
+    _check_numbers(entry, ("when",))
+    return entry
+
+
+def is_file_name(system_hash: str) -> bool:
+    """Whether a cache file may be called so: not hidden, in no other folder, not too long."""
+    return 0 < len(system_hash) <= MAX_NAME and "/" not in system_hash and system_hash[0] != "."
+
+
+def _check_texts(part: Record | HistoryEntry, names: tuple[str, ...]) -> None:
+    for name in names:
+        _check(isinstance(getattr(part, name), str), name)
+
+
+def _check_numbers(part: Record | HistoryEntry, names: tuple[str, ...]) -> None:
+    for name in names:
+        value = getattr(part, name)
+        _check(type(value) in (int, float) and abs(value) <= LATEST, name)
+
+
+def _check(fits: bool, name: str) -> None:
+    if not fits:
+        raise ValueError(name)
+
+
+def _split(kind: type, item: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `kind`, and those that it does not have as `unknown`."""
     names = {f.name for f in dataclasses.fields(kind)} - {"unknown"}
-    return {name: value for name, value in item.items() if name in names}
+    known = {name: value for name, value in item.items() if name in names}
+    return {**known, "unknown": {k: v for k, v in item.items() if k not in names}}
