@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from backend.events import SessionStarted, TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning, Verdict
+from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
 from backend.store.events import encode, read_log
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs import spawn_worker
@@ -212,27 +212,16 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(
     _call("verify", "--python", broken_python(tmp_path), cache=cache, code=1)
     assert json.loads((tmp_path / "jobs").read_text())["threads"] == 1
     _call("unpin", tuning["id"], cache=cache)
-    words = ("measure", tuning["id"], "bmm", "#1", "--flush", "--json", "--repeat", "2")
+    words = ("measure", tuning["id"], "bmm", "#1", "--flush", "--json")
     told = json.loads(_call(*words, cache=cache).stdout)
-    found = told["measurements"]
-    assert all(one["flushed"] and len(one["choices"]) == 2 for one in found)
-    assert told["measurement"] == found[-1] and len({one["session"] for one in found}) == 2
-    sessions = [each for path in _logs(cache) for each in [_session(path)] if each]
-    pids = {each.pid for each in sessions if each.id in {one["session"] for one in found}}
-    assert len(pids) == 2, "each in a process of its own"
-
-
-def _logs(cache: Path) -> list[Path]:
-    return sorted((cache / "rocm_tui" / "sessions").iterdir())
-
-
-def _session(path: Path) -> Session | None:
-    started = [event for event in read_log(path)[0] if isinstance(event, SessionStarted)]
-    return started[0].session if started else None
+    (found,) = told["measurements"]
+    assert found == told["measurement"] and found["flushed"] and len(found["choices"]) == 2
 
 
 @pytest.mark.torch
-def test_a_kernel_that_crashes_fails_alone(cache: Path, tmp_path: Path) -> None:
+def test_a_kernel_that_crashes_fails_alone_and_each_repetition_has_a_worker(
+    cache: Path, tmp_path: Path
+) -> None:
     """A compiler that puts a trap into each function of the C++ template's kernel."""
     compiler = tmp_path / "g++"
     compiler.write_text(
@@ -247,13 +236,19 @@ def test_a_kernel_that_crashes_fails_alone(cache: Path, tmp_path: Path) -> None:
     fresh = tmp_path / "cache"
     shutil.copytree(cache / "cache", fresh / "cache")
     (tuning,) = json.loads(_call("ls", "--json", cache=fresh).stdout)["tunings"]
-    done = _call("measure", tuning["id"], "--budget", "2", cache=fresh, code=1, env=env)
-    lines = done.stdout.splitlines()
-    assert lines[1].startswith("bmm") and lines[1].endswith("unclear")
-    assert lines[2].startswith("Cpp") and "failed: the worker ended (signal 4, SIGILL)" in lines[2]
+    words = ("measure", tuning["id"], "--budget", "1", "--repeat", "2", "--json")
+    told = json.loads(_call(*words, cache=fresh, code=1, env=env).stdout)
+    found = told["measurements"]
+    for one in found:
+        (alone,), (failed,) = one["choices"], one["failed"]
+        assert alone["hash"].startswith("bmm") and failed["hash"].startswith("Cpp")
+        assert failed["reason"].startswith("the worker ended (signal 4, SIGILL)")
+    logs = [read_log(path)[0] for path in (fresh / "rocm_tui" / "sessions").iterdir()]
+    sessions = [log[0].session for log in logs if isinstance(log[0], SessionStarted)]
+    assert {one["session"] for one in found} == {session.id for session in sessions}
+    assert len({session.pid for session in sessions}) == 2, "each in a process of its own"
     (tuning,) = json.loads(_call("ls", "--json", cache=fresh).stdout)["tunings"]
-    (failed,) = tuning["measurement"]["failed"]
-    assert failed["hash"].startswith("Cpp") and "SIGILL" in failed["reason"]
+    assert tuning["measurement"] == told["measurement"] == found[-1]
 
 
 def measured_lead(ratio: float) -> str:
