@@ -17,14 +17,15 @@ from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobLog, JobsScreen
 from rocm_tui.screens.pins import PinsScreen
 from rocm_tui.screens.program import RocmTui
+from rocm_tui.screens.report import ReportScreen
 from rocm_tui.screens.sources import SourcesScreen
 from rocm_tui.screens.tuning import TuneScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import tunings
+from rocm_tui.widgets import detail_lines, tunings
 from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import LineView
-from rocm_tui.widgets.one_line import TitleBar
+from rocm_tui.widgets.one_line import KeyBar, TitleBar
 from tests.terminal_lab import table
 from tests.test_screen_watch import (
     _wheel,
@@ -79,12 +80,14 @@ async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: type(app.screen).__name__ == "CommandPalette")
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(app.screen, ReportScreen))
+        screen = app.screen
+        assert isinstance(screen, ReportScreen)
+        await until(pilot, lambda: screen.page("bought").current)
+        burst(app, "enter", "enter", "enter")  # goes to the tuning in Watch
         await idle(pilot)
-        burst(app, "enter", "enter", "enter")
-        await idle(pilot)
-        assert app.is_running and isinstance(app.screen_stack[0], WatchScreen)
+        assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
 
 
 async def test_help_goes_back_to_where_it_was_asked(tmp_path: Path) -> None:
@@ -248,3 +251,71 @@ async def test_facts_give_way_one_by_one(tmp_path: Path) -> None:
         assert "one fact · another" in screen_text(title) and "last" not in screen_text(title)
         title.show("Watch", ["one fact", "x" * 80])
         assert screen_text(title).rstrip().endswith("one fact")
+
+
+async def test_a_pin_that_the_disk_refuses_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cache(tmp_path, 8)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/cache/rocm_tui/pins.json")
+
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        monkeypatch.setattr(PinStore, "plan", refused)
+        monkeypatch.setattr(PinStore, "history", refused)
+        for key in ("p", "P"):
+            app.clear_notifications()
+            await pilot.press(key)
+            await until(pilot, lambda: any("denied" in n.message for n in app._notifications))
+            assert not app.asking and app.is_running
+
+
+async def test_a_cut_tuning_has_no_winner(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(table(16) + "".join(table(32).splitlines(keepends=True)[:5]))
+    async with running(tmp_path, log) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        await until(pilot, lambda: "cut" in screen_text(panes.table))
+        await until(pilot, lambda: "Cut off: 2 choices were seen" in screen_text(panes.detail))
+        assert "fastest" not in screen_text(panes.detail)
+        assert "best of them 10.00 µs triton_mm_1" in screen_text(panes.detail)
+
+
+def test_facts_that_do_not_fit_are_left_out_whole() -> None:
+    line = ((" Tie", "strong"), (": 1 % apart", ""), (" · 2.1× ATen", ""), (" · 8.36 TFLOP/s", ""))
+    for width, told in ((80, 4), (len(" Tie: 1 % apart · 2.1× ATen"), 3), (17, 2), (5, 2)):
+        assert detail_lines.whole(line, width) == line[:told]
+
+
+async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        for key, title in (("P", "here: Re-apply"), ("S", "here: Copy"), ("C", "here: Next page")):
+            await pilot.press(key)
+            await until(pilot, lambda: not isinstance(app.screen, WatchScreen))
+            await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
+            found = {command.title: command for command in app.get_system_commands(app.screen)}
+            assert title in found and "here: Back" not in found
+            await pilot.press("escape")
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(app.screen, ReportScreen))
+        await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
+        found = {command.title: command for command in app.get_system_commands(app.screen)}
+        await found["here: Next page"].callback()
+        await until(pilot, lambda: app.screen.focused and app.screen.focused.id == "again")
+
+
+async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        screen = app.screen
+        assert isinstance(screen, WatchScreen)
+        await until(pilot, lambda: screen._asked is not None)
+        await pilot.press("slash", *"zzz", "enter")
+        await until(pilot, lambda: panes.table.current is None and screen._asked is None)
+        await pilot.press("escape")
+        await until(pilot, lambda: screen._asked is not None)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from textual.app import SystemCommand
 from textual.screen import Screen
 
+from rocm_tui.screens.base import BaseScreen
 from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.widgets.one_line import KeyBar
 
 if TYPE_CHECKING:
     from rocm_tui.screens.program import RocmTui
@@ -19,6 +21,8 @@ def commands(app: RocmTui, screen: Screen[object]) -> Iterator[SystemCommand]:
     """What a person can do on `screen` at this moment."""
     if isinstance(screen, WatchScreen):
         yield from _of_watch(app, screen)
+    elif isinstance(screen, BaseScreen):
+        yield from _of_keys(screen)
     yield SystemCommand("view: Show pins", "State, history, undo", app.action_pins)
     yield SystemCommand("view: Show report", "Of all that is watched", app.action_report)
     yield SystemCommand("view: Show jobs", "Progress, results, logs", app.action_jobs)
@@ -26,6 +30,14 @@ def commands(app: RocmTui, screen: Screen[object]) -> Iterator[SystemCommand]:
     yield SystemCommand("view: Show help", "Every key and column", app.action_help)
     yield SystemCommand("app: Change theme", "Colours", app.action_change_theme)
     yield SystemCommand("app: Quit", "Leave; reading ends with it", app.action_quit)
+
+
+def _of_keys(screen: BaseScreen) -> Iterator[SystemCommand]:
+    """What the line of keys of another screen offers at this moment."""
+    for key, label, action in screen.query_one("#keys", KeyBar).keys:
+        if not action.startswith("app."):
+            run = partial(screen.run_action, action)
+            yield SystemCommand(f"here: {label.capitalize()}", f"Key {key}", run)
 
 
 def _of_watch(app: RocmTui, screen: WatchScreen) -> Iterator[SystemCommand]:
@@ -48,6 +60,8 @@ def _of_watch(app: RocmTui, screen: WatchScreen) -> Iterator[SystemCommand]:
         yield SystemCommand("pin: Take back pin", "Key u; asks first", screen.action_unpin)
     yield SystemCommand("job: Tune again", "Key t; asks what to try", screen.action_tune)
     yield SystemCommand("job: Measure choices", "Key m; those marked", screen.action_measure)
+    if panes is not None and panes.inside:
+        yield SystemCommand("tuning: Mark choice", "Key space", screen.action_mark)
     if app.unfinished:
         yield SystemCommand("job: Cancel job of tuning", "Key x", screen.action_cancel)
     yield SystemCommand("tuning: Copy id", "Key y", screen.action_copy)

@@ -21,7 +21,7 @@ _KEYS = (
             ("g G home end", "first (newest) and last line"),
             ("ctrl+d ctrl+u", "half a page"),
             ("tab", "between the table and the choices"),
-            ("enter l h", "into the choices, back to the table"),
+            ("enter l h", "into the choices, back to the table; enter there pins"),
         ),
     ),
     (
@@ -48,6 +48,14 @@ _KEYS = (
             ("ctrl+p", "every command that applies now"),
             ("? F1", "this help; esc goes back"),
             ("q", "quit"),
+        ),
+    ),
+    (
+        "Compare and report",
+        (
+            ("h l", "another choice; another page, as do tab and 1 to 5"),
+            ("d e", "the choices' sources that differ; keys that are equal, too"),
+            ("enter m", "the tuning in Watch; measure the roof where it is not known"),
         ),
     ),
 )

@@ -34,12 +34,12 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
         )
         return
     store = PinStore(app.layout)
-    system = system_hash(row, app.feed.model.sessions, app.layout)
     question = ConfirmScreen(
         f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
     )
     answer = app.push_screen(question, wait_for_dismiss=True)
     try:
+        system = system_hash(row, app.feed.model.sessions, app.layout)
         plan = await to_thread(store.plan, system, key, choice.hash, choice.config)
         question.tell(_pin_lines(row, plan))
         note = await answer
@@ -56,7 +56,7 @@ async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
                 config=choice.config,
             )
         )
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         question.answer(None)
         _refuse(app, str(error))
         return
@@ -81,7 +81,7 @@ async def unpin(app: RocmTui, status: PinStatus) -> None:
         return
     try:
         await to_thread(PinStore(app.layout).unpin, taken.key, taken.system_hash)
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         _refuse(app, str(error))
         return
     _tell(app, f"Unpinned {taken.label}", None)

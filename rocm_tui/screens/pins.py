@@ -122,7 +122,7 @@ class PinsScreen(BaseScreen):
 
         try:
             history = await to_thread(PinStore(self.program.layout).history)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
@@ -141,7 +141,7 @@ class PinsScreen(BaseScreen):
 
         try:
             statuses = await to_thread(PinStore(self.program.layout).reconcile)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         self.program.feed.inbox.put_pins(statuses)

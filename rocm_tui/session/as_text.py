@@ -25,8 +25,8 @@ def row_cells(row: Row) -> tuple[str, ...]:
     return (
         row.id if row.occurrence == 1 else f"{row.id} ({row.occurrence})",
         fmt.plain(tuning.op),
-        fmt.shapes(tuning),
-        stats.dtype_of(tuning),
+        fmt.shorten(fmt.shapes(tuning), 40),
+        fmt.plain(stats.dtype_of(tuning)),
         str(tuning.num_choices or len(tuning.choices)),
         fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
         fmt.duration(stats.time_ms(tuning, best)),

@@ -100,7 +100,7 @@ class Detail(LineView):
         room = self.size.height - 2 - min(_LEAST, self.count())
         return [
             detail_lines.filled(detail_lines.title(row), width),
-            *self._said(row, max(1, room)),
+            *(detail_lines.whole(line, width) for line in self._said(row, max(1, room))),
             detail_lines.filled(head, width),
         ]
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
+
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
@@ -37,6 +39,8 @@ def verdict(tuning: Tuning) -> Line:
     best, lead = stats.winner(tuning), stats.lead(tuning)
     if tuning.state == "running":
         return _progress(tuning, best)
+    if tuning.state == "cut":
+        return _cut(tuning, best)
     if best is None:
         return ((" No choice has a time.", "warn"),)
     spans: list[Span]
@@ -110,7 +114,9 @@ def measured(tuning: Tuning) -> Line | None:
     facts = [f"{found.rounds} rounds in {fmt.seconds(found.seconds)}"]
     facts += ["caches emptied before each call"] if found.flushed else []
     facts += [f"{len(found.failed)} could not be run"] if found.failed else []
-    spans: list[Span] = [(f" Measured: {' · '.join(facts)}", "dim")]
+    first, *more = facts
+    spans: list[Span] = [(f" Measured: {first}", "dim")]
+    spans += [(f" · {fact}", "dim") for fact in more]
     spans += [(f" · {plain(trouble)}", "warn") for trouble in found.trouble]
     return (*spans, (f" · {when(found.when)}", "dim"))
 
@@ -129,6 +135,16 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
         spans.append((f", {tuning.compiled} compiled", ""))
     if best is not None:
         spans.append((f" · best so far {fmt.duration(best.ms)} {plain(best.label)}", ""))
+    return tuple(spans)
+
+
+def _cut(tuning: Tuning, best: Choice | None) -> Line:
+    """What is known of a tuning whose end was never read: not who won."""
+    timed, total = len(stats.ranked(tuning)), tuning_cells.count(tuning)
+    of = f" of {total}" if total > timed else ""
+    spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
+    if best is not None:
+        spans.append((f" · best of them {fmt.duration(best.ms)} {plain(best.label)}", ""))
     return tuple(spans)
 
 
@@ -151,7 +167,8 @@ def _against_aten(tuning: Tuning) -> list[Span]:
 def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
-    facts = [f"{tuning_cells.count(tuning)} choices" + (f", {failed} failed" if failed else "")]
+    count = tuning_cells.count(tuning)
+    facts = [f"{count} choice{'s' * (count != 1)}" + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"
         for what, value in (
@@ -167,7 +184,8 @@ def cost(tuning: Tuning) -> Line:
     if tuning.selected_by not in (None, "timing"):
         facts.append(f"selected by {tuning.selected_by}")
     facts += [_source(tuning.sources)] if tuning.sources else []
-    return ((" " + " · ".join(plain(fact) for fact in facts), "dim"),)
+    first, *more = map(plain, facts)
+    return ((f" {first}", "dim"), *((f" · {fact}", "dim") for fact in more))
 
 
 def _source(sources: Sequence[str]) -> str:
@@ -183,12 +201,12 @@ def pin_line(row: Row) -> Line | None:
     pin, state = row.pin.pin, row.pin.state
     made = when(pin.when) if pin.when else ""
     facts = [row.pin.detail, pin.note, f"by {pin.who}" if pin.who else "", made]
-    facts += [f"applied again {pin.drifts} times"] if pin.drifts else []
+    facts += [f"applied again {pin.drifts} time{'s' * (pin.drifts != 1)}"] if pin.drifts else []
     return (
         (f" {tuning_cells.PIN_MARK[state]} ", tuning_cells.PIN_STYLE[state]),
         (f"Pinned to {plain(pin.label)}", "strong"),
         (f", {state}", tuning_cells.PIN_STYLE[state]),
-        ("".join(f" · {plain(fact)}" for fact in facts if fact), "dim"),
+        *((f" · {plain(fact)}", "dim") for fact in facts if fact),
     )
 
 
@@ -196,6 +214,14 @@ def takes(choice: Choice | None, told: Mapping[str, Told]) -> Line:
     """What the kernel of this choice takes, in full; blank where nobody can know it."""
     found = told.get(choice.hash or "") if choice else None
     return ((f" {plain(found.sentence)}", "dim"),) if found else ()
+
+
+def whole(line: Line, width: int) -> Line:
+    """A line without its last facts, each a span after a `·`, that `width` cells cannot hold."""
+    kept = list(line)
+    while sum(cell_len(text) for text, _ in kept) > width and kept[-1][0].startswith(" · "):
+        kept.pop()
+    return tuple(kept)
 
 
 def filled(line: Line, width: int) -> Line:
