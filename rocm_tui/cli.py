@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -66,6 +68,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one line on stderr."""
     from backend.store.errors import StoreError
 
+    _prepare_streams()
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        return _fail(error, 2)
+    except (RocmTuiError, StoreError) as error:
+        return _fail(error, 1)
+    except BrokenPipeError:
+        _drop_stdout()  # the reader (`| head`) is gone: nothing is left to say
+        return 1
+    except OSError as error:
+        _drop_stdout()
+        where = "" if error.filename is None else f": {error.filename}"
+        return _fail(f"{error.strerror or error}{where}", 1)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.print_completion:
@@ -76,21 +99,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 2
-    command = _module(args.command)
-    try:
-        return int(command.run(args))
-    except UsageError as error:
-        return _fail(error, 2)
-    except (RocmTuiError, StoreError) as error:
-        return _fail(error, 1)
-    except BrokenPipeError:
-        # The reader (`| head`) is gone: nothing is left to say, and Python must not say it at exit.
+    return int(_module(args.command).run(args))
+
+
+def _prepare_streams() -> None:
+    """Let each take any text: Python has none for what our parent closed (and prints to stdout
+    what was meant for a stderr that is none), and may have a locale without our letters."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _drop_stdout() -> None:
+    """Python must not write the rest at exit, and complain then."""
+    with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except KeyboardInterrupt:
-        return 130
 
 
-def _fail(error: Exception, code: int) -> int:
-    print(f"rocm-tui: {error}", file=sys.stderr)
+def _fail(error: Exception | str, code: int) -> int:
+    from rocm_tui.format import plain
+
+    print(f"rocm-tui: {plain(str(error))}", file=sys.stderr)
     return code

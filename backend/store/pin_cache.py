@@ -59,7 +59,7 @@ class HeldCache:
                 if hash in numbers:
                     fitting.append(path)
         if fitting:
-            return max(fitting, key=lambda path: path.stat().st_mtime_ns)
+            return max(fitting, key=lambda path: (exchange.signature_of(path) or (0, 0, 0))[1])
         if unreadable is not None:
             raise unreadable
         if known:

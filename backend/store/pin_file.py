@@ -175,9 +175,17 @@ class PinFile:
         self.history.append(entry)
 
 
+def exists(path: Path) -> bool:
+    """Whether there is such a file. Raises CacheUnreadable where we may not look."""
+    try:
+        return path.exists()
+    except OSError as error:
+        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
+
+
 def read_pin_file(path: Path) -> PinFile:
     """What is stored; an empty one if there is no file. Raises CacheUnreadable."""
-    if not path.exists():
+    if not exists(path):
         return PinFile(path)
     data = read_bytes(path, MAX_BYTES)
     document = load_json(path, data)

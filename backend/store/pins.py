@@ -22,7 +22,7 @@ from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who
 from backend.store.pin_edit import came_back, holding, is_time, learn
-from backend.store.pin_file import HistoryEntry, PinFile, Record, read_pin_file
+from backend.store.pin_file import HistoryEntry, PinFile, Record, exists, read_pin_file
 from backend.store.pin_graphs import GraphSweeper
 from backend.store.pin_state import PinStatus, state_of
 
@@ -202,7 +202,7 @@ class PinStore:
         Nothing is read where nothing changed since the last call. What cannot be repaired is
         the detail of its pin; only `pins.json` itself or its lock raise.
         """
-        if not self.layout.pins.exists():
+        if not exists(self.layout.pins):
             return []
         fingerprint = self._fingerprint()
         if self._settled is not None and self._settled[0] == fingerprint:

@@ -73,9 +73,12 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
 
 
 def print_json(value: object) -> None:
-    """Strict JSON, one line where it is not for a person's eyes."""
+    """Strict JSON, one line where it is not for a person's eyes.
+
+    ASCII, so that no locale, no half character and no control character of a file can spoil it.
+    """
     indent = 2 if sys.stdout.isatty() else None
-    print(json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False))
+    print(json.dumps(value, indent=indent, allow_nan=False))
 
 
 def print_problems(model: Model) -> None:

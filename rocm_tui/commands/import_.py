@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     share = read_share(args.file)
     pins = _chosen(share, args.ids)
     if not pins:
+        if args.json:
+            common.print_json(_as_json(share, {}, [], False))
         _say(f"{args.file} holds no pins")
         return 1
     here = _this_machine(args.python, layout)

@@ -55,8 +55,9 @@ def run(args: argparse.Namespace) -> int:
             common.print_json(plan_json(plan))
         else:
             print(
-                f"would pin {choice.label} for {row.id}: {plan.numbers} number(s) become Infinity "
-                f"in {plan.path}, {len(plan.graphs)} compiled graph(s) are moved aside"
+                f"would pin {fmt.plain(choice.label)} for {row.id}: {plan.numbers} number(s) "
+                f"become Infinity in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+                f"graph(s) are moved aside"
             )
         return 0
     report = store.pin(

@@ -22,6 +22,7 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from backend.store.pins import PinStore
+    from rocm_tui import format as fmt
     from rocm_tui.errors import UsageError
     from rocm_tui.session.find import find_pins
 
@@ -32,14 +33,16 @@ def run(args: argparse.Namespace) -> int:
     if args.all:
         chosen = [report.pin for report in store.unpin_all()] if pins else []
     else:
-        chosen = [pin for id_ in args.ids for pin in find_pins(pins, id_)]
+        chosen = []
+        for id_ in args.ids:
+            chosen += [pin for pin in find_pins(pins, id_) if pin not in chosen]
         for pin in chosen:
             store.unpin(pin.key, pin.system_hash)
     if args.json:
         common.print_json({"unpinned": [pin.id for pin in chosen]})
     elif chosen:
         for pin in chosen:
-            print(f"unpinned {pin.label} of {pin.id}")
+            print(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
     else:
         print("nothing is pinned")
     return 0

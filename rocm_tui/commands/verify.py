@@ -34,9 +34,13 @@ def run(args: argparse.Namespace) -> int:
 
     layout = common.layout_of(args)
     pins = PinStore(layout).pins()
-    chosen = [pin for id_ in args.ids for pin in find_pins(pins, id_)] if args.ids else list(pins)
+    chosen = [] if args.ids else list(pins)
+    for id_ in args.ids:
+        chosen += [pin for pin in find_pins(pins, id_) if pin not in chosen]
     if not chosen:
-        print("nothing is pinned, so there is nothing to verify", file=sys.stderr)
+        if args.json:
+            common.print_json({"pins": []})
+        print("rocm-tui: nothing is pinned, so there is nothing to verify", file=sys.stderr)
         return 1
     python = find_python(args.python)
     model = common.load(layout, [])
