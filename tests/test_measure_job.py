@@ -20,6 +20,7 @@ from backend.store.events import read_log
 from rocm_tui.jobs import JobFailed, Worker, spawn_worker
 from rocm_tui.measuring import measurement_of
 from tests.torch_models import child_env
+from tests.warm_python import warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -106,7 +107,7 @@ def test_progress_and_a_budget_that_is_kept(lab: Lab) -> None:
 
 
 def test_emptied_caches_make_calls_slower(lab: Lab) -> None:
-    warm, cold = lab.measure(), lab.measure(flush=True)
+    warm, cold = (lab.measure(flush=flush, budget=2.0) for flush in (False, True))
     assert cold.flushed and not warm.flushed
     for choice in warm.choices:
         other = cold.of(choice.hash)
@@ -161,7 +162,7 @@ def test_what_does_not_compile_and_what_cannot_be_kept_is_told_and_the_rest_meas
 def test_all_choices_compute_the_same_on_tensors_that_moved(tmp_path: Path) -> None:
     """Strides, offsets and packed weights are the real ones, or the results would differ."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.measure_child"],
+        [*warm_python(), "-m", "tests.measure_child"],
         cwd=Path(__file__).parents[1],
         env=child_env(tmp_path),
         capture_output=True,

@@ -66,6 +66,7 @@ def test_other_text_is_refused_or_round_trips(text: str) -> None:
         "[('cpu', 'torch.float32', " + "9" * 60_000 + ", 1, 0)]",
         "[('cpu', 'torch.float32', 0)]" + "_" * 60_000 + "\n",
     ],
+    ids=range(13),
 )
 def test_hostile_keys_are_refused_at_once(text: str) -> None:
     begin = time.process_time()
@@ -128,7 +129,9 @@ def test_infinity_nan_and_unusable_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"cache": 1}', "[" * 100_000, "\xff\xfe", '{"cache": {}', "9" * 9_999]
+    "text",
+    ["", "[]", "{}", '{"cache": 1}', "[" * 100_000, "\xff\xfe", '{"cache": {}', "9" * 9_999],
+    ids=range(8),
 )
 def test_a_file_that_is_no_cache(tmp_path: Path, text: str) -> None:
     path = tmp_path / "hash"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from backend.records import TuningKey
+from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from rocm_tui.python_env import find_python
-from tests.hooked import by_tuning, launch_program, sessions
+from tests.torch_models import child_env
+from tests.warm_python import warm_python
 
 pytestmark = pytest.mark.torch
 
@@ -43,13 +45,11 @@ class Tuned:
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     cache = tmp_path_factory.mktemp("tuned") / "cache"
-    launch_program(MODEL, cache)
-    (events,) = sessions(cache)
-    keys = {s.op: TuningKey(s.op, s.inputs, s.precision) for s, _ in by_tuning(events)}
-    document = json.loads(_cache_file(cache).read_text())["cache"]
-    times = {op: document[op][key.inputs][key.precision] for op, key in keys.items()}
-    assert list(keys) == OPS
-    return Tuned(cache, keys, times)
+    subprocess.run([*warm_python(), "-c", MODEL], env=child_env(cache), check=True, timeout=300)
+    (file,), _ = read_caches(Layout(cache))
+    assert [key.op for key in file.entries] == OPS
+    times = {key.op: dict(found) for key, found in file.entries.items()}
+    return Tuned(cache, {key.op: key for key in file.entries}, times)
 
 
 @pytest.fixture(scope="module")
