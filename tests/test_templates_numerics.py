@@ -1,18 +1,22 @@
 """Every config that the heuristics offer, for any target, computes the right numbers on the CPU.
 
 The kernels are the very sources of the GPUs, with 64 lanes a wave and emulated matrix instructions.
+They are compiled without optimizations, which takes a third of the time and runs nearly as fast;
+kernels of other tests are optimized.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
+from tests import template_lab
 from tests.template_cases import Binary, binaries, check
 from tests.template_lab import Kernel, build
 
@@ -25,7 +29,8 @@ BINARIES = binaries()
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
     root: Path = tmp_path_factory.mktemp("cache")
-    with ThreadPoolExecutor(2) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(template_lab, "OPTIONS", replace(template_lab.OPTIONS, level=0))
         built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
         yield dict(zip(BINARIES, built, strict=True))
 
