@@ -146,6 +146,8 @@ def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
     assert measured_again.line(tuning, found[0], 1, 3) == (
         "1 of 3: a is the fastest; b is slower by 9.0 % to 11.0 % (drift)"
     )
+    broken = replace(found[2], failed=(Choice("c", "c-x", failed=True, reason="it crashed"),))
+    assert measured_again.line(tuning, broken, 3, 3).endswith("9.0 % to 11.0 % (1 failed)")
     assert measured_again.rows(tuning, found) == [
         ["a", "1.000 ms", "1.250 ms", "25.0 %", "faster 2×, unclear 1×"],
         ["b", "1.100 ms", "1.200 ms", "9.1 %", "slower 2×, unclear 1×"],

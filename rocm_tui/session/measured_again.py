@@ -15,9 +15,10 @@ RIGHT = "lrrrl"
 
 def line(tuning: Tuning, found: Measurement, at: int, of: int) -> str:
     """One of several, as it comes: `2 of 3: bmm is the fastest; ...`."""
-    trouble = "; ".join(found.trouble)
+    failed = [f"{len(found.failed)} failed"] if found.failed else []
+    besides = "; ".join([*failed, *found.trouble])
     told = f"{at} of {of}: {measured_text.standing(tuning, found)}"
-    return fmt.plain(f"{told} ({trouble})" if trouble else told)
+    return fmt.plain(f"{told} ({besides})" if besides else told)
 
 
 def rows(tuning: Tuning, found: Sequence[Measurement]) -> list[list[str]]:
