@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -161,11 +162,17 @@ def tuned(folder: Path, target: Target) -> list[Choice]:
     return choices
 
 
-def show(folder: Path, *arguments: str) -> str:
+@functools.cache
+def id_of(folder: Path) -> str:
+    """Of the only tuning there."""
     command = [sys.executable, "-m", "rocm_tui", "ls", "--json", str(folder)]
     (tuning,) = json.loads(subprocess.check_output(command, text=True))["tunings"]
-    command[3:] = ["show", tuning["id"], *arguments, "--cache-dir", str(folder)]
-    return subprocess.check_output(command, text=True)
+    return str(tuning["id"])
+
+
+def show(folder: Path, *arguments: str) -> str:
+    words = ["show", id_of(folder), *arguments, "--cache-dir", str(folder)]
+    return subprocess.check_output([sys.executable, "-m", "rocm_tui", *words], text=True)
 
 
 def test_show(tmp_path: Path) -> None:
@@ -199,8 +206,9 @@ def test_show(tmp_path: Path) -> None:
 def test_show_of_a_cpu_says_unknown(tmp_path: Path) -> None:
     needs(cpu())
     tuned(tmp_path, cpu())
-    assert "registers and LDS of 2 choices unknown: a CPU has no such resources" in show(tmp_path)
-    assert "VGPR" not in show(tmp_path)
+    text = show(tmp_path)
+    assert "registers and LDS of 2 choices unknown: a CPU has no such resources" in text
+    assert "VGPR" not in text
     (first, *_) = json.loads(show(tmp_path, "--json"))["choices"]
     assert first["resources"] == {"unknown": "a CPU has no such resources"}
 
