@@ -11,7 +11,7 @@ from backend.records import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.graph_match import Wanted, kind_of
 from backend.store.graph_text import read_graph_text
-from backend.store.graphs import GraphIndex, find_stale
+from backend.store.graphs import GraphIndex
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.torch_models import compiled
@@ -162,6 +162,7 @@ def test_each_graph_is_found_by_its_ops_alone(layout: Layout) -> None:
 def test_the_same_sizes_under_another_op_or_dtype_are_another_matter(layout: Layout) -> None:
     key = key_of(layout, "bmm")
     hashes = tuple(timings(layout, key))
+    index = GraphIndex(layout)
     for op, inputs in (
         ("baddbmm", key.inputs),
         ("mm", key.inputs),
@@ -171,7 +172,8 @@ def test_the_same_sizes_under_another_op_or_dtype_are_another_matter(layout: Lay
     ):
         rivals = tuple(name.replace("bmm-", f"{op}-") for name in hashes)
         for choice in rivals:
-            assert find_stale(layout, Wanted(op, inputs, choice, rivals)) == []
+            wanted = Wanted(op, inputs, choice, rivals)
+            assert {index.verdict(entry, wanted) for entry in index.live()} == {"absent"}
 
 
 def test_a_model_compiled_while_pinned_and_one_that_two_pins_concern(layout: Layout) -> None:

@@ -65,7 +65,6 @@ def test_clang_compiles_the_same_kernels() -> None:
     compiler = Compiler(cpu(), "g++", (path,), version_of((path,)) or "clang")
     lib = loader.load(build("gemm", compiler=compiler).path)
     assert gemm(lib, 65, 67, 33) <= 1
-    assert loader.unload(lib.path)
 
 
 @pytest.mark.parametrize("barrier", ["NO_FIRST_BARRIER", "NO_SECOND_BARRIER"])
@@ -188,14 +187,10 @@ def test_libraries_do_not_share_their_kernels() -> None:
         assert set(out.tolist()) == {lib}, value
 
 
-def test_a_library_is_loaded_once_and_leaves() -> None:
+def test_a_library_is_loaded_once() -> None:
     path = build("waves").path
     first = loader.load(path)
     assert loader.load(path) is first
-    assert str(path) in Path("/proc/self/maps").read_text()
-    assert loader.unload(path)
-    assert not loader.unload(path)
-    assert str(path) not in Path("/proc/self/maps").read_text()
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:

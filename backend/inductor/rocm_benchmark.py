@@ -106,9 +106,8 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
         """A function that starts the kernel once."""
         kernel = self.spec.load()
-        self.workspace_size = kernel.workspace_bytes(self.extra_args)
-        if self.workspace_size:
-            self._workspace = torch.empty(self.workspace_size, dtype=torch.uint8, device=out.device)
+        if size := self.update_workspace_size():
+            self._workspace = torch.empty(size, dtype=torch.uint8, device=out.device)
         stream = torch.cuda.current_stream(out.device).cuda_stream if out.is_cuda else None
         return functools.partial(
             kernel,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from backend.inductor import torch_graph
 from backend.inductor.rocm_benchmark import KernelSpec, ROCmBenchmarkRequest
@@ -198,40 +198,39 @@ class ProductTemplate(ROCmTemplate):
         return (config.split_k,)
 
 
-class ROCmGemmTemplate(ProductTemplate):
+class HipProductTemplate(ProductTemplate):
+    """A product in HIP; subclasses name the template and what renders it."""
+
+    template: ClassVar[str]
+    renders: ClassVar[Callable[..., Rendered]]
+
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(self.template, input_nodes, layout, **options)
+
+    def render(
+        self,
+        *,
+        kernel: ROCmTemplateKernel,
+        nodes: Mapping[str, Node],
+        config: GemmConfig | SkinnyConfig,
+        activation: Activation | None = None,
+    ) -> Rendered:
+        problem = self.problem(nodes, activation)
+        return self.renders(problem, config, kernel.name, kernel, _reorder(self, problem))
+
+
+class ROCmGemmTemplate(HipProductTemplate):
     """Tiles through LDS; configs are `GemmConfig`."""
 
-    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
-        super().__init__("gemm", input_nodes, layout, **options)
-
-    def render(
-        self,
-        *,
-        kernel: ROCmTemplateKernel,
-        nodes: Mapping[str, Node],
-        config: GemmConfig,
-        activation: Activation | None = None,
-    ) -> Rendered:
-        problem = self.problem(nodes, activation)
-        return render_gemm(problem, config, kernel.name, kernel, _reorder(self, problem))
+    template = "gemm"
+    renders = staticmethod(render_gemm)
 
 
-class ROCmSkinnyGemmTemplate(ProductTemplate):
+class ROCmSkinnyGemmTemplate(HipProductTemplate):
     """Few rows, no LDS round trip; configs are `SkinnyConfig`."""
 
-    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
-        super().__init__("skinny", input_nodes, layout, **options)
-
-    def render(
-        self,
-        *,
-        kernel: ROCmTemplateKernel,
-        nodes: Mapping[str, Node],
-        config: SkinnyConfig,
-        activation: Activation | None = None,
-    ) -> Rendered:
-        problem = self.problem(nodes, activation)
-        return render_skinny(problem, config, kernel.name, kernel, _reorder(self, problem))
+    template = "skinny"
+    renders = staticmethod(render_skinny)
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:

@@ -112,9 +112,8 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         """A function that starts the kernels once."""
         launch = self.spec.load()
         tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
-        if self.workspace_size:
-            size = self.workspace_size // 4
-            tensors.append(torch.full((size,), torch.nan, device=out.device))
+        if size := self.update_workspace_size():
+            tensors.append(torch.full((size // 4,), torch.nan, device=out.device))
         return functools.partial(launch, *tensors, *self.extra_args)
 
 

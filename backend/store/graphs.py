@@ -83,17 +83,6 @@ def is_stale(verdict: Verdict, entry: GraphEntry, trusted: tuple[float, float]) 
     return verdict == "other"
 
 
-def find_stale(
-    layout: Layout,
-    wanted: Wanted,
-    trusted: tuple[float, float] = (float("inf"), float("inf")),
-    index: GraphIndex | None = None,
-) -> list[GraphEntry]:
-    """The entries that hold the op with these inputs, built with another choice than wanted."""
-    index = index or GraphIndex(layout)
-    return [e for e in index.live() if is_stale(index.verdict(e, wanted), e, trusted)]
-
-
 def entries_below(root: Path) -> Iterator[GraphEntry]:
     """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
     for name, depth in _DEPTHS:

@@ -42,7 +42,7 @@ def commands(
     compiler: Compiler, source: Path, output: Path, options: Options, include: Path = INCLUDE
 ) -> tuple[Command, ...]:
     """One command. The instruction set is named, never `native`: a cache may be shared."""
-    # Unique symbols would be shared by all libraries of a process, and keep each from unloading.
+    # Unique symbols would be shared by all libraries of a process.
     unique = () if "clang" in compiler.version else ("-fno-gnu-unique",)
     return (
         (

@@ -7,7 +7,6 @@ bytes of workspace the call needs. It returns 0 or an error number of HIP or CUD
 
 from __future__ import annotations
 
-import _ctypes
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A loaded library. Entries must not be called after `unload`."""
+    """A loaded library. It stays loaded until the process ends."""
 
     path: Path
     _handle: ctypes.CDLL = field(repr=False)
@@ -58,7 +57,7 @@ class Library:
 
 
 def load(path: Path) -> Library:
-    """The library at `path`; the same one each time until `unload`. Raises LoadError."""
+    """The library at `path`; the same one each time. Raises LoadError."""
     path = path.resolve()
     with _lock:
         if path not in _loaded:
@@ -67,16 +66,6 @@ def load(path: Path) -> Library:
             except OSError as error:
                 raise LoadError(f"cannot load {path}: {error}") from error
         return _loaded[path]
-
-
-def unload(path: Path) -> bool:
-    """Close the library at `path` if it is loaded; whether it was."""
-    with _lock:
-        library = _loaded.pop(path.resolve(), None)
-        if library is None:
-            return False
-        _ctypes.dlclose(library._handle._handle)
-        return True
 
 
 def argtypes(pointers: int, integers: int) -> list[Any]:
