@@ -107,9 +107,11 @@ def signed(value: float | None) -> str:
 
 
 def throughput(value: float | None) -> str:
-    """TFLOP/s with three digits."""
+    """TFLOP/s with three digits, `<0.001` below the last of them."""
     if value is None or not isfinite(value):
         return NONE
+    if 0 < value < 0.0005:
+        return "<0.001"
     for limit, places in ((0.0995, 3), (9.995, 2), (99.95, 1)):
         if value < limit:
             return f"{value:.{places}f}"

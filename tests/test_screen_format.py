@@ -33,6 +33,21 @@ def test_duration(ms: float | None, text: str) -> None:
     assert fmt.duration(ms) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0.000"), (0.0004, "<0.001"), (0.0006, "0.001"), (290.4, "290")]
+)
+def test_a_small_throughput_is_no_zero(value: float, text: str) -> None:
+    assert fmt.throughput(value) == text
+
+
+def test_blanks_are_squeezed_before_text() -> None:
+    columns = (Column("op", "OP", 8, 18), Column("shape", "SHAPE", 16, 34))
+    wants = {"op": 13, "shape": 12}
+    assert [slot.width for slot in fit(columns, wants, 60)] == [13, 16], "room for both"
+    assert [slot.width for slot in fit(columns, wants, 27)] == [13, 12]
+    assert [slot.width for slot in fit(columns, wants, 26)] == [12, 12]
+
+
 @given(st.floats(min_value=0, allow_nan=False))
 def test_numbers_never_raise_and_fit_their_columns(value: float) -> None:
     for show in (fmt.duration, fmt.factor, fmt.percent, fmt.throughput, fmt.seconds):

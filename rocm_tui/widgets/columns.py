@@ -56,6 +56,12 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
     _leave(kept, 1, {c.key: c.least for c in kept}, width)
     sizes = {c.key: max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept}
     over = _total(list(sizes.values())) - width
+    for column in kept:  # blanks go before text does
+        content = max(wants[column.key], cell_len(column.title)) if wants[column.key] else width
+        blank = min(over, sizes[column.key] - content)
+        if blank > 0:
+            sizes[column.key] -= blank
+            over -= blank
     while over > 0:
         loose = [c.key for c in kept if sizes[c.key] > c.least]
         if not loose:
