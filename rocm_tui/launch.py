@@ -234,8 +234,11 @@ def _die_by(number: int) -> int:
 def _summary(this: _Run) -> str:
     tunings, unhooked = 0, None
     for path in sorted(this.layout.sessions.glob("*.jsonl")):
-        if path.stat().st_mtime < this.started - 1:
-            continue
+        try:
+            if path.stat().st_mtime < this.started - 1:
+                continue
+        except OSError:
+            continue  # removed meanwhile; the exit code that follows matters more
         events, _ = read_log(path)
         if not (events and isinstance(events[0], SessionStarted)):
             continue

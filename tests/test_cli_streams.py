@@ -13,6 +13,7 @@ import pytest
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.cli import main
+from tests.hooked import launch
 from tests.test_store_pins import KEY, make_layout
 from tests.torch_models import child_env
 
@@ -105,3 +106,12 @@ def test_a_cache_dir_that_we_may_not_look_into(cache: Path, tmp_path: Path) -> N
     cache.chmod(0o700)
     done = subprocess.run([sys.executable, "-c", program, str(cache)], capture_output=True)
     assert done.stdout.count(b"Permission denied") == 2, done.stderr
+
+
+def test_an_event_log_that_vanishes_does_not_cost_the_exit_code(tmp_path: Path) -> None:
+    sessions = Layout(tmp_path / "cache").sessions
+    sessions.mkdir(parents=True)
+    (sessions / "gone.jsonl").symlink_to("nowhere")
+    done = launch(["sh", "-c", "exit 7"], tmp_path / "cache", "--quiet")
+    assert done.returncode == 7
+    assert done.stderr == f"rocm-tui: 0 tunings recorded in {sessions}\n"
