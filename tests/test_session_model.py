@@ -167,6 +167,24 @@ def test_a_choice_that_failed_before_the_pin_stays_failed() -> None:
     assert [c.failed for c in model.rows()[0].tuning.choices] == [False, True]
 
 
+def test_a_pin_is_shown_on_the_tuning_of_its_own_system() -> None:
+    model = Model()
+    here, there = cache(None, B), cache(None, B, source="/c/cache/55")
+    model.apply([Seen("/c/44#1", here), Seen("/c/55#1", there)])
+    status = pin_status({ATEN_HASH: A, CPP_HASH: B})
+    model.set_pins([status])
+    rows = {row.tuning.sources: row for row in model.rows()}
+    ours, other = rows[here.sources], rows[there.sources]
+    assert ours.pin == status and other.pin is None
+    assert other.tuning.choices[-1].failed, "another system's choice failed there"
+    second = replace(status, state="drifted", pin=replace(status.pin, system_hash="55"))
+    model.set_pins([status, second])
+    assert {row.tuning.sources: row.pin_state for row in model.rows()} == {
+        here.sources: "active",
+        there.sources: "drifted",
+    }
+
+
 def test_only_what_changed_is_reported() -> None:
     model = Model()
     first = model.apply([Seen("/c/44#1", cache(A, B))])
@@ -176,6 +194,7 @@ def test_only_what_changed_is_reported() -> None:
     assert model.apply([Seen("/c/44#2", other)]).changed == {"/c/44#2"}
     progress = model.apply([Seen("/c/44#1", replace(cache(A, B), timed=1))])
     assert progress.changed == {"/c/44#1"} and not progress.order_changed
+    assert [row.tuning.timed for row in model.rows()] == [0, 1], "the order stays, the row is new"
 
 
 def test_withdrawn_sources_take_their_rows_and_problems_along() -> None:

@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from backend.store.pins import PinStatus
 
 
+_CACHE_FILES = "cache"
+"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One tuning as it is shown.
@@ -88,7 +92,7 @@ class Model:
         self._rows: dict[str, Row] = {}
         self._arrival: dict[str, tuple[int, float | None]] = {}
         self._ids: dict[str, set[str]] = {}
-        self._pins: dict[tuple[str, str], PinStatus] = {}
+        self._pins: dict[tuple[str, str], list[PinStatus]] = {}
         self._measurements = Measurements()
         self._order: list[str] | None = None
         self._arrivals = 0
@@ -136,7 +140,9 @@ class Model:
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
-        pins = {(s.pin.op, s.pin.inputs): s for s in statuses}
+        pins: dict[tuple[str, str], list[PinStatus]] = {}
+        for status in statuses:
+            pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
         if pins == self._pins:
             return Changes()
         keys = {
@@ -211,7 +217,7 @@ class Model:
         for views in join.group(members):
             tuning = self._measurements.attach(join.merge(views), self.sessions)
             key = min(views, key=lambda view: view.seq).uid
-            pin = self._pins.get((tuning.op, tuning.inputs_key or ""))
+            pin = self._pin_of(tuning)
             seen = self._arrival[key][1]
             aliases = frozenset(view.tuning.id for view in views)
             asked = tuple(view.tuning.session for view in views if view.tuning.session)
@@ -236,10 +242,24 @@ class Model:
     def _age(self, row: Row) -> tuple[float, int]:
         return row.when or 0.0, self._arrival[row.key][0]
 
+    def _pin_of(self, tuning: Tuning) -> PinStatus | None:
+        """The pin of the system that tuned this: another device or Triton has another cache file.
+
+        Where no source tells the system, the pin of any.
+        """
+        pins = self._pins.get((tuning.op, tuning.inputs_key or ""), [])
+        places = [source.rsplit("/", 2) for source in tuning.sources] if pins else []
+        systems = {place[-1] for place in places if place[-2:-1] == [_CACHE_FILES]}
+        session = self.sessions.get(tuning.session or "")
+        if session is not None and session.system_hash:
+            systems.add(session.system_hash)
+        fits = (status for status in pins if not systems or status.pin.system_hash in systems)
+        return next(fits, None)
+
     def _unmasked(self, member: Member) -> Member:
         """Put a pinned tuning's measured times in place of the `Infinity` that holds the pin."""
         tuning = member.tuning
-        status = self._pins.get((tuning.op, tuning.inputs_key or ""))
+        status = self._pin_of(tuning)
         if status is None or tuning.session is not None or tuning.precision is None:
             return member
         measured = status.pin.timings.get(tuning.precision, {})
