@@ -109,8 +109,7 @@ class HeldCache:
 
         safe.check_file(self._layout.root, path)
         with safe.locked(self._layout.root, path):
-            exchange.update(path, edit)
-        return counts
+            return counts if exchange.update(path, edit) else {}
 
     def found(self, record: Record) -> Found | None:
         """The numbers of a pin's tuning; None if the file is gone. Raises CacheUnreadable."""

@@ -21,7 +21,7 @@ from backend.store.graphs import GraphEntry
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who
-from backend.store.pin_edit import came_back, holding, is_time, learn
+from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
 from backend.store.pin_file import HistoryEntry, PinFile, Record, exists, read_pin_file
 from backend.store.pin_graphs import GraphSweeper
 from backend.store.pin_state import PinStatus, state_of
@@ -306,7 +306,8 @@ class PinStore:
                 file.save()
             raise
         moved, restored = self._graphs.sweep(record)
-        _replace(file.released, replace(record, pending=False))
+        unfinished = bool(releasing(record, self._cache.found(record) or {}))
+        _replace(file.released, replace(record, pending=unfinished))
         file.save()
         for other in file.pins:  # what came back may be stale for another pin
             self._graphs.sweep(other)
