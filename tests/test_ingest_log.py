@@ -426,6 +426,26 @@ def test_nothing_raises_nothing_escapes_and_pieces_do_not_matter(
         assert clean(text) == text
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["", "2026-05-19T21:15:50Z ", "[rank1]:", '"']),
+    st.integers(0, 6),
+    st.integers(0, 120),
+    st.integers(0, 30),
+    st.sampled_from(
+        ["", "\n", " ", "x", "%", "(", "{", "\t", "é", "  mm 1.0 ms 2.0%\n", "AUTOTUNE "]
+    ),
+)
+def test_a_table_at_once_is_the_same_as_its_lines(
+    prefix: str, line: int, column: int, gone: int, instead: str
+) -> None:
+    lines = (MM + BMM).splitlines(keepends=True)
+    lines[line] = lines[line][:column] + instead + lines[line][column + gone :]
+    data = "".join(prefix + text for text in lines).encode()
+    ends = [at + 1 for at, byte in enumerate(data) if byte == ord("\n")]
+    assert read(data, ends) == read(data)
+
+
 @settings(max_examples=300)
 @given(st.one_of(st.text(), st.lists(SNIPPETS).map("".join)))
 def test_clean_leaves_nothing_that_acts_and_changes_nothing_twice(text: str) -> None:

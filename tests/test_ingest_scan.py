@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import tempfile
@@ -89,7 +90,7 @@ def test_mixtures_are_the_same(seed: int) -> None:
     assert scanned(data[:cut], data[cut:]) == whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(LOGLIKE, st.integers(0, 4000), st.sampled_from([0, 1, 900, 4000]))
 def test_anything_is_the_same(text: str, cut: int, fill: int) -> None:
     data = FILLER.encode() * fill + text.encode("utf-8", "surrogatepass")
@@ -124,3 +125,10 @@ def test_markers_are_found_at_every_offset(rare: int, monkeypatch: pytest.Monkey
         file.flush()
         found = list(markers.marker_offsets(file.fileno(), len(data), AUTOTUNE, RARE))
     assert found == expected
+
+
+def test_the_collector_is_back_after_a_failure() -> None:
+    assert gc.isenabled()
+    with pytest.raises(OSError):
+        scan(-1, "x.log", 100)
+    assert gc.isenabled()

@@ -118,13 +118,14 @@ class LogParser:
             return 0
         who = origin(plain.prefix)
         end = offset + plain.end - 1 - at
-        self._header(plain.header, who, end, place)
-        block = self._open[0]
+        self._report_orphans(who.key)
+        block = self._begin(plain.header, who, end, place)
         for operands in plain.operands:
             if block.takes_operands(operands):
                 block.put_operands(operands)
-        block.rows = plain.rows
-        self._footer(plain.footer, who, end, place)
+        block.rows, block.footer = plain.rows, plain.footer
+        self._close(block)
+        self._until = max(self._until, end + GRACE)
         self._make_tunings()
         return plain.end
 
@@ -151,12 +152,16 @@ class LogParser:
         for other in [b for b in self._open if b.origin.key == who.key]:
             if other.complete:
                 self._close(other)
-        self._n += 1
-        block = Block(self._n, self._sources, header, who, place, end)
         rivals = [b for b in self._open if b.origin.key == who.key]
+        block = self._begin(header, who, end, place)
         for other in rivals:
             other.crowded = block.crowded = True
+
+    def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
+        self._n += 1
+        block = Block(self._n, self._sources, header, who, place, end)
         self._open.append(block)
+        return block
 
     def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
         takers = [b for b in self._reachable(who) if b.takes_operands(part)]
