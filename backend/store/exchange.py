@@ -185,7 +185,8 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchange two files of one folder in one step; False if the file system cannot."""
+    """Exchange two files of one folder in one step; False if the file system cannot. Raises OSError
+    for any other reason."""
     import ctypes
 
     rename = _renameat2()
