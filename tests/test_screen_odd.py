@@ -319,3 +319,20 @@ async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path
         await until(pilot, lambda: panes.table.current is None and screen._asked is None)
         await pilot.press("escape")
         await until(pilot, lambda: screen._asked is not None)
+
+
+async def test_a_source_that_is_not_there_is_told_before_the_first_tuning(tmp_path: Path) -> None:
+    log = tmp_path / "typo.log"
+    async with running(tmp_path, log) as (app, pilot):
+        screen = app.screen
+        assert isinstance(screen, WatchScreen)
+
+        def told() -> bool:
+            screen.tick()
+            return f"{log.name} is not there yet" in screen_text(screen)
+
+        await until(pilot, told)
+        log.write_text("nothing that tells of a tuning\n")
+        await until(pilot, lambda: not told())
+        log.write_text(table(16))
+        await panes_of(app, pilot, 1)

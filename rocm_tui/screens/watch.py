@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
-from rocm_tui.format import plain
+from rocm_tui.format import plain, shorten
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
@@ -32,6 +33,12 @@ class Welcome(LineView):
     def __init__(self, paths: list[str]) -> None:
         super().__init__(id="welcome")
         self._paths = paths
+        self._states: Mapping[str, str] = {}
+
+    def tell(self, states: Mapping[str, str]) -> None:
+        """How each source is, by path."""
+        self._states = states
+        self.sync()
 
     def count(self) -> int:
         return 0
@@ -50,6 +57,16 @@ class Welcome(LineView):
             ((f"  {demo:<34}", "accent"), ("a small model, right now", "dim")),
             (),
             ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
+            *self._trouble(width),
+        ]
+
+    def _trouble(self, width: int) -> list[Line]:
+        """What keeps sources from being read: a wrong path should not look like a quiet one."""
+        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
+        return [
+            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
+            for path, state in self._states.items()
+            if state in words
         ]
 
 
@@ -103,6 +120,7 @@ class WatchScreen(BaseScreen):
         if self.panes is not None and self.panes.is_mounted:
             self.panes.show(rows)
         else:
+            self._welcome()
             self.describe()
 
     def _open_panes(self) -> None:
@@ -116,6 +134,13 @@ class WatchScreen(BaseScreen):
         """Time has passed."""
         if self.panes is not None:
             self.panes.table.tick()
+        else:
+            self._welcome()
+
+    def _welcome(self) -> None:
+        states = {one.path: one.state for one in self.program.feed.watcher.sources()}
+        for welcome in self.query(Welcome):
+            welcome.tell(states)
 
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
