@@ -435,6 +435,22 @@ def test_a_full_disk(tmp_path: Path) -> None:
         assert cache_file(layout).read_bytes() == before
 
 
+def test_a_release_that_was_half_done_and_fails_again_stays_half_done(layout: Layout) -> None:
+    store = PinStore(layout)
+    store.pin(None, KEY, "Cpp-c2")
+    before = json.loads(layout.pins.read_bytes())
+    (record,) = before["pins"]
+    half = {**before, "pins": [], "released": [{**record, "pending": True, "released": 1.0}]}
+    layout.pins.write_text(json.dumps(half))
+    cache, whole = cache_file(layout), cache_file(layout).read_bytes()
+    cache.write_bytes(b"{")
+    with pytest.raises(CacheUnreadable):
+        store.unpin(KEY)
+    assert store.pins() == () and [entry.what for entry in store.history()] == ["pin"]
+    cache.write_bytes(whole)
+    assert store.reconcile() == [] and times(layout) == TIMES
+
+
 def test_symlinks_and_shared_folders_are_refused(tmp_path: Path, layout: Layout) -> None:
     before = cache_file(layout).read_bytes()
     link = tmp_path / "link"

@@ -151,7 +151,9 @@ class PinFile:
                 return
         self.pins.append(record)
 
-    def note(self, what: str, record: Record, who: str, when: float, note: str = "") -> None:
+    def note(
+        self, what: str, record: Record, who: str, when: float, note: str = ""
+    ) -> HistoryEntry:
         """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
         entry = HistoryEntry(
             when=when,
@@ -173,6 +175,11 @@ class PinFile:
         ):
             del self.history[-1]
         self.history.append(entry)
+        return entry
+
+    def take_back(self, entry: HistoryEntry) -> None:
+        """What `note` added did not happen; others may have been added since."""
+        self.history = [other for other in self.history if other is not entry]
 
 
 def exists(path: Path) -> bool:

@@ -152,11 +152,12 @@ class PinStore:
             record = replace(record, label=label or hash, note=note, who=who or default_who())
             _forget(file.released, record)
             file.put(record)
-            file.note("repin" if old else "pin", record, record.who, record.when, note)
+            said = file.note("repin" if old else "pin", record, record.who, record.when, note)
             file.save()
             try:
                 numbers = self._cache.agree(file, path.name, count_drifts=False)
             except StoreError:
+                file.take_back(said)
                 self._give_up(file, record, old)
                 raise
             record = _find(file.pins, path.name, key) or record
@@ -278,7 +279,6 @@ class PinStore:
             file.put(old)
         else:
             file.released.append(replace(record, pending=True, released=time.time()))
-        del file.history[-1]
         with contextlib.suppress(StoreError):
             file.save()
 
@@ -288,20 +288,23 @@ class PinStore:
             safe.check_file(self.layout.root, path)
         graphs.check_writable(self.layout)
         now = time.time()
+        said = None
         if not record.pending:
             record = learn(record, self._cache.found(record) or {})
             record = replace(record, pending=True, released=now)
-            file.pins = [other for other in file.pins if other.identity != record.identity]
+            _forget(file.pins, record)
             _forget(file.released, record)
             file.released.append(record)
-            file.note("unpin", record, who, now)
+            said = file.note("unpin", record, who, now)
             file.save()
         try:
             numbers = self._cache.agree(file, record.system_hash, count_drifts=False)
         except StoreError:
+            if said is None:  # still half done, as it was
+                raise
             _forget(file.released, record)
             file.put(replace(record, pending=False, released=0.0))
-            del file.history[-1]
+            file.take_back(said)
             with contextlib.suppress(StoreError):
                 file.save()
             raise
@@ -351,9 +354,7 @@ class PinStore:
         record = learn(record, self._cache.found(record) or {})
         texts = record.tokens.get(key.precision, {})
         if hash in texts and not is_time(texts[hash]):
-            raise PinRefused(
-                f"{brief(hash, 80)} failed when it was tuned; pin a choice with a time"
-            )
+            raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")
         return record
 
     def _fingerprint(self) -> object:
