@@ -65,6 +65,8 @@ def test_hostile_text_is_shown_and_does_nothing(tmp_path: Path) -> None:
         assert "No tuning yet" not in screen
         for keys in (("j",), ("k",), ("Tab", "y"), ("S",), ("Escape",), ("?",)):
             terminal.press(*keys)
+            if keys in (("S",), ("Escape",)):  # help goes back to the screen it is asked on
+                terminal.wait_for("PROBLEMS", gone=keys == ("Escape",))
             terminal.wait_until(lambda: terminal.status is None, "it goes on")
         terminal.wait_for("Everywhere")
         assert terminal.title != "OWNED"
