@@ -8,6 +8,7 @@ import threading
 from backend.records import Problem, TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
+from backend.store.pin_file import exists
 from backend.store.pins import PinStatus, PinStore
 from rocm_tui.inbox import Inbox
 
@@ -52,14 +53,15 @@ class Reconciler:
             poked = self._wake.is_set()
             self._wake.clear()
             if poked or now != seen or waited >= _RECONCILE:
-                if self._layout.pins.exists():
-                    self._reconcile()
+                self._reconcile()
                 seen, waited = self._stamps(), 0.0
             self._wake.wait(_LOOK)
             waited += _LOOK
 
     def _reconcile(self) -> None:
         try:
+            if not exists(self._layout.pins):
+                return
             if self._drifts is None:
                 self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
             statuses = self._store.reconcile()

@@ -110,6 +110,22 @@ async def test_x_in_watch_ends_the_job_of_the_tuning_under_the_cursor(tmp_path: 
         await until(pilot, lambda: not app.unfinished)
 
 
+async def test_leaving_asks_where_that_ends_a_job(tmp_path: Path) -> None:
+    async with running(tmp_path, "hang") as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await start_tuning(app, pilot)
+        await pilot.press("q")
+        await until(pilot, lambda: app.asking)
+        assert str(app.screen.query_one("#lines", Static).content).startswith("running: tune mm ")
+        await pilot.press("escape")
+        await until(pilot, lambda: not app.asking)
+        assert app.unfinished and app.is_running
+        await pilot.press("q")
+        await until(pilot, lambda: app.asking)
+        await pilot.press("enter")
+        await until(pilot, lambda: app._exit)
+
+
 async def test_a_failed_job_says_why_and_the_screen_goes_on(tmp_path: Path) -> None:
     async with running(tmp_path, "die") as (app, pilot):
         await panes_of(app, pilot, 1)

@@ -211,6 +211,22 @@ class RocmTui(App[int]):
 
     # Keys and commands.
 
+    async def action_quit(self) -> None:
+        """Leave; where that ends jobs, a question comes first."""
+        if not self.unfinished or self.asking:
+            self.exit()
+            return
+        from rocm_tui.screens.confirm import ConfirmScreen
+
+        def answered(note: str | None) -> None:
+            if note is not None:
+                self.exit()
+
+        lines = [f"{job.state}: {job.kind} {job.title}" for job in self.unfinished]
+        self.push_screen(
+            ConfirmScreen("Quit? It ends the jobs of this screen.", "Quit", lines), answered
+        )
+
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()

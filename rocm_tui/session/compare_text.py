@@ -94,7 +94,7 @@ def time_text(point: Standpoint) -> str:
 
 def lost_text(ms: float) -> str:
     """Time lost with its sign: `+12.00 µs`."""
-    return f"{'+' if ms >= 0 else '-'}{fmt.duration(abs(ms))}"
+    return f"{'+' if ms >= 0 else '−'}{fmt.duration(abs(ms))}"
 
 
 def summary(comparison: Comparison) -> list[str]:

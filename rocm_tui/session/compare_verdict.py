@@ -11,7 +11,7 @@ from math import exp, hypot, log
 from statistics import median
 
 from backend.records import MeasuredChoice, Verdict
-from rocm_tui.format import factor, percent
+from rocm_tui.format import factor, percent, signed
 from rocm_tui.session.compare_noise import rounding
 from rocm_tui.session.compare_types import Noise
 from rocm_tui.session.compare_units import InUnit
@@ -129,7 +129,7 @@ def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
 
 
 def _of_interval(ratio: float, low: float, high: float, band: float) -> tuple[Verdict, str]:
-    told = f"{_signed(low)} to {_signed(high)}"
+    told = f"{signed(low - 1)} to {signed(high - 1)}"
     if low > 1 + band:
         return "slower", f"{change(ratio)} ({told}), measured"
     if high < 1 / (1 + band):
@@ -148,7 +148,3 @@ def change(ratio: float) -> str:
     if ratio >= 2:
         return f"{factor(ratio)} as long"
     return f"{percent(abs(ratio - 1))} {'slower' if ratio >= 1 else 'faster'}"
-
-
-def _signed(ratio: float) -> str:
-    return f"{(ratio - 1) * 100:+.1f} %"

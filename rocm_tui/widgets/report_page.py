@@ -66,5 +66,5 @@ class PageBar(KeyBar):
             line.append((f" {label} ", "title" if here else "head"))
         return [(*line, (" " * width, "head"))]
 
-    def seen(self, width: int) -> tuple[Key, ...]:
+    def _fitting(self, width: int) -> tuple[Key, ...]:
         return self.keys
