@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 	$(BIN)/rocm-tui demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,20 +19,6 @@ from tests.hooked import LAUNCHER, launch
 from tests.torch_models import child_env
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_ignored() -> Iterator[None]:
-    """Children inherit what this process ignores, and `nohup pytest &` ignores some signals.
-
-    A handler is not inherited, and lets us outlive them all the same.
-    """
-    ignored = [n for n in SIGNALS if signal.getsignal(n) is signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, void)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
