@@ -51,7 +51,10 @@ def test_a_signal_to_the_command_ends_the_session_and_the_worker(
             time.sleep(0.01)
         time.sleep(0.5)  # until the command has heard where the log is
         command.send_signal(sign)
-        out, err = command.communicate(timeout=PATIENCE)
+        try:
+            out, err = command.communicate(timeout=PATIENCE)
+        finally:
+            command.kill()  # leaving this block waits for it
     assert command.returncode == (130 if sign == signal.SIGINT else 128 + sign), err
     assert (out, err) == ("", "")
     events, _ = read_log(logs[0])
