@@ -21,16 +21,11 @@ from backend.events import TuningMeasured
 from backend.records import Choice, MeasuredChoice, Measurement
 from backend.store.events import encode
 from backend.worker.mark import mark_argument
+from tests.odd_workers import python_that_runs, say
 
 
 def broken_python(folder: Path) -> str:
-    path = folder / "python"
-    path.write_text(
-        '#!/bin/sh\n[ "$1" = -c ] && exit 0\n'  # "does it have torch?"
-        f"exec {sys.executable} {__file__} {folder}\n"
-    )
-    path.chmod(0o755)
-    return str(path)
+    return python_that_runs(__file__, folder)
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -65,10 +60,6 @@ def happen(hash: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif hash.startswith("slow"):
         time.sleep(0.4)
-
-
-def say(job: dict[str, Any], **event: Any) -> None:
-    print(json.dumps({"id": job["id"], **event}), flush=True)
 
 
 def main() -> None:

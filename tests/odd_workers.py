@@ -25,10 +25,15 @@ from backend.store.paths import Layout, cache_dir
 
 
 def odd_python(folder: Path) -> str:
+    return python_that_runs(__file__, folder)
+
+
+def python_that_runs(program: str, folder: Path) -> str:
+    """An interpreter that seems to have torch and runs `program FOLDER`, whatever it is given."""
     path = folder / "python"
     path.write_text(
         '#!/bin/sh\n[ "$1" = -c ] && exit 0\n'  # "does it have torch?"
-        f"exec {sys.executable} {__file__} {folder}\n"
+        f"exec {sys.executable} {program} {folder}\n"
     )
     path.chmod(0o755)
     return str(path)

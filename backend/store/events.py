@@ -83,9 +83,8 @@ class EventWriter:
             descriptor = os.open(self.path, flags, 0o666)
         except OSError as error:
             raise safe.not_writable(self.path, error) from error
-        with contextlib.suppress(
-            OSError
-        ):  # where there are no locks, readers cannot take it either
+        # Where there are no locks, readers cannot take it either.
+        with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 

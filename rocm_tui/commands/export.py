@@ -77,7 +77,7 @@ def shared_pins(
     from rocm_tui.session.find import find_pins
 
     records = read_pin_file(layout.pins).pins
-    wanted = {pin.id for id_ in ids for pin in find_pins([r.pin for r in records], id_)}
+    wanted = {pin.id for pin in find_pins([record.pin for record in records], ids)}
     records = [record for record in records if not ids or record.pin.id in wanted]
     if not records:
         return []

@@ -33,9 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if args.all:
         chosen = [report.pin for report in store.unpin_all()] if pins else []
     else:
-        chosen = []
-        for id_ in args.ids:
-            chosen += [pin for pin in find_pins(pins, id_) if pin not in chosen]
+        chosen = find_pins(pins, args.ids)
         for pin in chosen:
             store.unpin(pin.key, pin.system_hash)
     if args.json:

@@ -34,9 +34,7 @@ def run(args: argparse.Namespace) -> int:
 
     layout = common.layout_of(args)
     pins = PinStore(layout).pins()
-    chosen = [] if args.ids else list(pins)
-    for id_ in args.ids:
-        chosen += [pin for pin in find_pins(pins, id_) if pin not in chosen]
+    chosen = find_pins(pins, args.ids) if args.ids else list(pins)
     if not chosen:
         if args.json:
             common.print_json({"pins": []})

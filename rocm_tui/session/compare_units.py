@@ -7,7 +7,7 @@ how well that works.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal
@@ -36,33 +36,22 @@ def in_units(
     Of several measurements the least disturbed one counts, which is another one for each unit.
     Empty where there is no unit but milliseconds: other systems are told apart by those.
     """
-    if not _one_system([*then, *now]):
+    every = [*then, *now]
+    if not _one_system(every):
         return ()
-    found = []
-    others = _others({a, b}, [*then, *now])
-    if all(_reference(one) is not None for one in [*then, *now]):
-        found.append(_told("reference", a, b, then, now, ()))
-    if others:
-        found.append(_told("others", a, b, then, now, others))
-    return tuple(found)
+    units: dict[Unit, Callable[[Measurement], float]] = {}
+    if all(SHORTEST < _reference(one) < LONGEST for one in every):
+        units["reference"] = _reference
+    if others := _others({a, b}, every):
+        units["others"] = lambda one: geometric_mean(_ms(one, hash) for hash in others)
 
+    def least(hash: str, side: Sequence[Measurement], of: Callable[[Measurement], float]) -> float:
+        return min(_ms(one, hash) / of(one) for one in side)
 
-def _told(
-    unit: Unit,
-    a: str,
-    b: str,
-    then: Sequence[Measurement],
-    now: Sequence[Measurement],
-    others: Collection[str],
-) -> InUnit:
-    def of(one: Measurement) -> float:
-        return _reference(one) or 1.0 if unit == "reference" else _mean(one, others)
-
-    def least(hash: str, measurements: Sequence[Measurement]) -> float:
-        return min(_ms(one, hash) / of(one) for one in measurements)
-
-    moved = min(map(of, now)) / min(map(of, then))
-    return InUnit(unit, least(b, now) / least(a, then), moved)
+    return tuple(
+        InUnit(unit, least(b, now, of) / least(a, then, of), min(map(of, now)) / min(map(of, then)))
+        for unit, of in units.items()
+    )
 
 
 def _one_system(measurements: Sequence[Measurement]) -> bool:
@@ -75,13 +64,8 @@ def _others(known: Collection[str], measurements: Sequence[Measurement]) -> froz
     return frozenset(set.intersection(*timed)) - set(known)
 
 
-def _reference(one: Measurement) -> float | None:
-    ms = one.reference_ms or 0.0
-    return ms if SHORTEST < ms < LONGEST else None
-
-
-def _mean(one: Measurement, hashes: Collection[str]) -> float:
-    return geometric_mean(_ms(one, hash) for hash in hashes)
+def _reference(one: Measurement) -> float:
+    return one.reference_ms or 0.0
 
 
 def _ms(one: Measurement, hash: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from backend.records import Choice, Pin, Session, Tuning
@@ -60,11 +60,18 @@ def _by_place(tuning: Tuning, text: str) -> Choice:
     return timed[place - 1]
 
 
-def find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
-    """The pins of the tuning whose id is or begins with `text`.
+def find_pins(pins: Sequence[Pin], texts: Iterable[str]) -> list[Pin]:
+    """The pins of the tunings whose ids are or begin with one of `texts`, each pin once.
 
-    Raises NoSuchTuning where there is none, or where `text` begins several ids.
+    Raises NoSuchTuning where there is none of a text, or where it begins several ids.
     """
+    found: list[Pin] = []
+    for text in texts:
+        found += [pin for pin in _find_pins(pins, text) if pin not in found]
+    return found
+
+
+def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
     wanted = text.lower()
     found = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
     if not found:
