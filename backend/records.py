@@ -257,7 +257,8 @@ class Problem:
     line: int | None = None
 
 
-PinState = Literal["active", "drifted", "orphaned", "shadowed"]
+PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
+"""What was seen of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
 
 
 @dataclass(frozen=True, slots=True)

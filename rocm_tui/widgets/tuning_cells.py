@@ -37,12 +37,18 @@ ABOUT = {
     "tflops": "throughput of the winner, where the op's FLOPs are known",
     "gain": "ATen's time over the winner's; 1.00× if ATen wins",
     "lead": "over the next; tie, unclear, beaten by another; 3/14: running",
-    "pin": "● active ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
+    "pin": "● active ○ unproven ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
     "age": "since it was tuned or first seen here",
     "rank": "process of a distributed job, shown if any is known",
 }
-PIN_MARK = {"active": "●", "drifted": "↻", "orphaned": "✕", "shadowed": "◌"}
-PIN_STYLE = {"active": "accent", "drifted": "warn", "orphaned": "bad", "shadowed": "warn"}
+PIN_MARK = {"active": "●", "unproven": "○", "drifted": "↻", "orphaned": "✕", "shadowed": "◌"}
+PIN_STYLE = {
+    "active": "accent",
+    "unproven": "warn",
+    "drifted": "warn",
+    "orphaned": "bad",
+    "shadowed": "warn",
+}
 
 
 def cells(row: Row, now: float) -> dict[str, Span]:
