@@ -15,13 +15,14 @@ from backend.store.cache_edit import CacheText, Token, merge_missing
 from backend.store.errors import CacheUnreadable
 from backend.store.pin_edit import edited, holding, learn, releasing
 from backend.store.pin_file import Record
+from backend.store.raised import raise_ms as high
 
 FILE = Path("cache/hash")
 
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 space = st.text(" \t\n\r", max_size=3)
 numbers = st.one_of(
-    st.floats(0, 1e9).map(repr),
+    st.floats(0, 1e6).map(repr),
     st.sampled_from(
         ["Infinity", "NaN", "-Infinity", "1E3", "0.50", "-0.0", "7", "1e999", "1e-400"]
     ),
@@ -94,7 +95,8 @@ def test_only_the_numbers_in_question_change_and_come_back(
         now = after_times["cache"][op][inputs][precision]
         if choice in times and math.isfinite(times[choice]):
             assert now[choice] == times[choice]
-            assert all(ms == math.inf for name, ms in now.items() if name != choice)
+            for name in times.keys() - {choice}:
+                assert now[name] == high(times[name]) > abs(times[choice])
         else:
             assert repr(now) == repr(times)
     before_times["cache"][op][inputs] = after_times["cache"][op][inputs] = None
@@ -120,7 +122,7 @@ def test_pins_taken_back_in_any_order_leave_the_very_bytes() -> None:
         pin = learn(pin, found)
         state = edited(text, [holding(pin, found)])
         pins.append(pin)
-    assert b'"a":Infinity,"b" : 2.50,"c":Infinity' in state
+    assert b'"a":1099511627776.0,"b" : 2.50,"c":Infinity' in state
     for pin in pins:
         text = CacheText(FILE, state)
         state = edited(text, [releasing(pin, text.find(pin.op, pin.inputs))])

@@ -19,6 +19,7 @@ from backend.store.errors import CacheUnreadable, NotWritable, PinRefused, Store
 from backend.store.exchange import leftover_path
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
+from backend.store.raised import raise_ms as high
 from tests.store_disks import make_read_only, make_writable, mounted
 
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]", "highest")
@@ -78,8 +79,8 @@ def test_pin_and_unpin_give_the_file_back(layout: Layout) -> None:
     report = store.pin(None, KEY, "Cpp-c2", "cpp_0", note="faster\nin the model", who="ann@box")
     assert report.status is not None and report.status.state == "active"
     assert report.numbers == 2
-    assert times(layout) == {"mm-c1": math.inf, "Cpp-c2": 2.25, "Cpp-c3": math.inf}
-    assert times(layout, "high") == {"mm-c1": math.inf, "Cpp-c2": 1.0}
+    assert times(layout) == {"mm-c1": 1.5 * 2**40, "Cpp-c2": 2.25, "Cpp-c3": math.inf}
+    assert times(layout, "high") == {"mm-c1": high(3.0), "Cpp-c2": 1.0}
     assert cache_file(layout).stat().st_mode & 0o777 == 0o640
 
     (pin,) = PinStore(layout).pins()
@@ -104,7 +105,7 @@ def test_another_choice_pinned_over_a_pin_keeps_the_measured_times(layout: Layou
     assert plan.timings["highest"] == TIMES and plan.replaces is not None
     report = store.pin(None, KEY, "mm-c1")
     assert report.status is not None and report.status.state == "active"
-    assert times(layout) == {"mm-c1": 1.5, "Cpp-c2": math.inf, "Cpp-c3": math.inf}
+    assert times(layout) == {"mm-c1": 1.5, "Cpp-c2": high(2.25), "Cpp-c3": math.inf}
     (pin,) = store.pins()
     assert pin.hash == "mm-c1" and pin.timings["highest"] == TIMES
     store.unpin(TuningKey(KEY.op, KEY.inputs, "high"))  # a pin holds in every precision
@@ -217,7 +218,7 @@ def test_a_retuned_pin_drifts_is_held_again_and_gives_the_new_times_back(layout:
     assert store.measured(KEY) == {"mm-c1": 7.0, "Cpp-c2": 8.0, "Cpp-c4": 9.0, "Cpp-c3": math.inf}
     (status,) = store.reconcile()
     assert status.state == "active" and status.pin.drifts == 1 and status.detail
-    assert times(layout) == {"mm-c1": math.inf, "Cpp-c2": 8.0, "Cpp-c4": math.inf}
+    assert times(layout) == {"mm-c1": high(7.0), "Cpp-c2": 8.0, "Cpp-c4": high(9.0)}
     assert [s.detail for s in PinStore(layout).reconcile()] == [""]
     store.unpin(KEY)
     assert times(layout) == {"mm-c1": 7.0, "Cpp-c2": 8.0, "Cpp-c4": 9.0}
@@ -367,7 +368,7 @@ def test_a_kill_between_any_two_steps_is_repaired(tmp_path: Path, what: str) -> 
             assert cache_file(layout).read_bytes() == original
         else:
             own = {"Cpp-c2": 2.25, "mm-c1": 1.5}[pins[0]]
-            expected = dict.fromkeys(TIMES, math.inf) | {pins[0]: own}
+            expected = {name: high(ms) for name, ms in TIMES.items()} | {pins[0]: own}
             assert times(layout) == expected
             store.unpin(KEY)
             assert cache_file(layout).read_bytes() == original

@@ -16,6 +16,7 @@ from backend.store.autotune_cache import load_json
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
+from backend.store.raised import raise_ms as high
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 
@@ -143,7 +144,7 @@ def test_no_entry_of_theirs_is_lost_by_us(
     (status,) = store.reconcile()
     assert status.state == "active"
     times = json.loads(path.read_bytes())["cache"]["mm"]["[pinned]"]["highest"]
-    assert times == {f"c{i}": 3.5 if i == 3 else math.inf for i in range(10)}
+    assert times == {f"c{i}": 3.5 if i == 3 else high(0.5 + i) for i in range(10)}
     assert not exchange.leftover_path(path).exists()
     store.unpin(KEY)
     times = json.loads(path.read_bytes())["cache"]["mm"]["[pinned]"]["highest"]

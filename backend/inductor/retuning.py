@@ -193,7 +193,8 @@ class _Again(Selector):
             for name, ms in {**skipped, **tuned.timings}.items()
             if name not in skipped or name not in known
         }
-        tuned = pin_retune.learned(layout, cache.path.name, replace(tuned, timings=timings))
+        tuned = replace(tuned, timings=timings)
+        pin_retune.learn(layout, cache.path.name, tuned)
         try:
             cache.insert([tuned])
         except UnsafePath as error:

@@ -2,7 +2,8 @@
 
     {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
 
-A failed choice is `Infinity`, which Python's json writes and strict parsers refuse.
+A failed choice is `Infinity`, which Python's json writes and strict parsers refuse. A number that a
+pin raised out of reach is read as the time that was measured.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from backend.records import Problem, TuningKey
 from backend.store.errors import CacheUnreadable, brief
 from backend.store.paths import Layout
+from backend.store.raised import measured_ms
 
 MAX_BYTES = 512 << 20
 """10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
@@ -138,6 +140,6 @@ def _is_number(value: object) -> bool:
 
 def _time(value: float) -> float:
     try:
-        return float(value)
+        return measured_ms(float(value))
     except OverflowError:
         return float("inf")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.store.autotune_cache import load_json
 from backend.store.errors import CacheUnreadable
-
-INFINITY = "Infinity"
+from backend.store.raised import INFINITY, is_raised
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -47,6 +46,7 @@ class CacheText:
         """Raises CacheUnreadable if `data` is not UTF-8."""
         self.path = path
         self._known: dict[int, dict[str, int]] = {}
+        self._raised: list[tuple[str, str]] = []
         try:
             self.text = data.decode()
         except UnicodeDecodeError as error:
@@ -67,6 +67,11 @@ class CacheText:
         except (ValueError, IndexError, RecursionError) as error:
             raise CacheUnreadable(f"{self.path} is not JSON; move the file away") from error
 
+    def raised(self) -> list[tuple[str, str]]:
+        """Each (op, inputs) with a number that a pin raised. Raises CacheUnreadable."""
+        self.find("", "")
+        return self._raised
+
     def replace(self, changes: Mapping[Token, str]) -> bytes:
         """The content with the text of each token replaced."""
         parts, last = [], 0
@@ -80,9 +85,10 @@ class CacheText:
         start = self._skip_space(0)
         if start not in self._known:
             self._expect("{", start)
-            _, end = _DECODER.raw_decode(self.text, start)
+            document, end = _DECODER.raw_decode(self.text, start)
             if self._skip_space(end) != len(self.text):
                 raise ValueError("something stands behind the document")
+            self._raised = list(_raised(document.get("cache")))
         return start
 
     def _members(self, at: int) -> dict[str, int]:
@@ -126,6 +132,18 @@ class CacheText:
     def _skip_space(self, at: int) -> int:
         match = _SPACE.match(self.text, at)
         return match.end() if match else at
+
+
+def _raised(cache: object) -> Iterator[tuple[str, str]]:
+    for op, by_inputs in _items(cache):
+        for inputs, by_precision in _items(by_inputs):
+            times = (ms for _, timings in _items(by_precision) for _, ms in _items(timings))
+            if any(type(ms) in (float, int) and is_raised(ms) for ms in times):
+                yield op, inputs
+
+
+def _items(node: object) -> Iterable[tuple[str, Any]]:
+    return node.items() if isinstance(node, dict) else ()
 
 
 def _is_number(text: str) -> bool:

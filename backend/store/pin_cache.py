@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import replace
@@ -13,12 +14,20 @@ from backend.store.autotune_cache import cache_paths, read_bytes
 from backend.store.cache_edit import CacheText, Found
 from backend.store.errors import CacheUnreadable, PinRefused, brief
 from backend.store.paths import Layout
-from backend.store.pin_edit import Changes, came_back, edited, holding, learn, releasing
+from backend.store.pin_edit import (
+    Changes,
+    came_back,
+    edited,
+    holding,
+    learn,
+    releasing,
+    unowned,
+)
 from backend.store.pin_file import PinFile, Record, is_file_name
 
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
-and benchmarks for long writes our `Infinity` back."""
+and benchmarks for long writes our raised numbers back."""
 
 
 class HeldCache:
@@ -89,13 +98,11 @@ class HeldCache:
                 learned = learn(record, found)
                 changes = holding(learned, found)
                 if changes and count_drifts and record.identity not in counts:
-                    now = time.time()
-                    learned = replace(learned, drifts=learned.drifts + 1, applied=now)
-                    file.note("drift", learned, default_who(), now)
+                    learned = self._again(file, learned)
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
-                file.put(learned)
+                file.put(replace(learned, raised=True))
             for record in [r for r in self.watched(file) if r.system_hash == system]:
                 found = text.find(record.op, record.inputs)
                 if record.pending or came_back(record, found):
@@ -104,12 +111,39 @@ class HeldCache:
                         file.note("restore", record, default_who(), time.time())
                     counts[record.identity] = len(changes)
                     parts.append(changes)
+            strays = self._strays(text, file, system)
+            parts += [unowned(text.find(op, inputs)) for op, inputs in strays]
             file.save()
             return edited(text, parts) if any(parts) else data
 
         safe.check_file(self._layout.root, path)
         with safe.locked(self._layout.root, path):
             return counts if exchange.update(path, edit) else {}
+
+    def _again(self, file: PinFile, record: Record) -> Record:
+        """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
+        now = time.time()
+        drifted = replace(record, drifts=record.drifts + record.raised, applied=now)
+        file.note("drift" if record.raised else "migrate", drifted, default_who(), now)
+        return drifted
+
+    def astray(self, file: PinFile) -> set[str]:
+        """The cache files with numbers that were raised for a pin of which nothing is known: the
+        pins file was lost, or an old copy of the cache came back after a long time."""
+        found: set[str] = set()
+        for path in cache_paths(self._layout):
+            with contextlib.suppress(CacheUnreadable):
+                if self._strays(self.text(path), file, path.name):
+                    found.add(path.name)
+        return found
+
+    def _strays(self, text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
+        owned = {
+            (record.op, record.inputs)
+            for record in (*file.pins, *self.watched(file))
+            if record.system_hash == system
+        }
+        return [entry for entry in text.raised() if entry not in owned]
 
     def found(self, record: Record) -> Found | None:
         """The numbers of a pin's tuning; None if the file is gone. Raises CacheUnreadable."""

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from backend.store.cache_edit import INFINITY, CacheText, Found, Token
+from backend.store.cache_edit import CacheText, Found, Token
 from backend.store.graph_match import is_own
 from backend.store.pin_file import Record, Tokens
+from backend.store.raised import INFINITY, is_raised, measured, raise_ms, raised
 
 Changes = dict[Token, str]
 
@@ -16,39 +17,53 @@ Changes = dict[Token, str]
 def learn(record: Record, found: Found) -> Record:
     """`record` with the numbers of `found` as what unpinning restores.
 
-    An `Infinity` is ours, or a choice that had failed before, and says nothing new. Only where the
-    tuning was made again, an `Infinity` of the pinned choice itself means that it failed.
+    A raised number says what it was. An `Infinity` where a time is known says nothing new: an old
+    copy of the file, from when pins were held by it, may have brought it back. Only where the
+    pinned choice was measured again, or is infinite itself beside new times, a choice failed.
     """
     tokens: Tokens = {precision: dict(texts) for precision, texts in record.tokens.items()}
     for precision, numbers in found.items():
         texts = tokens.setdefault(precision, {})
-        new = {name: token.text for name, token in numbers.items() if token.value != math.inf}
-        own = numbers.get(record.hash)
-        if own and record.hash not in new and any(texts.get(n) != text for n, text in new.items()):
-            texts[record.hash] = INFINITY
+        new = {
+            name: _original(token, texts.get(name))
+            for name, token in numbers.items()
+            if token.value != math.inf
+        }
+        own, known = new.get(record.hash), texts.get(record.hash)
+        again = record.raised and None not in (own, known) and own != known
+        news = any(texts.get(name) != text for name, text in new.items())
+        for name in numbers.keys() - new.keys():
+            if again or (news and name == record.hash):
+                texts[name] = INFINITY
         for name in numbers:
             texts.setdefault(name, INFINITY)
         texts.update(new)
     return record if tokens == record.tokens else replace(record, tokens=tokens)
 
 
+def _original(token: Token, known: str | None) -> str:
+    """What stood where a number stands: the known text, byte by byte, if it gives this number."""
+    if not is_raised(token.value):
+        return token.text
+    same = known is not None and raise_ms(float(known)) == token.value
+    return known if known is not None and same else measured(token.text)
+
+
 def holding(record: Record, found: Found) -> Changes:
     """The changes that make the pinned choice win, given what `learn` made of `record`.
 
     In a precision where the pinned choice is missing or failed nothing is held back, nor for a
-    choice of our templates: a process without them, which does not have it, would be left with
-    nothing but failed choices. Where they are on, our selector honours the pin.
+    choice of our templates: only a process with them has it, and there our selector honours the
+    pin.
     """
     changes: Changes = {}
     for precision, numbers in found.items():
         held = is_held(record, found, precision) and not is_own(record.hash)
         for name, token in numbers.items():
             original = record.tokens[precision][name]
-            if not held or name == record.hash:
-                if token.value == math.inf and float(original) != math.inf:
-                    changes[token] = original
-            elif token.value != math.inf:
-                changes[token] = INFINITY
+            wanted = raised(original) if held and name != record.hash else original
+            if not _same(token.text, wanted):
+                changes[token] = wanted
     return changes
 
 
@@ -58,31 +73,50 @@ def is_held(record: Record, found: Found, precision: str) -> bool:
 
 
 def releasing(record: Record, found: Found) -> Changes:
-    """The changes that take a pin back: each `Infinity` of ours becomes the old text."""
+    """The changes that take a pin back: each number that it changed becomes the old text."""
     changes: Changes = {}
     for precision, numbers in found.items():
         for name, token in numbers.items():
-            original = record.tokens.get(precision, {}).get(name, INFINITY)
-            if token.value == math.inf and float(original) != math.inf:
-                changes[token] = original
+            known = record.tokens.get(precision, {}).get(name)
+            if is_raised(token.value):
+                changes[token] = _original(token, known)
+            elif token.value == math.inf and known is not None and float(known) != math.inf:
+                changes[token] = known
     return changes
 
 
 def came_back(record: Record, found: Found) -> bool:
     """Whether a released pin's numbers are in the file again, as a process with an old copy of
-    it writes them: all losers that had a time are `Infinity`, and the choice has its own."""
-    for precision, texts in record.tokens.items():
-        numbers = found.get(precision, {})
-        losers = [name for name, text in texts.items() if name != record.hash and is_time(text)]
-        own = numbers.get(record.hash)
-        if (
-            losers
-            and own is not None
-            and own.value != math.inf
-            and all(name in numbers and numbers[name].value == math.inf for name in losers)
-        ):
-            return True
-    return False
+    it writes them: some are raised, or, of a pin of an older version, all losers that had a time
+    are `Infinity` and the choice has its own."""
+    return any(
+        any(is_raised(token.value) for token in found.get(precision, {}).values())
+        for precision in found
+    ) or any(
+        _all_infinite(record, precision, texts, found) for precision, texts in record.tokens.items()
+    )
+
+
+def _all_infinite(record: Record, precision: str, texts: dict[str, str], found: Found) -> bool:
+    numbers = found.get(precision, {})
+    losers = [name for name, text in texts.items() if name != record.hash and is_time(text)]
+    own = numbers.get(record.hash)
+    return (
+        bool(losers)
+        and own is not None
+        and own.value != math.inf
+        and all(name in numbers and numbers[name].value == math.inf for name in losers)
+    )
+
+
+def unowned(found: Found) -> Changes:
+    """The changes that take back what was raised for a pin of which nothing is known any more."""
+    return {
+        token: measured(token.text)
+        for numbers in found.values()
+        for token in numbers.values()
+        if is_raised(token.value)
+    }
 
 
 def is_time(text: str) -> bool:
@@ -96,3 +130,7 @@ def edited(text: CacheText, changes: Iterable[Changes]) -> bytes:
     for some in changes:
         merged.update(some)
     return text.replace(merged)
+
+
+def _same(first: str, second: str) -> bool:
+    return first == second or float(first) == float(second)

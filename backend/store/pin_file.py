@@ -41,7 +41,9 @@ class Record:
     """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
     `made` when it was pinned first, Unix seconds; `config` tells Triton templates apart.
 
-    `released` is when it was unpinned; `pending` while that is not finished.
+    `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
+    its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
+    that do not offer the pinned choice.
     """
 
     op: str
@@ -61,6 +63,7 @@ class Record:
     made: float = 0.0
     released: float = 0.0
     pending: bool = False
+    raised: bool = False
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -97,7 +100,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `drift` or `restore`."""
+    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `drift`, `restore`, or
+    `migrate`: the `Infinity` of an older version gave way to raised numbers."""
 
     when: float
     who: str
@@ -238,7 +242,7 @@ def _decode_record(item: Mapping[str, Any]) -> Record:
     _check(all(isinstance(text, str) for text in record.config.values()), "config")
     _check(record.device is None or isinstance(record.device, str), "device")
     _check(type(record.drifts) is int and record.drifts >= 0, "drifts")
-    _check(type(record.pending) is bool, "pending")
+    _check(type(record.pending) is bool and type(record.raised) is bool, "pending or raised")
     names = (record.op, record.inputs, record.precision, record.hash, record.system_hash)
     _check(all(name.isprintable() for name in names), "a name")
     _check(is_file_name(record.system_hash), "system_hash")

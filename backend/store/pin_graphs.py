@@ -7,12 +7,12 @@ import math
 from pathlib import Path
 
 from backend.store import graphs
-from backend.store.cache_edit import INFINITY
 from backend.store.graph_match import Wanted
 from backend.store.graphs import GraphEntry, GraphIndex
 from backend.store.paths import Layout
 from backend.store.pin_edit import is_time
 from backend.store.pin_file import Record
+from backend.store.raised import INFINITY
 
 
 class GraphSweeper:

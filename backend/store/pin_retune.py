@@ -1,8 +1,7 @@
 """A pinned tuning that is measured anew: the pin learns the new times and goes on holding.
 
 The order of the steps leaves no moment in which the pin looks drifted to another process: its
-record learns first, the times reach the cache file as measured before the pin, which keeps the
-`Infinity` of its rivals where they are, and choices that are new there are held last.
+record learns first, and the times of its rivals reach the cache file raised.
 """
 
 from __future__ import annotations
@@ -20,26 +19,25 @@ from backend.store.pins import PinStore
 from backend.store.tuned_line import Tuned
 
 
-def learned(layout: Layout, system_hash: str, tuned: Tuned) -> Tuned:
-    """Store the times of `tuned` as the measured ones of its pin; `tuned` as the cache may take it.
+def learn(layout: Layout, system_hash: str, tuned: Tuned) -> None:
+    """Store the times of `tuned` as the measured ones of its pin.
 
     Without a pin nothing happens. Raises CacheUnreadable, UnsafePath and NotWritable.
     """
     if not layout.pins.exists():
-        return tuned
+        return
     safe.check_file(layout.root, layout.pins)
     with safe.locked(layout.root, layout.pins):
         file = read_pin_file(layout.pins)
         pin = next((r for r in file.pins if _is_of(r, system_hash, tuned)), None)
         if pin is None:
-            return tuned
+            return
         texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
         known = pin.tokens.get(tuned.precision, {})
         pin = replace(pin, tokens={**pin.tokens, tuned.precision: {**known, **texts}})
         file.put(pin)
         file.note("retune", pin, default_who(), time.time())
         file.save()
-    return replace(tuned, when=min(tuned.when, max(pin.when, pin.applied)))
 
 
 def hold_again(layout: Layout, system_hash: str, tuned: Tuned) -> PinState | None:

@@ -33,6 +33,9 @@ def state_of(record: Record, found: Found | None, stale_graphs: int) -> PinStatu
             pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
         )
     changes = holding(record, found)
+    if changes and not record.raised:
+        what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
+        return PinStatus(pin, "drifted", what)
     if changes:
         return PinStatus(pin, "drifted", f"{_count(len(changes), 'number')} was written over ours")
     if stale_graphs:

@@ -25,13 +25,14 @@ from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
 from backend.store.pin_file import HistoryEntry, PinFile, Record, exists, read_pin_file
 from backend.store.pin_graphs import GraphSweeper
 from backend.store.pin_state import PinStatus, state_of
+from backend.store.raised import INFINITY, is_raised
 
 __all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
 
 
 @dataclass(frozen=True, slots=True)
 class PinPlan:
-    """What a pin would change. `numbers` of `path` become `Infinity`, in these precisions;
+    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
     `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
     `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
 
@@ -81,7 +82,7 @@ class PinStore:
         return tuple(read_pin_file(self.layout.pins).history)
 
     def measured(self, key: TuningKey, system_hash: str | None = None) -> dict[str, float] | None:
-        """The measured milliseconds of a pinned tuning by choice hash, never the `Infinity` that
+        """The measured milliseconds of a pinned tuning by choice hash, never the number that
         holds the pin; `inf` is a choice that failed. None if it is not pinned."""
         for record in read_pin_file(self.layout.pins).pins:
             if (record.op, record.inputs) == (key.op, key.inputs) and system_hash in (
@@ -117,8 +118,8 @@ class PinStore:
             hash=hash,
             system_hash=path.name,
             path=path,
-            numbers=sum(text == "Infinity" for text in changes.values()),
-            precisions=tuple(p for p in found if is_time(record.tokens[p].get(hash, "Infinity"))),
+            numbers=sum(is_raised(float(text)) for text in changes.values()),
+            precisions=tuple(p for p in found if is_time(record.tokens[p].get(hash, INFINITY))),
             graphs=tuple(self._graphs.stale(record, self._graphs.live())),
             timings=record.timings,
             replaces=old.pin if old else None,
@@ -197,13 +198,14 @@ class PinStore:
         live = self._graphs.live() if file.pins else []
         return [self._status(record, live) for record in file.pins]
 
-    def reconcile(self) -> list[PinStatus]:
+    def reconcile(self, thorough: bool = False) -> list[PinStatus]:
         """Make the cache agree with the pins again, and say how each is doing.
 
-        Nothing is read where nothing changed since the last call. What cannot be repaired is
-        the detail of its pin; only `pins.json` itself or its lock raise.
+        Nothing is read where nothing changed since the last call, nor without a pins file unless
+        it shall be `thorough`: numbers that a lost one had raised are then found and put back.
+        What cannot be repaired is the detail of its pin; only `pins.json` itself or its lock raise.
         """
-        if not exists(self.layout.pins):
+        if not exists(self.layout.pins) and not thorough:
             return []
         fingerprint = self._fingerprint()
         if self._settled is not None and self._settled[0] == fingerprint:
@@ -222,7 +224,8 @@ class PinStore:
     def _repair(self, file: PinFile) -> list[PinStatus]:
         failed: dict[str, str] = {}
         repaired: set[tuple[str, str, str]] = set()
-        for system in sorted({r.system_hash for r in (*file.pins, *self._cache.watched(file))}):
+        known = {r.system_hash for r in (*file.pins, *self._cache.watched(file))}
+        for system in sorted(known | self._cache.astray(file)):
             try:
                 repaired |= {
                     i for i, n in self._cache.agree(file, system, count_drifts=True).items() if n
@@ -256,6 +259,8 @@ class PinStore:
             return True
         records = [*file.pins, *self._cache.watched(file)]
         if any(exchange.leftover_path(self._cache.path(record)).exists() for record in records):
+            return True
+        if self._cache.astray(file):
             return True
         for record in self._cache.watched(file):
             with contextlib.suppress(CacheUnreadable):

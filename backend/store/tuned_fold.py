@@ -13,8 +13,10 @@ from typing import Any
 from backend.store import exchange, safe
 from backend.store.autotune_cache import load_json, read_bytes
 from backend.store.errors import CacheUnreadable
+from backend.store.graph_match import is_own
 from backend.store.paths import Layout
 from backend.store.pin_file import Record, read_pin_file
+from backend.store.raised import raise_ms
 from backend.store.tuned_journal import Journal
 from backend.store.tuned_layout import dump
 from backend.store.tuned_line import Tuned, decode_all
@@ -68,7 +70,7 @@ class _Edit:
         self._pins = Layout(root).pins
         self.calls = 0
         self.held = False
-        """Whether a pin kept a time out of the file."""
+        """Whether a pin raised a time in the file."""
         self.before: exchange.Signature | None = None
         self._content = b""
 
@@ -104,21 +106,22 @@ class _Edit:
             timings = timings.setdefault(name, {})
             if not isinstance(timings, dict):
                 raise _unusable(self._path)
+        holds = pin is not None and _holds(pin, {**timings, **tuned.timings})
         changed = False
         for name, ms in tuned.timings.items():
-            if name in timings and _same(timings[name], ms):
-                continue
-            if pin is not None and _is_held(pin, tuned, name, timings.get(name)):
-                self.held = True
-                continue
-            timings[name] = ms
-            changed = True
+            new = raise_ms(ms) if pin is not None and holds and name != pin.hash else ms
+            self.held = self.held or new != ms
+            if name not in timings or not _same(timings[name], new):
+                timings[name] = new
+                changed = True
         return changed
 
 
-def _is_held(pin: Record, tuned: Tuned, name: str, there: object) -> bool:
-    """Whether the pin, made after the measurement, holds a choice back by its `Infinity`."""
-    return there == math.inf and name != pin.hash and tuned.when <= max(pin.when, pin.applied)
+def _holds(pin: Record, timings: Mapping[str, Any]) -> bool:
+    """Whether a pin's rivals stay out of reach; see `pin_edit.holding`."""
+    own = timings.get(pin.hash)
+    is_time = isinstance(own, (float, int)) and math.isfinite(own)
+    return is_time and not is_own(pin.hash)
 
 
 def _same(first: object, second: float) -> bool:

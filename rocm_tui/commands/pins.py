@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from rocm_tui.session.as_text import table
 
     store = PinStore(common.layout_of(args))
-    statuses = store.reconcile() if args.reconcile else store.status()
+    statuses = store.reconcile(thorough=True) if args.reconcile else store.status()
     history = store.history() if args.history else ()
     if args.json:
         value = {"pins": [status_json(status) for status in statuses]}
