@@ -51,7 +51,7 @@ SHOTS = (
     Shot("watch", (120, 30)),
     Shot("watch-80x24", (80, 24)),
     Shot("watch-200x60", (200, 60)),
-    Shot("pin", (120, 30), "tab j p", "Infinity in"),
+    Shot("pin", (120, 30), "tab j p", "out of reach in"),
     Shot("tune", (120, 30), "t", "Start  enter"),
     Shot("compare", (120, 30), "c", "95 % interval"),
     Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -157,3 +158,9 @@ def ended(pid: int) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def raised_numbers(cache: Path) -> list[float]:
+    """The numbers of a cache file that a pin has raised out of reach."""
+    numbers = re.findall(rb'": ([0-9.e+]+)', cache.read_bytes())
+    return [float(number) for number in numbers if float(number) >= 1e7]

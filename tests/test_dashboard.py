@@ -29,7 +29,7 @@ def test_a_tuning_beside_it_appears_and_is_pinned(tmp_path: Path) -> None:
         terminal.press("Tab")
         terminal.press("j")
         terminal.press("p")
-        terminal.wait_for("Infinity")
+        terminal.wait_for("raised out of reach")
         terminal.press("Enter")
         terminal.wait_for("active")
         pins = json.loads((cache / "rocm_tui" / "pins.json").read_text())

@@ -48,7 +48,7 @@ SCENES = (
     Scene("beaten", "bmm is really 3.1 % faster", "k k k k k"),
     Scene("choices", "✓2", "G tab space space"),
     Scene("compare", "3 choices", "j space c", "escape escape escape"),
-    Scene("pin", "Infinity in", "k k k k p", "escape"),
+    Scene("pin", "out of reach in", "k k k k p", "escape"),
     Scene("tune", "Start  enter", "t", "escape"),
     Scene("pins", "2026-09-21 14:13  pin", "P", "P"),
     Scene("jobs", "out of memory", "J j j", "J"),

@@ -17,7 +17,16 @@ import pytest
 from backend.records import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from tests.terminal_lab import PATIENCE, WATCH, Terminal, alive, ended, needs_tmux, table
+from tests.terminal_lab import (
+    PATIENCE,
+    WATCH,
+    Terminal,
+    alive,
+    ended,
+    needs_tmux,
+    raised_numbers,
+    table,
+)
 
 pytestmark = needs_tmux
 
@@ -171,10 +180,10 @@ def test_pin_with_confirmation(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path)) as terminal:
         terminal.wait_for("16×64×64")
         terminal.press("Tab", "j", "p")
-        terminal.wait_for("1 number becomes Infinity")
+        terminal.wait_for("1 rival is raised out of reach")
         terminal.press(*"hot", "Enter")
         terminal.wait_for("● #2")
-        assert b"Infinity" in cache.read_bytes()
+        assert raised_numbers(cache)
         terminal.press("P")
         terminal.wait_for("● active")
         terminal.press("q")
@@ -227,11 +236,11 @@ def test_a_stalled_terminal_stops_no_thread_and_no_signal(tmp_path: Path) -> Non
                 file.write(table(m))
             time.sleep(0.1)
         end = time.monotonic() + PATIENCE
-        while b"Infinity" not in path.read_bytes():
+        while not raised_numbers(path):
             assert time.monotonic() < end, "the pin was not applied again"
             time.sleep(0.1)
         path.write_bytes(before)
-        while b"Infinity" not in path.read_bytes():
+        while not raised_numbers(path):
             assert time.monotonic() < end, "the pin was not applied again, later"
             time.sleep(0.1)
         os.kill(pid, signal.SIGTERM)

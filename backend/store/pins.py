@@ -221,6 +221,11 @@ class PinStore:
         self._settled = (fingerprint, statuses) if settled else None
         return statuses
 
+    def migrate(self) -> None:
+        """Hold pins of an older version as pins are held now; see `pin_file.Record.raised`."""
+        if not all(record.raised for record in read_pin_file(self.layout.pins).pins):
+            self.reconcile()
+
     def _repair(self, file: PinFile) -> list[PinStatus]:
         failed: dict[str, str] = {}
         repaired: set[tuple[str, str, str]] = set()

@@ -17,7 +17,7 @@ Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What an import does with one pin. `numbers` of the cache file become `Infinity`, and so many
+    """What an import does with one pin. `numbers` of the cache file are raised, and so many
     compiled `graphs` are moved aside."""
 
     pin: SharedPin
@@ -57,7 +57,7 @@ def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
     old, graphs = plan.replaces, len(plan.graphs)
     if old is not None and old.hash == pin.hash:
         return Step(pin, "same", "is pinned here already")
-    detail = f"{plan.numbers} number(s) become Infinity, {graphs} compiled graph(s) move aside"
+    detail = f"{plan.numbers} number(s) raised out of reach, {graphs} compiled graph(s) move aside"
     if plan.waits:
         detail = "its choice was not tuned here; it counts once it was"
     if old is None:

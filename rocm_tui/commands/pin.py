@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
             common.print_json(plan_json(plan))
         else:
             print(
-                f"would pin {fmt.plain(choice.label)} for {row.id}: {plan.numbers} number(s) "
-                f"become Infinity in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+                f"would pin {fmt.plain(choice.label)} for {row.id}: {plan.numbers} number(s) are "
+                f"raised out of reach in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
                 f"graph(s) are moved aside"
             )
         return 0
@@ -72,6 +72,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(
             f"pinned {fmt.plain(choice.label)} for {row.id}, {state}: {report.numbers} number(s) "
-            f"became Infinity, {report.moved} compiled graph(s) moved aside"
+            f"raised out of reach, {report.moved} compiled graph(s) moved aside"
         )
     return 0 if state == "active" else 1

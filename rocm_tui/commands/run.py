@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING
 
 from rocm_tui.commands import common
+
+if TYPE_CHECKING:
+    from backend.store.paths import Layout
 
 
 def add(commands: common.Subparsers) -> None:
@@ -37,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not command:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
+    _migrate_pins(common.layout_of(args))
     return launch(
         command,
         quiet=args.quiet,
@@ -45,3 +51,16 @@ def run(args: argparse.Namespace) -> int:
         check=args.check,
         cache_dir=args.cache_dir,
     )
+
+
+def _migrate_pins(layout: Layout) -> None:
+    """A pin of an older version breaks programs that do not offer its choice: not this one."""
+    if not layout.pins.exists():
+        return
+    from backend.store.errors import StoreError
+    from backend.store.pins import PinStore
+
+    try:
+        PinStore(layout).migrate()
+    except StoreError as error:
+        print(f"rocm-tui: pins of an older version are left as they are: {error}", file=sys.stderr)

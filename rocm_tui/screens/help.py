@@ -67,7 +67,7 @@ _CHOICES = (
 )
 _GOOD_TO_KNOW = (
     "A time without ± is one number; of such, up to 2 % apart is a tie.",
-    "A pinned tuning shows its measured times; the cache file holds Infinity.",
+    "A pinned tuning shows its measured times; the cache file holds its rivals raised.",
     "Copying uses OSC 52. In tmux: set -g set-clipboard on",
     "A log has the best ten choices; caches and `rocm-tui run` have all.",
 )

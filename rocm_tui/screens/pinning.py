@@ -94,11 +94,11 @@ def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
     aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
-    numbers = "1 number becomes" if plan.numbers == 1 else f"{plan.numbers} numbers become"
+    numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
     return [
         *lines,
         "",
-        f"{numbers} Infinity in {plan.path}",
+        f"{numbers} raised out of reach in {plan.path}",
         f"{aside} moved aside. Unpin brings everything back.",
     ]
 

@@ -257,7 +257,8 @@ class Model:
         return next(fits, None)
 
     def _unmasked(self, member: Member) -> Member:
-        """Put a pinned tuning's measured times in place of the `Infinity` that holds the pin."""
+        """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
+        held the pin; raised numbers are read as what was measured."""
         tuning = member.tuning
         status = self._pin_of(tuning)
         if status is None or tuning.session is not None or tuning.precision is None:
