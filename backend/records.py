@@ -51,7 +51,9 @@ class Choice:
     """One candidate kernel. What its source did not say is None, never guessed.
 
     `ms` is the measured time; a failed choice has none, and `reason` where one is known.
-    `description` is the text behind the time in an AUTOTUNE row; `config` splits it.
+    `description` is the text behind the time in an AUTOTUNE row; `config` splits it. `offered` is
+    False for one that has a time under the same key but was not put up beside the others: the
+    program that offers it is another one (its threads, its activation, its search space).
     """
 
     name: str | None = None
@@ -60,6 +62,7 @@ class Choice:
     description: str = ""
     failed: bool = False
     reason: str | None = None
+    offered: bool = True
 
     @property
     def label(self) -> str:
@@ -209,9 +212,12 @@ def tuning_id(tuning: Tuning) -> str:
 
 
 def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
-    """Fastest first, then those without a time, then failed ones; equal ones keep their order."""
+    """Fastest first, then those without a time, failed ones, and those that were not offered beside
+    the others; equal ones keep their order."""
 
     def rank(choice: Choice) -> tuple[int, float]:
+        if not choice.offered:
+            return 3, choice.ms or 0.0
         if choice.failed:
             return 2, 0.0
         return (1, 0.0) if choice.ms is None else (0, choice.ms)

@@ -338,7 +338,7 @@ def test_a_choice_that_was_not_tuned_here_is_waited_for(share: Path, mine: Path)
     path.write_text(json.dumps(document, indent=4))
     store.reconcile()
     found = json.loads(path.read_text())["cache"]["bmm"][elsewhere.inputs]["highest"]
-    assert found == {pin.hash: 2.0, other_hash(pin): math.inf}
+    assert found == {pin.hash: 2.0, other_hash(pin): 2.0**40}
     assert {status.pin.inputs: status.state for status in store.status()} == {
         unknown.inputs: "orphaned",
         elsewhere.inputs: "active",

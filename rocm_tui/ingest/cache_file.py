@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backend.records import Choice, Problem, Tuning, TuningKey, sort_choices
 from backend.store.autotune_cache import parse_cache
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
+from backend.store.graph_match import kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable
@@ -48,6 +50,7 @@ def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning
         inputs = parse_inputs_key(key.inputs)
     except InputsKeyInvalid:
         inputs = InputsKey(())
+    choices = _apart([_choice(name, ms) for name, ms in timings.items()])
     return Tuning(
         op=key.op,
         shapes=tuple(spec.sizes for spec in inputs.specs),
@@ -56,10 +59,23 @@ def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning
         device=inputs.specs[0].device if inputs.specs else None,
         precision=key.precision,
         inputs_key=key.inputs,
-        choices=sort_choices([_choice(name, ms) for name, ms in timings.items()]),
-        num_choices=len(timings),
+        choices=choices,
+        num_choices=sum(choice.offered for choice in choices),
         sources=(source,),
     )
+
+
+def _apart(choices: list[Choice]) -> tuple[Choice, ...]:
+    """An entry has the choices of every program that asked under its key. A program offers one C++
+    template at most, so beside the fastest, if it is one, the others were not put up."""
+    ranked = sort_choices(choices)
+    if not ranked or ranked[0].failed or not _is_cpp(ranked[0]):
+        return ranked
+    return sort_choices([ranked[0], *(replace(c, offered=not _is_cpp(c)) for c in ranked[1:])])
+
+
+def _is_cpp(choice: Choice) -> bool:
+    return kind_of(choice.hash or "") == "cpp"
 
 
 def _choice(name: str, ms: float) -> Choice:

@@ -27,7 +27,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "precision": tuning.precision,
         "inputs_key": tuning.inputs_key,
         "state": tuning.state,
-        "num_choices": tuning.num_choices or len(tuning.choices),
+        "num_choices": stats.tried(tuning),
         "choices": [
             choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
         ],
@@ -55,6 +55,7 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "ms": choice.ms,
         "config": choice.config,
         "failed": choice.failed,
+        "offered": choice.offered,
         "reason": choice.reason,
         "measured": None if measured is None else _measured_json(measured),
     }

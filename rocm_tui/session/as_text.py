@@ -16,6 +16,7 @@ RIGHT = "llllrlrrrl"
 
 CHOICE_HEADER = ("#", "choice", "time", "", "from", "hash", "configuration")
 CHOICE_RIGHT = "rlrrlll"
+APART = "apart: under the same key, but no program is known that offers it beside the others"
 
 
 def row_cells(row: Row) -> tuple[str, ...]:
@@ -27,7 +28,7 @@ def row_cells(row: Row) -> tuple[str, ...]:
         fmt.plain(tuning.op),
         fmt.shorten(fmt.shapes(tuning), 40),
         fmt.plain(stats.dtype_of(tuning)),
-        str(tuning.num_choices or len(tuning.choices)),
+        str(stats.tried(tuning)),
         fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
         fmt.duration(stats.time_ms(tuning, best)),
         _against_aten(tuning),
@@ -107,10 +108,12 @@ def choice_cells(place: int, choice: Choice, best: Choice | None, pinned: str | 
         ratio = f"+{fmt.percent(choice.ms / best.ms - 1)}" if choice is not best else "best"
     if choice.failed:
         ratio = "failed"
+    if not choice.offered:
+        ratio = "apart"
     config = ", ".join(f"{key}={value}" for key, value in choice.config.items())
     mark = "* " if pinned is not None and choice.hash == pinned else ""
     return [
-        f"#{place}" if choice.ms is not None else "",
+        f"#{place}" if choice.ms is not None and choice.offered else "",
         fmt.plain(mark + choice.label),
         fmt.duration(choice.ms),
         ratio,
@@ -130,6 +133,8 @@ def show_text(row: Row, only: Choice | None = None) -> str:
         if only is None or choice is only
     ]
     lines += ["", table(CHOICE_HEADER, rows, CHOICE_RIGHT)]
+    if not all(choice.offered for choice in row.tuning.choices):
+        lines += ["", APART]
     found = row.tuning.measured
     if found is not None and only is None:
         again = measured_text.rows(row.tuning, found)

@@ -8,6 +8,7 @@ from pathlib import Path
 from backend.records import Choice, Pin, Session, Tuning
 from backend.store.paths import Layout
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 
@@ -51,7 +52,7 @@ def find_choice(tuning: Tuning, text: str) -> Choice:
 
 
 def _by_place(tuning: Tuning, text: str) -> Choice:
-    timed = [c for c in tuning.choices if c.ms is not None and not c.failed]
+    timed = stats.ranked(tuning)
     place = int(text[1:]) if text[1:].isascii() and text[1:].isdigit() else 0
     if not 1 <= place <= len(timed):
         raise NoSuchChoice(

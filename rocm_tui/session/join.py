@@ -65,12 +65,14 @@ def group(members: Sequence[Member]) -> list[list[Member]]:
         return [list(members)]
     groups: list[_Group] = []
     by_time: dict[float, list[_Group]] = {}
+    caches = [m for m in members if m.tuning.session is None and m.tuning.key is not None]
     for member in sorted(members, key=_fullness):
         home = _reuse(member, groups) if _is_reuse(member.tuning) else _match(member, by_time)
         if home is not None:
             home.members.append(member)
             continue
-        made = _Group([member], _rounded(member.tuning))
+        views = _known_times(member, caches) if _is_reuse(member.tuning) else []
+        made = _Group([member, *views], _rounded(member.tuning))
         groups.append(made)
         for time in made.times:
             by_time.setdefault(time, []).append(made)
@@ -95,18 +97,45 @@ def _is_reuse(tuning: Tuning) -> bool:
 
 
 def _reuse(member: Member, groups: list[_Group]) -> _Group | None:
-    """The latest tuning under the same keys."""
+    """The latest tuning under the same keys that put up the same choices."""
     for candidate in reversed(groups):
-        if candidate.base.key == member.tuning.key and member.tuning.key is not None:
+        told = _offered([other.tuning for other in candidate.members])
+        known = _hashes(candidate.base) if told is None else told
+        if _same_key(candidate.base, member.tuning) and _hashes(member.tuning) <= known:
             return candidate
     return None
+
+
+def _offered(views: Iterable[Tuning]) -> set[str] | None:
+    """What one program put up together, as a session tells; a cache has the choices of all."""
+    return next((_hashes(view) for view in views if view.session is not None), None)
+
+
+def _known_times(member: Member, caches: Sequence[Member]) -> list[Member]:
+    """The caches that have the times of a program that timed nothing itself."""
+    return [
+        cache
+        for cache in caches
+        if _same_key(cache.tuning, member.tuning)
+        and _hashes(member.tuning) <= _hashes(cache.tuning)
+    ]
+
+
+def _same_key(one: Tuning, two: Tuning) -> bool:
+    return one.key is not None and one.key == two.key
+
+
+def _hashes(tuning: Tuning) -> set[str]:
+    return {choice.hash for choice in tuning.choices if choice.hash}
 
 
 def _match(member: Member, by_time: dict[float, list[_Group]]) -> _Group | None:
     times = _rounded(member.tuning)
     if not times:
         return None
-    for candidate in by_time.get(min(times), ()):
+    is_cache = member.tuning.session is None and member.tuning.key is not None
+    # A cache may hold more than one program offered, and the fastest may be another's.
+    for candidate in _near_in(by_time, sorted(times) if is_cache else [min(times)]):
         if (
             not candidate.has_source(member.source)
             and (times <= candidate.times or candidate.times <= times)
@@ -116,6 +145,11 @@ def _match(member: Member, by_time: dict[float, list[_Group]]) -> _Group | None:
         ):
             return candidate
     return None
+
+
+def _near_in(by_time: dict[float, list[_Group]], times: Iterable[float]) -> list[_Group]:
+    found = {id(candidate): candidate for time in times for candidate in by_time.get(time, ())}
+    return list(found.values())
 
 
 def _rounded(tuning: Tuning) -> Counter[float]:
@@ -187,6 +221,9 @@ def merge(members: Sequence[Member]) -> Tuning:
     choices = list(base.choices)
     for view in views[1:]:
         choices = _merge_choices(choices, view.choices)
+    told = _offered(views)
+    if told:
+        choices = [replace(c, offered=c.hash is None or c.hash in told) for c in choices]
     uses = [view for view in views if view.selected is not None]
     latest = max(uses, key=lambda view: view.when or 0.0, default=base)
     return replace(
@@ -198,7 +235,9 @@ def merge(members: Sequence[Member]) -> Tuning:
         precision=_first(view.precision for view in views),
         inputs_key=_first(view.inputs_key for view in views),
         choices=sort_choices(choices),
-        num_choices=max((view.num_choices or 0 for view in views), default=0) or None,
+        num_choices=len(told)
+        if told
+        else max((view.num_choices or 0 for view in views), default=0) or None,
         seconds=Seconds(
             benchmark=_known(view.seconds.benchmark for view in views),
             precompile=_known(view.seconds.precompile for view in views),

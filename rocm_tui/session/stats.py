@@ -38,8 +38,13 @@ _SHORT = {
 
 
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
-    """The choices with a time, fastest first."""
-    return tuple(c for c in tuning.choices if c.ms is not None and not c.failed)
+    """The choices with a time that were put up together, fastest first."""
+    return tuple(c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+
+
+def tried(tuning: Tuning) -> int:
+    """How many choices were put up together: what the source says, or those that are known."""
+    return max(tuning.num_choices or 0, sum(choice.offered for choice in tuning.choices))
 
 
 def winner(tuning: Tuning) -> Choice | None:

@@ -124,14 +124,15 @@ def _pinned(row: Row, choice: Choice) -> bool:
 
 def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Span:
     pinned, chosen = _pinned(row, choice), name_of(choice) in marked
-    text = f"{'●' if pinned else ''}{'✓' if chosen else ''}{index + 1}"
+    place = index + 1 if choice.offered else fmt.NONE
+    text = f"{'●' if pinned else ''}{'✓' if chosen else ''}{place}"
     return text, "accent" if pinned or chosen else "dim"
 
 
 def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
     """What one number can say: a bar and the percents of the best's speed."""
     best = stats.winner(tuning)
-    share = best.ms / choice.ms if best and best.ms and choice.ms and not choice.failed else 0.0
+    share = best.ms / choice.ms if best and best.ms and _counts(choice) and choice.ms else 0.0
     style = _style(tuning, share)
     return {
         "bar": (bar(share, size), style or "dim") if share else _state(tuning, choice),
@@ -170,7 +171,12 @@ def _extra_of_one_number(tuning: Tuning, choice: Choice) -> float | None:
     assert tuning.measured is not None
     best = tuning.measured.choices[0].hash if tuning.measured.choices else None
     base = next((c.ms for c in stats.ranked(tuning) if c.hash == best), None)
-    return choice.ms / base if base and choice.ms is not None and not choice.failed else None
+    return choice.ms / base if base and choice.ms is not None and _counts(choice) else None
+
+
+def _counts(choice: Choice) -> bool:
+    """Whether its time may be set beside the others'."""
+    return choice.offered and not choice.failed
 
 
 def _scale(tuning: Tuning, width: int) -> whiskers.Scale:
@@ -221,4 +227,6 @@ def _state(tuning: Tuning, choice: Choice) -> Span:
     """What stands in place of a bar."""
     if choice.failed:
         return "failed", "bad"
+    if not choice.offered:
+        return "apart", "dim"
     return ("waiting" if tuning.state == "running" else "not timed"), "dim"

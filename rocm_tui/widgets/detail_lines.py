@@ -127,7 +127,7 @@ def when(seconds: float) -> str:
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
-    total = tuning_cells.count(tuning)
+    total = stats.tried(tuning)
     done = bar(tuning.timed / total if total else 0.0, 12)
     spans: list[Span] = [(" Tuning ", "accent"), (done, "accent")]
     spans.append((f" {tuning.timed} of {total} timed", "strong"))
@@ -140,7 +140,7 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
 
 def _cut(tuning: Tuning, best: Choice | None) -> Line:
     """What is known of a tuning whose end was never read: not who won."""
-    timed, total = len(stats.ranked(tuning)), tuning_cells.count(tuning)
+    timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
     of = f" of {total}" if total > timed else ""
     spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
     if best is not None:
@@ -167,7 +167,7 @@ def _against_aten(tuning: Tuning) -> list[Span]:
 def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
-    count = tuning_cells.count(tuning)
+    count = stats.tried(tuning)
     facts = [f"{count} choice{'s' * (count != 1)}" + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"

@@ -63,7 +63,7 @@ def cells(row: Row, now: float) -> dict[str, Span]:
         "op": (plain(tuning.op), "strong"),
         "shape": (plain(fmt.shapes(tuning)) or fmt.NONE, ""),
         "dtype": (plain(stats.dtype_of(tuning)) or fmt.NONE, "dim"),
-        "n": (str(count(tuning)), "dim"),
+        "n": (str(stats.tried(tuning)), "dim"),
         "winner": (plain(best.label) if best else fmt.NONE, live if best else "dim"),
         "time": (fmt.duration(ms), live),
         "error": (error(again) if again else "", "dim"),
@@ -76,22 +76,18 @@ def cells(row: Row, now: float) -> dict[str, Span]:
     }
 
 
-def count(tuning: Tuning) -> int:
-    """How many choices were tried."""
-    return max(tuning.num_choices or 0, len(tuning.choices))
-
-
 def wins_clearly(tuning: Tuning) -> bool:
     """Whether the winner may be shown as one: finished, and out of the tie band."""
     return tuning.state == "done" and stats.tied(tuning) is False
 
 
 def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if unknown."""
+    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
+    offered or is unknown."""
     if row.pin is None:
         return None
     for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash:
+        if choice.hash == row.pin.pin.hash and choice.offered:
             return place, choice
     return None
 
@@ -117,7 +113,7 @@ def _gain(tuning: Tuning) -> Span:
 
 def _lead(tuning: Tuning) -> Span:
     if tuning.state == "running":
-        return f"{tuning.timed}/{count(tuning)}", "accent"
+        return f"{tuning.timed}/{stats.tried(tuning)}", "accent"
     if tuning.state == "cut":
         return "cut", "dim"
     found = stats.standing(tuning)
