@@ -148,27 +148,31 @@ def forked(action: Callable[[], Any], noise: Path) -> Outcome:
 class Field:
     """One cache dir in which all programs have tuned, and what each of them offers there."""
 
-    def __init__(self, root: Path, hooks: bool) -> None:
+    def __init__(self, root: Path, programs: Sequence[Program], hooks: bool) -> None:
         self.layout = Layout(root)
+        self.programs = list(programs)
         self.hooks = hooks
         self.noise = root.parent / "noise"
         self.offered: dict[Program, dict[TuningKey, Timings]] = {}
-        for program in PROGRAMS:
+        documents: dict[str, dict[str, Any]] = {}
+        for program in self.programs:
             alone = Path(tempfile.mkdtemp(prefix="alone-", dir=root.parent))
             outcome = self.run(program, alone, hooks=False)
             assert not outcome.failed, (program, outcome.failed, self.noise.read_text()[-2000:])
             files, _ = read_caches(Layout(alone))
             self.offered[program] = {k: dict(t) for f in files for k, t in f.entries.items()}
-            # Compiled C++ kernels are kept for the pairs, and measured times for the entry.
-            shutil.rmtree(alone / "fxgraph", ignore_errors=True)
-            shutil.rmtree(alone / "aotautograd", ignore_errors=True)
+            for file in files:
+                merged = documents.setdefault(file.system_hash, {})
+                _merge(merged, json.loads(file.path.read_bytes()))
+            # Compiled C++ kernels are kept for the pairs.
             for folder in alone.iterdir():
                 if folder.is_dir() and len(folder.name) == 2:
                     shutil.copytree(folder, root / folder.name, dirs_exist_ok=True)
             shutil.rmtree(alone)
-        for program in PROGRAMS:
-            self.run(program, root, hooks=False)
-        self.base = {path: path.read_bytes() for path in self._caches()}
+        self.layout.autotune.mkdir()
+        for name, document in documents.items():
+            (self.layout.autotune / name).write_text(json.dumps(document, indent=4))
+        self.base = {path: path.read_bytes() for path in self.layout.autotune.iterdir()}
 
     def run(self, program: Program, cache: Path, hooks: bool) -> Outcome:
         def action() -> list[tuple[str, str]]:
@@ -182,7 +186,7 @@ class Field:
         return forked(action, self.noise)
 
     def draw(self, random_: random.Random) -> Pair:
-        program = random_.choice([p for p in PROGRAMS if self.offered[p]])
+        program = random_.choice([p for p in self.programs if self.offered[p]])
         key = random_.choice(sorted(self.offered[program], key=str))
         measured = self.measured(key)
         choices = sorted(name for name, ms in measured.items() if ms < float("inf"))
@@ -239,8 +243,14 @@ class Field:
         for path, data in self.base.items():
             path.write_bytes(data)
 
-    def _caches(self) -> list[Path]:
-        return [p for p in self.layout.autotune.iterdir() if not p.name.startswith(".")]
+
+def _merge(into: dict[str, Any], other: dict[str, Any]) -> None:
+    """As stock PyTorch adds the times of one program to those of another."""
+    for name, value in other.items():
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = value
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -249,6 +259,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hooks", action="store_true", help="as under `rocm-tui run`")
+    parser.add_argument("--forms", nargs="+", help="only these forms of a model")
     args = parser.parse_args(arguments)
     args.cache_dir.mkdir(parents=True)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(args.cache_dir)
@@ -261,7 +272,8 @@ def main(arguments: Sequence[str]) -> int:
 
     torch._dynamo.config.automatic_dynamic_shapes = False
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    field = Field(args.cache_dir, args.hooks)
+    programs = [p for p in PROGRAMS if not args.forms or p.form in args.forms]
+    field = Field(args.cache_dir, programs, args.hooks)
     random_ = random.Random(args.seed)
     apart = failures = 0
     for _ in range(args.count):
