@@ -64,10 +64,11 @@ _CHOICES = (
     ("│━━━━━○", "the same of one number; ▸ is beyond the scale"),
     ("EXTRA", "how much longer than the best choice a call takes"),
     ("VERDICT", "fastest, tied, slower, or unclear: more rounds may tell"),
+    ("apart", "under the same key, but no program is known to offer it beside these"),
 )
 _GOOD_TO_KNOW = (
     "A time without ± is one number; of such, up to 2 % apart is a tie.",
-    "A pinned tuning shows its measured times; the cache file holds its rivals raised.",
+    "A pinned tuning shows measured times; the cache holds its rivals raised.",
     "Copying uses OSC 52. In tmux: set -g set-clipboard on",
     "A log has the best ten choices; caches and `rocm-tui run` have all.",
 )
