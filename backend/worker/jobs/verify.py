@@ -173,7 +173,7 @@ class _Verification:
         return None
 
     def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
-        """Compile up to the source. Raises NotCompiled if that fails for a reason of torch's own."""
+        """Compile up to the source. Raises NotCompiled if that fails for a reason of its own."""
         self._selector.sight = sight = Sight()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
