@@ -14,8 +14,8 @@ from backend.store.graph_match import Verdict, Wanted, judge, may_hold
 from backend.store.graph_text import GraphText, read_graph_text
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
-"""All code with these inputs calls the pinned choice; some calls another; of some it cannot be told;
-all was compiled without autotuning; there is none."""
+"""All code with these inputs calls the pinned choice; some calls another; of some it cannot be
+told; all was compiled without autotuning; there is none."""
 
 ANOTHER = "another choice"
 

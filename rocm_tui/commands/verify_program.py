@@ -123,7 +123,8 @@ class _Heard:
             )
             line = f"not called: {who} {instead} instead of {pin.label}"
             if is_own(pin.hash):
-                return f"{line}; stock PyTorch has none of our choices: verify {pin.id} -- rocm-tui run --templates -- CMD"
+                line += "; stock PyTorch has none of our choices, a program that has them is: "
+                line += f"rocm-tui verify {pin.id} -- rocm-tui run --templates -- CMD"
             return line
         if finding.answer == "unknown":
             return (
