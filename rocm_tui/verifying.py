@@ -2,7 +2,8 @@
 
 Another worker is started only where the process cannot be a fresh program's any more: it died or
 hung, a compile failed in it, the next pin needs another autotune mode (torch keeps what it made for
-one), or our templates were put into it.
+one) or another precision (what was set once is part of the keys of graphs), or our templates were
+put into it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,14 @@ class Asked:
     threads: int | None = None
 
 
+_Kind = tuple[bool, str]
+"""Pins that one process can verify: with our templates or without, and the precision."""
+
+
+def _kind(asked: Asked) -> _Kind:
+    return is_own(asked.pin.hash), asked.pin.precision
+
+
 @dataclass(slots=True)
 class _Open:
     """A pin without a final answer: its answers by mode."""
@@ -66,7 +75,7 @@ class Verifying:
         self._limits = replace(Limits.of_this_machine(), seconds=seconds)
         self._tell = tell
         self._worker: Worker | None = None
-        self._kind: tuple[int, bool] | None = None
+        self._is: tuple[int, _Kind] | None = None
         self._broken: str | None = None
         self.workers = 0
         """How many were started."""
@@ -87,7 +96,7 @@ class Verifying:
 
         The mode of the last pin is tried first for the next: programs seldom mix them.
         """
-        left = [_Open(each) for each in sorted(asked, key=lambda each: is_own(each.pin.hash))]
+        left = [_Open(each) for each in sorted(asked, key=_kind)]
         mode, modes, fits, done = 0, 1, set[int](), 0
         while left:
             now = next((each for each in left if mode not in each.answers), None)
@@ -111,7 +120,7 @@ class Verifying:
         if self._broken is not None:
             return _failed(self._broken)
         pin = asked.pin
-        fresh = self._start((mode, is_own(pin.hash)), pin, place)
+        fresh = self._start((mode, _kind(asked)), pin, place)
         if self._worker is None:
             return _failed(self._broken or "no worker")
         job = {
@@ -141,15 +150,15 @@ class Verifying:
             self._end()
         return result
 
-    def _start(self, kind: tuple[int, bool], pin: Pin, place: int) -> bool:
-        """Let the worker be one of this mode, with our templates or without; is it a new one?"""
-        if self._worker is not None and self._kind == kind:
+    def _start(self, kind: tuple[int, _Kind], pin: Pin, place: int) -> bool:
+        """Let the worker be one of this mode and kind; is it a new one?"""
+        if self._worker is not None and self._is == kind:
             return False
         self._end()
         self._tell(place, pin, "starting a worker")
         try:
             self._worker = spawn_worker(self._python, self._layout.root, self._env)
-            self._kind = kind
+            self._is = kind
             self.workers += 1
         except WorkerDied as error:
             self._broken = str(error)

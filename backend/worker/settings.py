@@ -52,7 +52,13 @@ def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
 
 
 def set_precision(key: TuningKey) -> None:
-    """Let float32 products have the precision of `key`. Raises NotRebuildable."""
+    """Let float32 products have the precision of `key`. Raises NotRebuildable.
+
+    A precision that was set is another than the same one by default, as far as the key of a
+    compiled graph is concerned, so nothing is set in vain.
+    """
+    if torch_api.precision() == key.precision:
+        return
     try:
         torch.set_float32_matmul_precision(key.precision)
     except (RuntimeError, ValueError) as error:

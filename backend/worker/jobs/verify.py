@@ -4,11 +4,12 @@ The op is rebuilt from its inputs key and compiled as a user would: caches warm,
 set. Before that it is compiled without graph caches and with the pinned choice as the only one, and
 the two generated sources are compared. Equal sources call the same kernel; if they differ, each
 other choice is compiled alone to say which one it is. Each compile ends as soon as the source is
-known: no kernel is built or run, nothing is benchmarked, and no cache is written.
+known: no kernel is built or run, nothing is benchmarked, and no entry of a cache is written.
 
 A worker may verify one pin after another: each compile begins with what a fresh process would find,
-since torch.compile is reset, caches are read from disk again, and threads and precision are set
-anew. What a process cannot take back is told by `spent`: it is no proof for another pin.
+since torch.compile is reset, caches are read from disk again, and threads are set anew. What a
+process cannot take back is for the caller to know: our templates, a precision that was set, the
+mode; and `spent` tells of a compile that failed.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     are known; `proof`, how that was seen; `reason`, why it is not ok; `rebuilt`, false for an op
     that cannot be; `conclusive`, whether the cache was tuned in this mode. If not, try another of
     the `modes` that there are: torch keeps what it made for one mode, so each needs a process of
-    its own. `spent`: the next pin needs another process, unless it is one of our templates too.
+    its own. `spent`: the next pin needs another process.
     """
     key, pinned = key_argument(arguments), text_argument(arguments, "hash")
     mode = mode_argument(arguments)
