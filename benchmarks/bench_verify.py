@@ -91,7 +91,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         layout = Layout(Path(folder) / "cache")
         env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(layout.root)}
-        print(f"tuning {pins} products: {program(pins, env):.0f} s")
+        print(f"tuning {pins} products: {program(pins, env):.0f} s", flush=True)
         (file,), _ = read_caches(layout)
         for key, times in file.entries.items():
             PinStore(layout).pin(None, key, sorted(times, key=times.__getitem__)[1])
