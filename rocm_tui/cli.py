@@ -90,7 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: Sequence[str] | None) -> int:
     parser = build_parser()
-    args = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = _cut_command(words)
+    args = parser.parse_args(words)
+    args.argv = getattr(args, "argv", command)
     if args.print_completion:
         import shtab
 
@@ -100,6 +103,16 @@ def _run(argv: Sequence[str] | None) -> int:
         parser.print_help()
         return 2
     return int(_module(args.command).run(args))
+
+
+def _cut_command(words: list[str]) -> list[str] | None:
+    """Cut a program's words off: what follows `--`. argparse would take them for our own."""
+    takes = words[:1] and words[0] in COMMANDS and hasattr(_module(words[0]), "TAKES_COMMAND")
+    if not takes or "--" not in words:
+        return None
+    at = words.index("--")
+    words[at:], command = [], words[at + 1 :]
+    return command
 
 
 def _prepare_streams() -> None:

@@ -11,17 +11,14 @@ import contextlib
 import os
 import resource
 import secrets
-import select
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from backend.events import HooksOff, SessionStarted, TuningStarted
 from backend.inductor.templates_wanted import CHECK, TEMPLATES
@@ -31,21 +28,12 @@ from backend.store.paths import Layout
 from backend.store.paths import cache_dir as default_cache_dir
 from backend.store.safe import check_file, make_folder
 from rocm_tui import hook_env
+from rocm_tui.child import Child
 from rocm_tui.stderr_relay import StderrRelay
 from rocm_tui.table_filter import TableFilter
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit codes, as a shell's."""
-
-HOLD_SECONDS = 0.1
-"""How long `--quiet` holds the begun line of what may be a table."""
-
-DRAIN_SECONDS = 0.2
-"""How long we wait for stderr of what the child left running in the background."""
-
-_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
-_KEYS = ("SIGINT", "SIGQUIT")
-"""A terminal sends these to the whole group by itself: then we only have to outlive them."""
 
 
 def run(
@@ -78,7 +66,7 @@ def run(
     this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
     relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
     try:
-        status = _Child(relay).run(command, hook_env.hooked(child_env, this.id))
+        status = Child(relay).run(command, hook_env.hooked(child_env, this.id))
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)
@@ -113,103 +101,6 @@ def _open_log(this: _Run) -> BinaryIO | None:
     except (StoreError, OSError) as error:
         _say(f"stderr is not kept: {error}")
         return None
-
-
-class _Child:
-    """The running program: its signals and its stderr."""
-
-    def __init__(self, relay: StderrRelay) -> None:
-        self._relay = relay
-        self._process: subprocess.Popen[bytes] | None = None
-        self._early: list[int] = []
-
-    def run(self, command: Sequence[str], env: Mapping[str, str]) -> int:
-        """The exit code, or minus the signal. Raises OSError if the command cannot be started."""
-        with self._signals() as wake:
-            try:
-                self._process = subprocess.Popen(command, env=env, stderr=self._relay.child_end)
-            finally:
-                self._relay.child_started()
-            for number in self._early:
-                self._process.send_signal(number)
-            self._until_exit(self._process, wake)
-            self._drain()
-        self._relay.close()
-        return self._process.returncode
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[int]:
-        """Our handlers; the result becomes readable at each signal. What is ignored stays so."""
-        reading, writing = os.pipe()
-        for end in (reading, writing):
-            os.set_blocking(end, False)
-        handlers = dict.fromkeys(_FORWARDED, self._forward)
-        handlers.update(dict.fromkeys(_KEYS, self._key_pressed))
-        handlers.update(SIGCHLD=_outlive, SIGWINCH=self._resized)
-        before: dict[int, Any] = {}
-        for name, handler in handlers.items():
-            number = getattr(signal, name)
-            if name == "SIGCHLD" or signal.getsignal(number) is not signal.SIG_IGN:
-                before[number] = signal.signal(number, handler)
-        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        try:
-            yield reading
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            os.close(reading)
-            os.close(writing)
-
-    def _forward(self, number: int, frame: FrameType | None) -> None:
-        if self._process is None:
-            self._early.append(number)
-        else:
-            self._process.send_signal(number)
-
-    def _key_pressed(self, number: int, frame: FrameType | None) -> None:
-        if not _in_foreground():
-            self._forward(number, frame)
-
-    def _resized(self, number: int, frame: FrameType | None) -> None:
-        self._relay.follow_size()
-        self._forward(number, frame)  # its own may have come before the size was right
-
-    def _until_exit(self, process: subprocess.Popen[bytes], wake: int) -> None:
-        sources = [self._relay.descriptor, wake]
-        while process.poll() is None:
-            timeout = HOLD_SECONDS if self._relay.holds else None
-            ready, _, _ = select.select(sources, [], [], timeout)
-            if wake in ready:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake, 4096)
-            if self._relay.descriptor in ready and not self._relay.pump():
-                sources = [wake]  # the child closed its stderr and goes on
-            if not ready:
-                self._relay.release()
-
-    def _drain(self) -> None:
-        while select.select([self._relay.descriptor], [], [], DRAIN_SECONDS)[0]:
-            if not self._relay.pump():
-                return
-
-
-def _in_foreground() -> bool:
-    """Whether a terminal sends its keys' signals to our process group."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
-
-
-def _outlive(number: int, frame: FrameType | None) -> None:
-    """Not ignored, since a child would inherit that."""
 
 
 def _cannot_start(name: str, error: OSError) -> int:

@@ -107,7 +107,19 @@ def test_show_and_refused_pin_of_a_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["nonsense"], ["ls", "--nonsense"], ["pin"], ["unpin"], ["run"], ["run", "--"], []]
+    "words",
+    [
+        ["nonsense"],
+        ["ls", "--nonsense"],
+        ["pin"],
+        ["unpin"],
+        ["run"],
+        ["run", "--"],
+        ["verify", "--"],
+        ["verify", "--timeout", "0"],
+        ["verify", "--timeout", "0", "--", "true"],
+        [],
+    ],
 )
 def test_bad_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
     assert call(*words, cache=tmp_path).returncode == 2
@@ -128,6 +140,7 @@ def test_every_command_has_help_and_completion(tmp_path: Path) -> None:
     for command in COMMANDS:
         done = call(command, "--help", cache=tmp_path)
         assert done.returncode == 0 and command.encode() in done.stdout
+    assert b"[-- CMD ...]" in call("verify", "--help", cache=tmp_path).stdout
     script = call("--print-completion", "bash", cache=tmp_path).stdout.decode()
     assert all(command in script for command in COMMANDS)
 

@@ -21,9 +21,10 @@ ALLOWED = {"jinja2", "sympy", "filelock", "torch", "triton", "backend"}
 """What `backend` may import: what torch installs, and Triton where it is."""
 OPTIONAL = {"elftools", "msgpack"}
 PRIVATE_TORCH = {
-    ROOT / "backend" / "inductor" / f"torch_{subject}.py" for subject in ("api", "graph", "timing")
+    ROOT / "backend" / "inductor" / f"torch_{subject}.py"
+    for subject in ("api", "code", "graph", "timing")
 }
-"""One file a subject: tuning, kernels of ours in a graph, running choices."""
+"""One file a subject: tuning, generated code, kernels of ours in a graph, running choices."""
 
 
 def imports(path: Path) -> set[str]:

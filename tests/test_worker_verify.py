@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from backend.records import TuningKey
+from backend.records import Pin, TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from rocm_tui.python_env import find_python
+from rocm_tui.verifying import Asked, Verifying
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 
@@ -63,8 +67,8 @@ def _cache_file(cache: Path) -> Path:
     return path
 
 
-def verify(worker: Worker, key: TuningKey, hash: str) -> dict[str, Any]:
-    job = {"job": "verify", "op": key.op, "inputs": key.inputs, "precision": key.precision}
+def verify(worker: Worker, key: TuningKey, hash: str, **more: Any) -> dict[str, Any]:
+    job = {"job": "verify", "op": key.op, "inputs": key.inputs, "precision": key.precision, **more}
     heard: list[Any] = []
     result = worker.run({**job, "hash": hash}, heard.append, 200)
     assert heard[-1]["event"] == "result"
@@ -95,6 +99,92 @@ def test_the_fastest_is_called_and_a_pin_changes_that(
     pins.unpin(key)
     assert _cache_file(tuned.cache).read_bytes() == before
     assert verify(worker, key, fast)["ok"]
+
+
+def test_the_threads_of_one_pin_are_not_those_of_the_next(worker: Worker, tuned: Tuned) -> None:
+    key = tuned.keys["bmm"]
+    (template,) = [hash for hash in tuned.times["bmm"] if hash.startswith("Cpp")]
+    (fast,) = [
+        hash for hash, ms in tuned.times["bmm"].items() if ms == min(tuned.times["bmm"].values())
+    ]
+    other = verify(worker, key, template, threads=3)
+    assert not other["ok"] and other["reason"].startswith("orphaned: ") and other["conclusive"]
+    assert verify(worker, key, fast)["ok"], "with as many as the worker began with"
+
+
+SAME = f"""
+import sys, torch
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from backend.inductor import torch_api
+from backend.records import TuningKey
+from backend.worker.rebuild import rebuild
+from backend.worker.settings import specs_of
+program = rebuild("bmm", specs_of(TuningKey("bmm", sys.argv[1], "highest")))
+with torch_api.compile_settings(torch_api.MODES[0], freezing=False, graph_cache=True):
+    with torch.no_grad():
+        torch.compile(program.function, dynamic=False)(*program.arguments)
+"""
+"""A program that compiles the same graph as the worker."""
+
+
+def _entries(cache: Path) -> dict[str, bytes]:
+    layout = Layout(cache)
+    folders = (layout.autotune, layout.fxgraph, layout.aotautograd)
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {str(path): path.read_bytes() for path in found}
+
+
+def test_a_warm_graph_is_found_again_in_the_same_process(worker: Worker, tuned: Tuned) -> None:
+    """What the worker has compiled before says nothing of what a fresh process would find; and it
+    leaves no entry in a cache."""
+
+    def verified(hash: str, how: str) -> dict[str, Any]:
+        before = _entries(tuned.cache)
+        result = verify(worker, key, hash)
+        assert how in result["proof"], result
+        assert _entries(tuned.cache) == before
+        return result
+
+    key, times = tuned.keys["bmm"], tuned.times["bmm"]
+    fast, slow = sorted(times, key=times.__getitem__)
+    layout, pins = Layout(tuned.cache), PinStore(Layout(tuned.cache))
+    assert verified(fast, "as compiled now")["ok"]
+    same = [*warm_python(), "-c", SAME, key.inputs]
+    subprocess.run(same, env=child_env(tuned.cache), check=True, timeout=300)
+    assert verified(fast, "as found in the compiled-graph cache")["ok"]
+    pins.pin(None, key, slow)
+    assert verified(slow, "as compiled now")["ok"]
+    aside = [path for path in layout.evicted.rglob("fxgraph/*/*/*") if path.is_file()]
+    for path in aside:  # what an rsync or a mega-cache would do
+        place = tuned.cache / path.relative_to(path.parents[3])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, place)
+    hidden = verified(slow, "as found in the compiled-graph cache")
+    assert not hidden["ok"] and hidden["hash"] == fast
+    pins.unpin(key)
+
+
+def test_a_worker_that_crashes_takes_one_pin_with_it(tuned: Tuned) -> None:
+    """The real worker gets the signal of a crash while it compiles the second pin."""
+
+    def tell(place: int, pin: Pin, what: str) -> None:
+        if place == 2 and what.startswith("compiling") and verifying.workers == 1:
+            children = psutil.Process().children()
+            workers = [p for p in children if "rocm_tui_worker" in str(p.cmdline())]
+            child = max(workers, key=psutil.Process.create_time)  # the others are other tests'
+            child.send_signal(signal.SIGSEGV)
+
+    cache = tuned.cache
+    pins = PinStore(Layout(cache))
+    for op, key in tuned.keys.items():
+        pins.pin(None, key, max(tuned.times[op], key=tuned.times[op].__getitem__))
+    verifying = Verifying(find_python(), Layout(cache), env=child_env(cache), tell=tell)
+    with verifying:
+        found = [(pin.op, result) for pin, result in verifying.results([*map(Asked, pins.pins())])]
+    for key in tuned.keys.values():
+        pins.unpin(key)
+    assert [result["ok"] for _, result in found] == [True, False, True], found
+    assert "signal 11" in found[1][1]["reason"] and verifying.workers == 2
 
 
 F32 = "'cpu', 'torch.float32'"

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_LOGS")
+_LATE = ("TORCHINDUCTOR_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE")
 """Variables that PyTorch reads again later, or that we make it read again."""
 
 
@@ -161,7 +161,8 @@ def _enter(env: dict[str, str]) -> None:
         raise ValueError(f"PyTorch was imported with {fixed(os.environ)}, not with {fixed(env)}")
     os.environ.clear()
     os.environ.update(env)
-    if "TORCH_LOGS" in env:
+    if "TORCH_LOGS" in env or "TORCH_TRACE" in env:
+        torch._logging._internal.LOG_TRACE_HANDLER = None
         torch._logging._internal._init_logs()
 
 

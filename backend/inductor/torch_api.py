@@ -241,20 +241,6 @@ def describe(error: BaseException) -> str:
 # Compiling something to look at its code
 
 
-@contextlib.contextmanager
-def generated_code() -> Iterator[list[str]]:
-    """Collects the Python source of each graph compiled, or loaded from the graph cache, inside."""
-    from torch._inductor.graph import GraphLowering
-
-    found: list[str] = []
-    before = GraphLowering.save_output_code
-    GraphLowering.save_output_code = found.append
-    try:
-        yield found
-    finally:
-        GraphLowering.save_output_code = before
-
-
 MODES: tuple[Mapping[str, bool], ...] = (
     {"max_autotune": True},
     {"max_autotune": True, "coordinate_descent_tuning": True},

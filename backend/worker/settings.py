@@ -11,6 +11,9 @@ from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument
 from backend.worker.rebuild import NotRebuildable
 
+_THREADS = torch.get_num_threads()
+"""What a program in this environment has by itself."""
+
 
 def key_argument(arguments: Arguments) -> TuningKey:
     """The texts `op`, `inputs` and `precision`. Raises BadJob."""
@@ -26,11 +29,12 @@ def mode_argument(arguments: Arguments) -> int:
 
 
 def set_threads(arguments: Arguments) -> None:
-    """Compute with as many threads as `threads` says, where it does: on a CPU the hash of a C++
-    choice depends on their number. Raises BadJob."""
+    """Compute with as many threads as `threads` says, else with as many as the worker began with,
+    whatever the last job set: on a CPU the hash of a C++ choice depends on their number. Raises
+    BadJob."""
     threads = arguments.get("threads")
     if threads is None:
-        return
+        threads = _THREADS
     if type(threads) is not int or not 0 < threads < 1 << 16:
         raise BadJob("the job's `threads` is a whole number above 0")
     torch.set_num_threads(threads)
@@ -48,7 +52,13 @@ def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
 
 
 def set_precision(key: TuningKey) -> None:
-    """Let float32 products have the precision of `key`. Raises NotRebuildable."""
+    """Let float32 products have the precision of `key`. Raises NotRebuildable.
+
+    A precision that was set is another than the same one by default, as far as the key of a
+    compiled graph is concerned, so nothing is set in vain.
+    """
+    if torch_api.precision() == key.precision:
+        return
     try:
         torch.set_float32_matmul_precision(key.precision)
     except (RuntimeError, ValueError) as error:

@@ -1,27 +1,47 @@
-"""`rocm-tui verify [ID...]`: does a compile really call the pinned choice?"""
+"""`rocm-tui verify [ID...] [-- CMD...]`: does a compile really call the pinned choice?"""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
     from backend.records import Pin
     from backend.store.paths import Layout
-    from rocm_tui.session.model import Model
+    from rocm_tui.verifying import Asked, Result
+
+TAKES_COMMAND = True
+"""What follows `--` are the words of a program."""
+
+USAGE = (
+    "rocm-tui verify [-h] [--timeout SECONDS] [--python EXE] [--cache-dir DIR] [--json] "
+    "[ID ...] [-- CMD ...]"
+)
 
 
 def add(commands: common.Subparsers) -> None:
     parser = commands.add_parser(
         "verify",
+        usage=USAGE,
         help="prove that pins are used",
-        description="Compile the op of each pin in a worker, with warm caches and no special "
-        "environment. Exit code 0 only if the generated code calls the pinned choice.",
+        description="Compile the op of each pin in one worker, with warm caches and no special "
+        "environment. Exit code 0 only if the generated code calls the pinned choice. "
+        "With `-- CMD ...` nothing is rebuilt: CMD, your own program, runs as it would by itself, "
+        "and afterwards you are told for each pin whether the code that it compiled, or found "
+        "compiled, calls it. Exit code 0 only if all are called and CMD ended well.",
+        epilog="example: rocm-tui verify -- python train.py",
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning (default: all)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="a pin that takes longer is not verified, the others go on (default: 300)",
+    )
     common.add_python(parser)
     common.add_cache_dir(parser)
     common.add_json(parser)
@@ -29,9 +49,13 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from backend.store.pins import PinStore
-    from rocm_tui.python_env import find_python
+    from rocm_tui.errors import UsageError
     from rocm_tui.session.find import find_pins
 
+    if args.argv == []:
+        raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
+    if not 0 < args.timeout < 1e9:
+        raise UsageError("--timeout is a number of seconds above 0")
     layout = common.layout_of(args)
     pins = PinStore(layout).pins()
     chosen = find_pins(pins, args.ids) if args.ids else list(pins)
@@ -40,59 +64,65 @@ def run(args: argparse.Namespace) -> int:
             common.print_json({"pins": []})
         print("rocm-tui: nothing is pinned, so there is nothing to verify", file=sys.stderr)
         return 1
+    if args.argv:
+        from rocm_tui.commands.verify_program import run_program
+
+        return run_program(args, layout, chosen)
+    return _rebuild(args, layout, chosen)
+
+
+def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int:
+    """Verify in a worker; each sentence is said as soon as it is known."""
+    from rocm_tui.commands.live_line import LiveLine
+    from rocm_tui.commands.work import ended_by_signals
+    from rocm_tui.python_env import find_python
+    from rocm_tui.verifying import Verifying, pin_title
+
+    line = LiveLine()
+
+    def tell(place: int, pin: Pin, what: str) -> None:
+        line.title = f"verifying {place} of {len(chosen)}"
+        line.show(f"{pin_title(pin)}, {what}")
+
     python = find_python(args.python)
-    model = common.load(layout, [])
-    results = [(pin, _verify(pin, python, layout, _threads(model, pin))) for pin in chosen]
+    asked = _asked(layout, chosen)
+    found: dict[int, Result] = {}
+    with (
+        ended_by_signals(),
+        Verifying(python, layout, seconds=args.timeout, tell=tell) as verifying,
+    ):
+        try:
+            for pin, result in verifying.results(asked):
+                found[id(pin)] = result
+                line.show("")
+                if not args.json:
+                    print(_sentence(pin, result), flush=True)
+        finally:
+            line.show("")
     if args.json:
-        common.print_json({"pins": [{"id": pin.id, **result} for pin, result in results]})
-    else:
-        for pin, result in results:
-            print(_sentence(pin, result))
-    return 0 if all(result["ok"] for _, result in results) else 1
+        common.print_json({"pins": [{"id": pin.id, **found[id(pin)]} for pin in chosen]})
+    return 0 if all(result["ok"] for result in found.values()) else 1
 
 
-def _threads(model: Model, pin: Pin) -> int | None:
-    """As many as the process had that tuned what is pinned, where a session tells."""
-    for row in model.rows():
-        tuning = row.tuning
-        if tuning.key == pin.key and any(choice.hash == pin.hash for choice in tuning.choices):
-            return tuning.threads
-    return None
+def _asked(layout: Layout, pins: list[Pin]) -> list[Asked]:
+    """With as many threads as the process had that tuned what is pinned, where a session tells."""
+    from rocm_tui.verifying import Asked
 
-
-def _verify(pin: Pin, python: str, layout: Layout, threads: int | None) -> dict[str, Any]:
-    """The worker's result, in the mode that the cache was tuned in, else in the first one; a worker
-    that fails is a pin that is not verified."""
-    from rocm_tui.errors import RocmTuiError
-    from rocm_tui.jobs import run_job
-
-    job = {
-        "job": "verify",
-        "cache_dir": str(layout.root),
-        "op": pin.op,
-        "inputs": pin.inputs,
-        "precision": pin.precision,
-        "hash": pin.hash,
-        "threads": threads,
+    threads = {
+        (row.tuning.key, choice.hash): row.tuning.threads
+        for row in common.load(layout, []).rows()
+        for choice in row.tuning.choices
     }
-    try:
-        first = run_job(job, python=python, cache_dir=layout.root)
-        if first["conclusive"]:
-            return first
-        for mode in range(1, first["modes"]):
-            again = run_job({**job, "mode": mode}, python=python, cache_dir=layout.root)
-            if again["conclusive"]:
-                return again
-        return first
-    except RocmTuiError as error:
-        return {"ok": False, "reason": str(error)}
+    return [Asked(pin, threads.get((pin.key, pin.hash))) for pin in pins]
 
 
-def _sentence(pin: Pin, result: dict[str, Any]) -> str:
+def _sentence(pin: Pin, result: Result) -> str:
     from rocm_tui import format as fmt
 
     if result["ok"]:
         line = f"{pin.id}: the generated code calls {pin.label} ({result.get('kernel', pin.hash)})"
     else:
         line = f"{pin.id}: not verified: {result['reason']}"
+        if not result.get("rebuilt", True):
+            line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
     return fmt.plain(line)

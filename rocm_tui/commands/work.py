@@ -41,7 +41,7 @@ class Work:
         """Raises JobError."""
         from rocm_tui.job_run import run_watched
 
-        with _ended_by_signals():
+        with ended_by_signals():
             return run_watched(
                 job,
                 python=self._python,
@@ -59,7 +59,7 @@ def with_log(error: RocmTuiError) -> str:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """SystemExit instead of the sudden end; what is ignored (nohup) stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield

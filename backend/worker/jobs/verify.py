@@ -1,23 +1,30 @@
 """Does the code that Inductor generates for an op really call the pinned choice?
 
 The op is rebuilt from its inputs key and compiled as a user would: caches warm, nothing special
-set. Then it is compiled again without graph caches and with the pinned choice as the only one, and
+set. Before that it is compiled without graph caches and with the pinned choice as the only one, and
 the two generated sources are compared. Equal sources call the same kernel; if they differ, each
-other choice is compiled alone to say which one it is. Nothing is benchmarked: the autotune cache
-stays as it is, and the one graph that may be added is what any compile of this op adds.
+other choice is compiled alone to say which one it is. Each compile ends as soon as the source is
+known: no kernel is built or run, nothing is benchmarked, and no entry of a cache is written.
+
+A worker may verify one pin after another: each compile begins with what a fresh process would find,
+since torch.compile is reset, caches are read from disk again, and threads are set anew. What a
+process cannot take back is for the caller to know: our templates, a precision that was set, the
+mode; and `spent` tells of a compile that failed.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from backend.inductor import templates_wanted, torch_api
+from backend.inductor.torch_code import generated_code
 from backend.records import TuningKey
-from backend.store.graph_match import is_own
+from backend.store.graph_match import is_own, kind_of
 from backend.worker.probe import ProbeSelector, Sight
 from backend.worker.protocol import Arguments, Progress, text_argument
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
@@ -35,7 +42,18 @@ class NotVerified(Exception):
 
 
 class NotInThisMode(NotVerified):
-    """Inductor was not tuned in this mode: it has other choices than those in the cache."""
+    """Inductor was not tuned in this mode: it has other choices than those in the cache.
+
+    The mode changes hashes of Triton choices alone: with none `offered`, no other need be tried.
+    """
+
+    def __init__(self, reason: str, offered: Iterable[str]) -> None:
+        super().__init__(reason)
+        self.conclusive = not any(kind_of(hash) == "triton" for hash in offered)
+
+
+class NotCompiled(NotVerified):
+    """It does not compile; what a failed compile leaves in the process is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +69,30 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     `threads`, see `set_threads`. The last two are optional.
 
     The result: `ok`; `kernel`, the name of the choice that is called, `hash` its hash, where they
-    are known; `proof`, how that was seen; `reason`, why it is not ok; `conclusive`, whether the
-    cache was tuned in this mode. If not, try another of the `modes` that there are: torch keeps
-    what it made for one mode, so each needs a process of its own.
+    are known; `proof`, how that was seen; `reason`, why it is not ok; `rebuilt`, false for an op
+    that cannot be; `conclusive`, whether the cache was tuned in this mode. If not, try another of
+    the `modes` that there are: torch keeps what it made for one mode, so each needs a process of
+    its own. `spent`: the next pin needs another process.
     """
     key, pinned = key_argument(arguments), text_argument(arguments, "hash")
     mode = mode_argument(arguments)
     set_threads(arguments)
     try:
-        return _Verification(key, pinned, mode, progress).result()
+        return _result(**_Verification(key, pinned, mode, progress).result())
     except NotInThisMode as error:
-        return _result(ok=False, reason=str(error), conclusive=False)
-    except (NotVerified, NotRebuildable) as error:
+        return _result(ok=False, reason=str(error), conclusive=error.conclusive)
+    except NotCompiled as error:
+        return _result(ok=False, reason=str(error), spent=True)
+    except NotRebuildable as error:
+        return _result(ok=False, reason=str(error), rebuilt=False)
+    except NotVerified as error:
         return _result(ok=False, reason=str(error))
 
 
-def _result(
-    *,
-    ok: bool,
-    kernel: str | None = None,
-    hash: str | None = None,
-    proof: str = "",
-    reason: str = "",
-    conclusive: bool = True,
-) -> dict[str, Any]:
-    return {
-        "ok": ok,
-        "kernel": kernel,
-        "hash": hash,
-        "proof": proof,
-        "reason": reason,
-        "conclusive": conclusive,
-        "modes": len(torch_api.MODES),
-    }
+def _result(**found: Any) -> dict[str, Any]:
+    nothing = {"kernel": None, "hash": None, "proof": "", "reason": ""}
+    usual = {"rebuilt": True, "conclusive": True, "spent": False, "modes": len(torch_api.MODES)}
+    return {**nothing, **usual, **found}
 
 
 class _Verification:
@@ -109,8 +118,11 @@ class _Verification:
         if usual.sight.untimed:
             raise NotInThisMode(
                 "the autotune cache lacks a time for some of its choices, so torch would tune it "
-                "again: run the program once, then verify"
+                "again: run the program once, then verify",
+                names,
             )
+        if not usual.code:
+            raise NotVerified("Inductor generated no code for it")
         called = self._called(program, usual, alone, names)
         how = "as compiled now" if usual.sight.offered else "as found in the compiled-graph cache"
         proof = (
@@ -118,12 +130,18 @@ class _Verification:
             f"({len(names)} choices)"
         )
         if called == self._pinned:
-            return _result(ok=True, kernel=names[called], hash=called, proof=proof)
+            return {"ok": True, "kernel": names[called], "hash": called, "proof": proof}
         if called is None:
             reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
-            return _result(ok=False, reason=reason)
+            return {"ok": False, "reason": reason}
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
-        return _result(ok=False, kernel=names[called], hash=called, proof=proof, reason=reason)
+        return {
+            "ok": False,
+            "kernel": names[called],
+            "hash": called,
+            "proof": proof,
+            "reason": reason,
+        }
 
     def _offered(self, sight: Sight) -> dict[str, str]:
         """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
@@ -137,7 +155,8 @@ class _Verification:
         if self._pinned not in names:
             raise NotInThisMode(
                 f"orphaned: {self._pinned} is none of the {len(names)} choices that this torch "
-                f"offers ({', '.join(sorted(names.values()))})"
+                f"offers ({', '.join(sorted(names.values()))})",
+                (self._pinned, *names),
             )
         return names
 
@@ -155,27 +174,28 @@ class _Verification:
         return None
 
     def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
-        """Compile and run once. Raises NotVerified if that fails for a reason of torch's own."""
+        """Compile up to the source. Raises NotCompiled if that fails for a reason of its own."""
         self._selector.sight = sight = Sight()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
             self._mode, freezing=program.freezing, graph_cache=only is None
         )
+        compiled = torch.compile(program.function, dynamic=False)
         try:
-            with settings, torch_api.generated_code() as sources, torch.no_grad():
-                torch.compile(program.function, dynamic=False)(*program.arguments)
+            with settings:
+                code = generated_code(lambda: compiled(*program.arguments))
         except Exception as error:  # whatever the compiler raises is the job's answer
             if sight.untimed or (only is not None and only not in sight.offered.get(self._key, {})):
                 return Compiled("", sight)
-            raise NotVerified(f"it does not compile: {torch_api.describe(error)}") from error
-        return Compiled(_comparable(sources), sight)
+            raise NotCompiled(f"it does not compile: {torch_api.describe(error)}") from error
+        return Compiled(_comparable(code), sight)
 
 
 _COMMENT = re.compile(r"\s*(?:#(?!include|define|pragma|if|el|endif)|$)")
 _CONSTANT = re.compile(r"(\w+ = None)  # device\(.*")
 
 
-def _comparable(sources: list[str]) -> str:
+def _comparable(code: str) -> str:
     """Generated code without what differs from one compile to the next: comments and addresses."""
-    lines = [line for source in sources for line in source.splitlines()]
+    lines = code.splitlines()
     return "\n".join(_CONSTANT.sub(r"\1", line) for line in lines if not _COMMENT.match(line))

@@ -1,0 +1,114 @@
+"""The private folder of a traced program: bounded, and gone or handed back in the end."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocm_tui.ingest.trace_code import TraceCode
+from rocm_tui.trace_folder import TraceFolder
+
+WRITER = """
+import os, sys
+with open(os.path.join(os.environ["TORCH_TRACE"], sys.argv[1]), "wb") as stream:
+    for at in range(64):
+        stream.write(b"%08d" % at * 8192)
+        stream.flush()
+        print(at, flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_what_is_beyond_the_limit_goes_back_to_the_disk(tmp_path: Path) -> None:
+    """A real process writes on and on, and notices nothing."""
+    most = 1 << 20
+    with TraceFolder({"TMPDIR": str(tmp_path)}, most) as folder:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, "a.log"],
+            env=folder.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            for _ in writer.stdout:
+                folder.look()
+                used = sum(path.stat().st_blocks * 512 for path, _ in folder.files())
+                assert used <= most + (1 << 18)
+                writer.stdin.write("\n")
+                writer.stdin.flush()
+        assert writer.returncode == 0 and folder.full
+        ((path, kept),) = folder.files()
+        assert kept is not None and most <= kept <= most + (1 << 18)
+        data = path.read_bytes()
+        assert data[:kept] == b"".join(b"%08d" % at * 8192 for at in range(64))[:kept]
+        (folder.path / "late.log").write_bytes(b"x")
+        assert dict(folder.files())[folder.path / "late.log"] == 0
+    assert not folder.path.exists()
+
+
+def test_the_folder_of_a_person_gets_its_files(tmp_path: Path) -> None:
+    for name, env in (
+        ("TORCH_TRACE", {"TORCH_TRACE": str(tmp_path / "a" / "mine")}),
+        ("TORCH_DTRACE", {"TORCH_TRACE": "/nowhere", "TORCH_DTRACE": str(tmp_path / "mine")}),
+    ):
+        with TraceFolder(env, most=1) as folder:
+            assert list(folder.env) == [name]
+            (folder.path / "one.log").write_bytes(b"x" * 9000)
+            folder.look()
+            assert not folder.full, "theirs has no limit"
+        assert [path.name for path in Path(env[name]).iterdir()] == ["one.log"]
+        assert (Path(env[name]) / "one.log").stat().st_size == 9000
+
+
+def record(name: str, payload: bytes, frame: int = 0, kind: str = "") -> bytes:
+    head = {kind: {"name": name}} if kind else {name: {}}
+    digest = hashlib.md5(payload).hexdigest()
+    line = json.dumps({**head, "frame_id": frame, "attempt": 0, "has_payload": digest})
+    text = b"".join(b"\t" + part + b"\n" for part in payload.split(b"\n"))
+    return b"V1120 10:10:29.070000 6512 torch/x.py:1] " + line.encode() + b"\n" + text
+
+
+def test_two_compiles_at_once_keep_their_graphs_apart() -> None:
+    """Threads of one process: the records of one compile stand between those of another."""
+    log = b"".join(
+        [
+            record("inductor_post_grad_graph", b"graph of 1", 1, "artifact"),
+            record("after_post_grad_graph", b"graph of 2", 2, "artifact"),
+            record("fx_graph_runnable", b"settings of 2", 2, "artifact"),
+            record("dynamo_guards", b"anything", 1),
+            record("inductor_output_code", b"code of 1\n  more", 1),
+            record("inductor_output_code", b"code of 2", 2),
+            record("inductor_output_code", b"backward of 2", 2),
+        ]
+    )
+    reader = TraceCode()
+    assert list(reader.read(io.BytesIO(log))) == [
+        b"code of 1\n  more\n\ngraph of 1",
+        b"code of 2\nsettings of 2\ngraph of 2",
+        b"backward of 2\n\n",
+    ]
+    assert reader.damaged == 0
+
+
+@given(
+    st.lists(st.sampled_from([b"\t", b"\n", b'{"inductor_output_code"', b": {}}", b"[", b"\xff"]))
+)
+def test_no_bytes_stop_it(parts: list[bytes]) -> None:
+    assert list(TraceCode().read(io.BytesIO(b"".join(parts)))) == []
+
+
+@given(st.integers(0, 400))
+def test_what_was_cut_off_is_counted_or_not_there(at: int) -> None:
+    log = record("inductor_output_code", b"code\n" * 40)
+    reader = TraceCode()
+    found = list(reader.read(io.BytesIO(log), at))
+    whole = at >= len(log) - 1
+    assert (len(found), reader.damaged) == ((1, 0) if whole else (0, int(b"\n" in log[:at])))
