@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,9 @@ MAX_BYTES = 4 << 20
 MAX_SOURCES = 20_000
 """C++ sources that are looked at; a cache dir with more is not searched to its end."""
 
+RETRY_SECONDS = 60.0
+"""A source that was not there is looked for again after so long."""
+
 _KEY = re.compile(r"c[a-z2-7]{51}")
 _FOLDER = re.compile(r"[a-z2-7]{2}")
 
@@ -35,6 +40,7 @@ class ChoiceSources:
     root: Path
     _known: dict[str, dict[str, str]] = field(default_factory=dict)
     _cpp: dict[str, str] = field(default_factory=dict)
+    _missed: dict[str, float] = field(default_factory=dict)
 
     def constants(self, choice: str) -> dict[str, str]:
         """The constants of a choice by its hash; none if its source is not there."""
@@ -42,12 +48,14 @@ class ChoiceSources:
         if kind not in ("triton", "cpp") or not _KEY.fullmatch(key):
             return {}
         known = self._known.get(choice)
-        if known is None:
+        if known is None and time.monotonic() - self._missed.get(choice, -math.inf) > RETRY_SECONDS:
             text = self._module(key) if kind == "triton" else self._source(key)
             known = dict(kernel_config(text, kind))
             if known:
                 self._known[choice] = known
-        return known
+            else:
+                self._missed[choice] = time.monotonic()
+        return known or {}
 
     def _module(self, key: str) -> str:
         return _text(self.root / key[1:3] / f"{key}.py")
@@ -82,7 +90,7 @@ def _cpp_files(root: Path) -> Iterator[Path]:
 
 def _children(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return sorted(path.name for path in folder.iterdir())
     except OSError:
         return []
 

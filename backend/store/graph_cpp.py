@@ -39,7 +39,7 @@ _EMPTY = re.compile(
 _VIEW = re.compile(r"reinterpret_tensor_wrapper\((\w{1,200}), \d{1,3}, (\w{1,100}), (\w{1,100}), ")
 _ALIAS = re.compile(r"[ \t]{0,200}(?:auto|[\w:<>()]{1,80}) (\w{1,200}) = ([^\n]{1,2000});")
 _MOVE = re.compile(r"std::move\((\w{1,200})\)")
-_SHIM = re.compile(r"\baoti_torch_(?:cpu|cuda|hip|xpu|mps)_(\w{1,100})\(")
+_SHIM = re.compile(r"\baoti_torch_(?:(?:cpu|cuda|hip|xpu|mps)_)?(\w{1,100})\(")
 _BY_NAME = re.compile(r"\bcustom_op_wrapper\(\"(?:torch\.ops\.)?(\w{1,80})(?:::|\.)(\w{1,80})")
 _KERNEL_CALL = re.compile(r"[ \t]{1,200}(?:call_)?(\w{1,200})\(")
 _CPP_KERNEL = re.compile(r"\b(cpp_\w{1,180}?)_(?:kernel_)?micro_gemm")
@@ -50,6 +50,11 @@ _DECORATOR = 4000
 _NAME = re.compile(r"\b[A-Za-z_]\w{0,200}\b")
 _HINT = re.compile(r"reader\.symint\((\d{1,18})(?:, expr='(\w{1,60})')?\)(?:  # (\w{1,200}))?")
 _SYMBOL = re.compile(r"\b(s\d{1,10}) = (\w{1,200})\b")
+_ALIASES = {
+    "_weight_int4pack_mm_cpu_tensor": "int4mm_packed_weight_cpu",
+    "_linear_pointwise_binary": "_linear_pointwise",
+}
+"""What the shim calls otherwise than the Python wrapper."""
 _LIBRARIES = ("mkldnn_", "mkl_", "quantized_", "onednn_")
 
 
@@ -132,7 +137,7 @@ def _extern_call(line: str, known: Known, arrays: _Arrays) -> Call | None:
             name, operands = name.removesuffix("_out"), operands[1:]
         for library in _LIBRARIES:
             name = name.removeprefix(library)
-        return Call(name, tuple(operands))
+        return Call(_ALIASES.get(name, name), tuple(operands))
     if match := _BY_NAME.search(line):
         return Call(match[2], tuple(_operands(line[match.end() :], known, arrays)))
     return None

@@ -143,7 +143,7 @@ def _judge(
         found = {_by_elimination(graph, wanted, specs)}
     for verdict in ("other", "unknown", "same"):
         if verdict in found:
-            return verdict  # type: ignore[return-value]
+            return verdict
     return "absent"
 
 
@@ -155,7 +155,7 @@ def _by_extern(
     names, required = wanted.externs, form.read(specs)
     for call in graph.externs:
         if call.name in names and serves(call.operands, required, not form.exact_strides):
-            yield "same" if right in (call.name, f"{call.name}_tensor") else "other"
+            yield "same" if call.name == right else "other"
 
 
 def _nodes(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
@@ -202,7 +202,7 @@ def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, .
     left = [kernel for kernel in graph.templates if not kernel.nodes]
     left = [kernel for kernel in left if launch_fits(kernel, specs)] or left
     if not left:
-        return "unknown" if kind_of(wanted.hash) and not is_own(wanted.hash) else "other"
+        return "other" if is_own(wanted.hash) else "unknown"
     told = {_told(kernel, wanted) for kernel in left}
     return told.pop() if len(told) == 1 else "unknown"
 

@@ -61,7 +61,7 @@ OPS: dict[str, OpForm] = {
     # Their packed weights keep these out of the graph cache; only AOTInductor writes them down.
     "packed_linear": OpForm(("_mkl_linear", "_linear_pointwise"), ("_mkl_linear",)),
     "linear_unary": OpForm(("_linear_pointwise",)),
-    "linear_binary": OpForm(("_linear_pointwise",), ("_linear_pointwise_binary",)),
+    "linear_binary": OpForm(("_linear_pointwise",)),
     # Read in PyTorch's source, in no graph: what may hold them is told as such.
     "scaled_grouped_mm": OpForm(("_scaled_grouped_mm",), ("_scaled_grouped_mm",), proven=False),
     "convolution_bwd_weight": OpForm(("convolution_backward",), proven=False),

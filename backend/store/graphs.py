@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.store import safe
-from backend.store.graph_match import Verdict, Wanted, judge, may_hold
+from backend.store.graph_match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.paths import Layout
 
 MAX_BYTES = 256 << 20
-"""A bigger entry is not looked at: it is constants, not code."""
+"""So much of an entry is read: what comes later is constants and binaries, not code."""
+
+PACKAGE = ".wrapper.cpp"
+"""How the name of the wrapper of an AOTInductor package ends."""
 
 _DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
 
@@ -41,8 +44,8 @@ class GraphIndex:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._texts: dict[tuple[str, float, int], GraphText] = {}
-        self._verdicts: dict[tuple[tuple[str, float, int], str], Verdict] = {}
+        self._texts: dict[_Identity, GraphText] = {}
+        self._verdicts: dict[str, dict[_Identity, Verdict]] = {}
 
     def live(self) -> list[GraphEntry]:
         """The entries where PyTorch finds them."""
@@ -52,35 +55,42 @@ class GraphIndex:
         """The entries that lie in `folder`, moved aside."""
         return list(entries_below(folder))
 
-    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
-        """See `graph_match.judge`; an entry that cannot be read is absent."""
-        identity = (entry.relative, entry.mtime, entry.size)
+    def verdicts(self, entries: Iterable[GraphEntry], wanted: Wanted) -> list[Verdict]:
+        """`verdict` of each of `entries`."""
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
-        question += repr(sorted(wanted.config.items()))
-        known = self._verdicts.get((identity, question))
-        if known is None:
-            known = self._judge(entry, identity, wanted)
-            self._verdicts[(identity, question)] = known
-        return known
+        question += repr((sorted(wanted.config.items()), sorted(wanted.constants.items())))
+        known = self._verdicts.setdefault(question, {})
+        found = []
+        for entry in entries:
+            identity = (entry.relative, entry.mtime, entry.size)
+            verdict = known.get(identity)
+            if verdict is None:
+                verdict = known[identity] = self._judge(entry, identity, wanted)
+            found.append(verdict)
+        return found
 
-    def _judge(
-        self, entry: GraphEntry, identity: tuple[str, float, int], wanted: Wanted
-    ) -> Verdict:
-        text = self._texts.get(identity)
+    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
+        """See `graph_match.judge`. What of an entry cannot be read may hold anything."""
+        return self.verdicts([entry], wanted)[0]
+
+    def _judge(self, entry: GraphEntry, identity: _Identity, wanted: Wanted) -> Verdict:
+        text, is_whole = self._texts.get(identity), entry.size <= MAX_BYTES
         if text is None:
-            data = _read(entry)
-            if not may_hold(data, wanted):
+            data = read_entry(entry)
+            if data is None:
+                return "unclear"
+            if is_whole and not may_hold(data, wanted):
                 return "absent"
             text = self._texts[identity] = read_graph_text(data)
-        return judge(text, wanted)
+        if not text.is_compiled and entry.relative.startswith("fxgraph/"):
+            return "unclear"  # it holds code, in a form that we do not know
+        verdict = judge(text, wanted)
+        if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
+            return "unclear" if may_hold_loosely(text, wanted) else "absent"
+        return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
 
 
-def is_stale(verdict: Verdict, entry: GraphEntry, trusted: tuple[float, float]) -> bool:
-    """Whether an entry must go. One of which the text does not tell the template is judged by its
-    age: it may stay if it was made within `trusted`, Unix seconds, while the choice ruled."""
-    if verdict == "unknown":
-        return not trusted[0] <= entry.mtime <= trusted[1]
-    return verdict == "other"
+_Identity = tuple[str, float, int]
 
 
 def entries_below(root: Path) -> Iterator[GraphEntry]:
@@ -138,12 +148,28 @@ def _files(folder: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
                 yield folder / child.name, status
 
 
-def _read(entry: GraphEntry) -> bytes:
-    if entry.size > MAX_BYTES:
-        return b""
+def is_readable(entry: GraphEntry) -> bool:
+    """Whether the whole of an entry can be read."""
+    return entry.size <= MAX_BYTES and os.access(entry.path, os.R_OK)
+
+
+def read_entry(entry: GraphEntry) -> bytes | None:
+    """The content of an entry, as far as we read it; None if it cannot be read. One that is gone
+    holds nothing. The kernels of a package stand beside its wrapper."""
     try:
-        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            return stream.read()
-    except OSError:
+        data = _content(entry.path)
+        if entry.relative.endswith(PACKAGE):
+            beside = [path for path in entry.path.parent.iterdir() if path.suffix == ".cpp"]
+            for path in sorted(path for path in beside if path.name.endswith(".kernel.cpp")):
+                data += _content(path)
+        return data
+    except FileNotFoundError:
         return b""
+    except OSError:
+        return None
+
+
+def _content(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read(MAX_BYTES)

@@ -321,8 +321,8 @@ class PinStore:
             found = self._cache.found(record)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
-        stale = self._graphs.stale(record, self._graphs.live() if live is None else live)
-        return state_of(record, found, len(stale))
+        judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
+        return state_of(record, found, judged)
 
     def _record(
         self, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
