@@ -138,8 +138,9 @@ def _cpp_wrappers(text: str) -> Iterator[str]:
 
 def _reproducers(text: str) -> Iterator[str]:
     """What makes the arguments in each reproducer."""
-    for match in re.finditer(r"^def load_args\(reader\):\n", text, re.MULTILINE):
-        yield text[match.end() : match.end() + 200_000].partition("\nload_args._version")[0]
+    starts = [m.end() for m in re.finditer(r"^def load_args\(reader\):\n", text, re.MULTILINE)]
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
+        yield text[start : min(end, start + 200_000)].partition("\nload_args._version")[0]
 
 
 def _tuned(text: str) -> bool | None:

@@ -23,14 +23,15 @@ def packages_below(root: Path) -> list[GraphEntry]:
     """The wrapper of each package that was compiled with the cache dir `root`."""
     found: list[GraphEntry] = []
     try:
-        names = sorted(name for name in os.listdir(root) if _FOLDER.fullmatch(name))
+        with os.scandir(root) as children:
+            names = sorted(child.name for child in children if _FOLDER.fullmatch(child.name))
     except OSError:
         return []
     for name in names[:MAX_PACKAGES]:
         with contextlib.suppress(OSError):
             found += [
                 GraphEntry(root / name / file, f"{name}/{file}", status.st_mtime, status.st_size)
-                for file in os.listdir(root / name)
+                for file in sorted(path.name for path in (root / name).iterdir())
                 if file.endswith(PACKAGE)
                 and stat.S_ISREG((status := (root / name / file).lstat()).st_mode)
             ]
