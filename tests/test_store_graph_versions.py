@@ -43,7 +43,8 @@ def wrong_verdicts(python: Path, cache: Path, *flags: str) -> list[str]:
     for row, text in zip(rows, texts, strict=False):
         wrong += _wrong(row, text)
     before = len(index.live())
-    compile_ops(FROZEN, cache, command)
+    # With more threads, 2.8 writes C++ for one of these that no compiler takes.
+    compile_ops(["--threads=1", *FROZEN], cache, command)
     if len(index.live()) != before:
         wrong.append("a frozen linear layer is in the graph cache")
     return wrong

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from backend.store import safe
+from backend.store.graph_listing import GraphEntry, Listing, entries_below
 from backend.store.graph_match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.paths import Layout
@@ -26,30 +25,18 @@ MAX_BYTES = 256 << 20
 PACKAGE = ".wrapper.cpp"
 """How the name of the wrapper of an AOTInductor package ends."""
 
-_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
-
-
-@dataclass(frozen=True, slots=True)
-class GraphEntry:
-    """One compiled graph. `relative` is its path below the cache dir; `mtime` when it was made."""
-
-    path: Path
-    relative: str
-    mtime: float
-    size: int
-
 
 class GraphIndex:
     """The entries of one cache dir; each is read once and its judgements are remembered."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+        self._live = Listing(layout.root)
         self._texts: dict[_Identity, GraphText] = {}
         self._verdicts: dict[str, dict[_Identity, Verdict]] = {}
 
     def live(self) -> list[GraphEntry]:
         """The entries where PyTorch finds them."""
-        return list(entries_below(self._layout.root))
+        return self._live.entries()
 
     def evicted(self, folder: Path) -> list[GraphEntry]:
         """The entries that lie in `folder`, moved aside."""
@@ -93,14 +80,6 @@ class GraphIndex:
 _Identity = tuple[str, float, int]
 
 
-def entries_below(root: Path) -> Iterator[GraphEntry]:
-    """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
-    for name, depth in _DEPTHS:
-        for path, status in _files(root / name, depth):
-            relative = path.relative_to(root).as_posix()
-            yield GraphEntry(path, relative, status.st_mtime, status.st_size)
-
-
 def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
     """Move entries below `folder`, each at its relative path; how many were still there.
 
@@ -132,20 +111,6 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     with contextlib.suppress(OSError):
         source.parent.rmdir()
     return True
-
-
-def _files(folder: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        children = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for child in children:
-        with contextlib.suppress(OSError):
-            status = child.stat(follow_symlinks=False)
-            if depth > 1 and stat.S_ISDIR(status.st_mode):
-                yield from _files(folder / child.name, depth - 1)
-            elif depth == 1 and stat.S_ISREG(status.st_mode) and not child.name.startswith("."):
-                yield folder / child.name, status
 
 
 def is_readable(entry: GraphEntry) -> bool:
