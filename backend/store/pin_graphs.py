@@ -11,8 +11,9 @@ from pathlib import Path, PurePosixPath
 from backend.store import graphs
 from backend.store.cache_edit import INFINITY
 from backend.store.choice_source import ChoiceSources
+from backend.store.graph_listing import GraphEntry
 from backend.store.graph_match import Verdict, Wanted, kind_of
-from backend.store.graphs import GraphEntry, GraphIndex
+from backend.store.graphs import GraphIndex
 from backend.store.packages import packages_below
 from backend.store.paths import Layout
 from backend.store.pin_edit import is_time
