@@ -117,16 +117,18 @@ def test_graphs_of_this_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 def test_templates_of_this_cpu_static_and_not(tmp_path: Path) -> None:
-    programs = ["bmm", "bmm_any_batch", "flex_attention"]
+    programs = ["--backends=CPP", "bmm", "bmm_any_batch", "flex_attention"]
     offered = compile_ops(programs, tmp_path)
-    for at, row in enumerate(offered):
-        held = [v for v in _verdicts(tmp_path, row, row.choices[-1]) if v != "absent"]
-        # The two bmm differ in the hash of their template alone.
-        assert held == (["same"] if row.op == "flex_attention" else ["same", "same"]), at
+    held = {"bmm": 2, "flex_attention": 1}  # the two bmm differ in the hash of their template alone
+    for row in offered:
+        (choice,) = row.choices
+        for asked, expected in ((choice, "same"), ("aten_kernel-c1", "other")):
+            verdicts = [v for v in _verdicts(tmp_path, row, asked) if v != "absent"]
+            assert verdicts == [expected] * held[row.op], row
     # Another batch may be served by the graph that was compiled for any.
     other = offered[1].inputs.replace("'torch.float32', 4,", "'torch.float32', 5,")
-    wanted = Wanted("bmm", other, offered[1].choices[0], offered[1].choices)
     index = GraphIndex(Layout(tmp_path))
+    wanted = Wanted("bmm", other, "bmm-c1", (*offered[1].choices, "bmm-c1"))
     assert sorted(set(index.verdicts(index.live(), wanted))) == ["absent", "unclear"]
 
 
