@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from backend.store.choice_source import ChoiceSources
 from tests.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -102,6 +103,50 @@ def test_pins_on_a_gpu(tmp_path: Path, form: str) -> None:
     assert path.read_bytes() == before
     assert comparable(run(cache, form)) == comparable(code)
     assert path.read_bytes() == before
+
+
+ATTENTION = """
+import sys, torch
+from torch._inductor.utils import run_and_get_code
+from torch.nn.attention.flex_attention import flex_attention
+torch.manual_seed(0)
+q, k, v = (torch.randn(2, 8, 512, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
+form = torch.compile(lambda q, k, v: flex_attention(q, k, v), mode="max-autotune-no-cudagraphs")
+print("\\n".join(run_and_get_code(form, q, k, v)[1]))
+"""
+
+
+def test_a_pin_of_flex_attention_that_no_session_recorded(tmp_path: Path) -> None:
+    """Stock PyTorch alone: the choices are told apart by the modules that timed them."""
+    cache, program = tmp_path / "cache", tmp_path / "attention.py"
+    program.write_text(ATTENTION)
+
+    def code() -> str:
+        words = [sys.executable, "-W", "ignore", str(program)]
+        done = subprocess.run(
+            words, env=child_env(cache), capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    first = code()
+    rows = json.loads(tui(cache, "ls", "--json"))["tunings"]
+    (row,) = [row for row in rows if row["op"] == "flex_attention"]
+    timed = sorted((c["ms"], c["hash"]) for c in row["choices"] if c["ms"] is not None)
+    sources = ChoiceSources(cache)
+    for _, choice in timed[1:3]:
+        assert "moved aside" in tui(cache, "pin", row["id"], choice)
+        constants = sources.constants(choice)
+        for _ in range(2):
+            warm = code()
+            for name in ("BLOCK_M", "BLOCK_N"):
+                assert f"{name} : tl.constexpr = {constants[name]}\n" in warm
+            for name in ("num_warps", "num_stages"):
+                assert f"{name}={constants[name]}" in warm
+        (pin,) = json.loads(tui(cache, "pins", "--json"))["pins"]
+        assert pin["state"] == "active"
+    tui(cache, "unpin", "--all")
+    assert comparable(code()) == comparable(first)
 
 
 def comparable(code: str) -> str:

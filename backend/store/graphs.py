@@ -10,85 +10,74 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from backend.store import safe
-from backend.store.graph_match import Verdict, Wanted, judge, may_hold
+from backend.store.graph_listing import GraphEntry, Listing, entries_below
+from backend.store.graph_match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.paths import Layout
 
 MAX_BYTES = 256 << 20
-"""A bigger entry is not looked at: it is constants, not code."""
+"""So much of an entry is read: what comes later is constants and binaries, not code."""
 
-_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
-
-
-@dataclass(frozen=True, slots=True)
-class GraphEntry:
-    """One compiled graph. `relative` is its path below the cache dir; `mtime` when it was made."""
-
-    path: Path
-    relative: str
-    mtime: float
-    size: int
+PACKAGE = ".wrapper.cpp"
+"""How the name of the wrapper of an AOTInductor package ends."""
 
 
 class GraphIndex:
     """The entries of one cache dir; each is read once and its judgements are remembered."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._texts: dict[tuple[str, float, int], GraphText] = {}
-        self._verdicts: dict[tuple[tuple[str, float, int], str], Verdict] = {}
+        self._live = Listing(layout.root)
+        self._texts: dict[_Identity, GraphText] = {}
+        self._verdicts: dict[str, dict[_Identity, Verdict]] = {}
 
     def live(self) -> list[GraphEntry]:
         """The entries where PyTorch finds them."""
-        return list(entries_below(self._layout.root))
+        return self._live.entries()
 
     def evicted(self, folder: Path) -> list[GraphEntry]:
         """The entries that lie in `folder`, moved aside."""
         return list(entries_below(folder))
 
-    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
-        """See `graph_match.judge`; an entry that cannot be read is absent."""
-        identity = (entry.relative, entry.mtime, entry.size)
+    def verdicts(self, entries: Iterable[GraphEntry], wanted: Wanted) -> list[Verdict]:
+        """`verdict` of each of `entries`."""
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
-        question += repr(sorted(wanted.config.items()))
-        known = self._verdicts.get((identity, question))
-        if known is None:
-            known = self._judge(entry, identity, wanted)
-            self._verdicts[(identity, question)] = known
-        return known
+        question += repr((sorted(wanted.config.items()), sorted(wanted.constants.items())))
+        known = self._verdicts.setdefault(question, {})
+        found = []
+        for entry in entries:
+            identity = (entry.relative, entry.mtime, entry.size)
+            verdict = known.get(identity)
+            if verdict is None:
+                verdict = known[identity] = self._judge(entry, identity, wanted)
+            found.append(verdict)
+        return found
 
-    def _judge(
-        self, entry: GraphEntry, identity: tuple[str, float, int], wanted: Wanted
-    ) -> Verdict:
-        text = self._texts.get(identity)
+    def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
+        """See `graph_match.judge`. What of an entry cannot be read may hold anything."""
+        return self.verdicts([entry], wanted)[0]
+
+    def _judge(self, entry: GraphEntry, identity: _Identity, wanted: Wanted) -> Verdict:
+        text, is_whole = self._texts.get(identity), entry.size <= MAX_BYTES
         if text is None:
-            data = _read(entry)
-            if not may_hold(data, wanted):
+            data = read_entry(entry)
+            if data is None:
+                return "unclear"
+            if is_whole and not may_hold(data, wanted):
                 return "absent"
             text = self._texts[identity] = read_graph_text(data)
-        return judge(text, wanted)
+        if not text.is_compiled and entry.relative.startswith("fxgraph/"):
+            return "unclear"  # it holds code, in a form that we do not know
+        verdict = judge(text, wanted)
+        if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
+            return "unclear" if may_hold_loosely(text, wanted) else "absent"
+        return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
 
 
-def is_stale(verdict: Verdict, entry: GraphEntry, trusted: tuple[float, float]) -> bool:
-    """Whether an entry must go. One of which the text does not tell the template is judged by its
-    age: it may stay if it was made within `trusted`, Unix seconds, while the choice ruled."""
-    if verdict == "unknown":
-        return not trusted[0] <= entry.mtime <= trusted[1]
-    return verdict == "other"
-
-
-def entries_below(root: Path) -> Iterator[GraphEntry]:
-    """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
-    for name, depth in _DEPTHS:
-        for path, status in _files(root / name, depth):
-            relative = path.relative_to(root).as_posix()
-            yield GraphEntry(path, relative, status.st_mtime, status.st_size)
+_Identity = tuple[str, float, int]
 
 
 def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
@@ -124,26 +113,28 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     return True
 
 
-def _files(folder: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        children = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for child in children:
-        with contextlib.suppress(OSError):
-            status = child.stat(follow_symlinks=False)
-            if depth > 1 and stat.S_ISDIR(status.st_mode):
-                yield from _files(folder / child.name, depth - 1)
-            elif depth == 1 and stat.S_ISREG(status.st_mode) and not child.name.startswith("."):
-                yield folder / child.name, status
+def is_readable(entry: GraphEntry) -> bool:
+    """Whether the whole of an entry can be read."""
+    return entry.size <= MAX_BYTES and os.access(entry.path, os.R_OK)
 
 
-def _read(entry: GraphEntry) -> bytes:
-    if entry.size > MAX_BYTES:
-        return b""
+def read_entry(entry: GraphEntry) -> bytes | None:
+    """The content of an entry, as far as we read it; None if it cannot be read. One that is gone
+    holds nothing. The kernels of a package stand beside its wrapper."""
     try:
-        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            return stream.read()
-    except OSError:
+        data = _content(entry.path)
+        if entry.relative.endswith(PACKAGE):
+            beside = [path for path in entry.path.parent.iterdir() if path.suffix == ".cpp"]
+            for path in sorted(path for path in beside if path.name.endswith(".kernel.cpp")):
+                data += _content(path)
+        return data
+    except FileNotFoundError:
         return b""
+    except OSError:
+        return None
+
+
+def _content(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as stream:
+        return stream.read(MAX_BYTES)

@@ -4,15 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import math
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from backend.store import graphs
-from backend.store.graph_match import Wanted
-from backend.store.graphs import GraphEntry, GraphIndex
+from backend.store.choice_source import ChoiceSources
+from backend.store.graph_listing import GraphEntry
+from backend.store.graph_match import Verdict, Wanted, kind_of
+from backend.store.graphs import GraphIndex
+from backend.store.packages import packages_below
 from backend.store.paths import Layout
 from backend.store.pin_edit import is_time
 from backend.store.pin_file import Record
 from backend.store.raised import INFINITY
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Compiled graphs that may hide a pin and stay where they are: `paths` below the cache dir,
+    `why` goes on from "a compiled graph", `todo` is what a person can do."""
+
+    paths: tuple[str, ...]
+    why: str
+    todo: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the compiled graphs say of a pin: those that contradict it, and those in doubt."""
+
+    stale: tuple[GraphEntry, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+
+_CLEAR = "clear {it} or run `rocm-tui verify`"
+_MAY = ("may call another kernel", _CLEAR)
+_UNREADABLE = ("may hold it and cannot be read", _CLEAR)
+_AGAIN = (
+    "made again under the pin still {calls} another kernel",
+    "its program may not offer this choice (other threads, sizes or settings)",
+)
+_PACKAGED = (
+    "of AOTInductor {keeps} another kernel",
+    "compile the package again",
+)
 
 
 class GraphSweeper:
@@ -22,6 +58,7 @@ class GraphSweeper:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._index = GraphIndex(layout)
+        self._sources = ChoiceSources(layout.root)
 
     def live(self) -> list[GraphEntry]:
         """The compiled graphs where PyTorch finds them."""
@@ -31,38 +68,93 @@ class GraphSweeper:
         """Move stale graphs aside and bring back those that are stale no more."""
         folder = self.folder(record)
         live, aside = self._index.live(), self._index.evicted(folder)
-        stale = {entry.path for entry in self.stale(record, [*live, *aside])}
-        moved = graphs.move_aside(self._layout, [e for e in live if e.path in stale], folder)
-        restored = graphs.restore(self._layout, [e for e in aside if e.path not in stale])
+        stale = self.judged(record, live).stale
+        kept = {entry.path for entry in self._contradicting(record, aside)}
+        moved = graphs.move_aside(self._layout, stale, folder)
+        restored = graphs.restore(self._layout, [e for e in aside if e.path not in kept])
         return moved, restored
 
     def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
-        """Those of `entries` that contradict a pin; of a released one, what the pin had made."""
-        if record.released:
-            # What was there before the pin is none of its doing: on a GPU Inductor may have timed
-            # fusions and taken another choice than the fastest alone.
-            entries = [entry for entry in entries if entry.mtime > record.made]
-            ruling, trusted = winner(record), (math.inf, math.inf)
-        elif not any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
-            return []  # never timed here, so nothing could take the place of these graphs
-        else:
-            ruling, trusted = record.hash, (record.applied, math.inf)
-        if ruling is None:
-            return []
-        rivals = {
-            n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
-        }
-        config = record.config if ruling == record.hash else {}
-        wanted = Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config)
-        return [
-            entry
-            for entry in entries
-            if graphs.is_stale(self._index.verdict(entry, wanted), entry, trusted)
-        ]
+        """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
+        made."""
+        return list(self.judged(record, entries).stale)
+
+    def judged(self, record: Record, entries: list[GraphEntry]) -> Judged:
+        """What `entries`, live ones, say of a pin."""
+        stale = self._contradicting(record, entries)
+        wanted = self._ruling(record)
+        if record.released or wanted is None:
+            return Judged(tuple(stale))
+        again = self._made_again(record, stale)
+        doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
+        for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
+            if verdict == "unclear" or (verdict == "unknown" and entry.mtime >= record.applied):
+                why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
+                doubtful.setdefault(why, []).append(entry.relative)
+        packages = packages_below(self._layout.root)
+        for entry, verdict in zip(packages, self._index.verdicts(packages, wanted), strict=True):
+            if verdict not in ("absent", "same"):
+                doubtful.setdefault(_PACKAGED, []).append(entry.relative)
+        doubts = tuple(Doubt(tuple(p), *said) for said, p in doubtful.items() if p)
+        return Judged(tuple(entry for entry in stale if entry not in again), doubts)
 
     def folder(self, record: Record) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
         return self._layout.evicted / digest
+
+    def _contradicting(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
+        wanted = self._ruling(record)
+        if wanted is None:
+            return []
+        if record.released:
+            # What was there before the pin is none of its doing: on a GPU Inductor may have timed
+            # fusions and taken another choice than the fastest alone.
+            entries = [entry for entry in entries if entry.mtime > record.made]
+        since = math.inf if record.released else record.applied
+        verdicts = self._index.verdicts(entries, wanted)
+        return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since)]
+
+    def _ruling(self, record: Record) -> Wanted | None:
+        """The choice that graphs should call: the pinned one, of a released pin the winner."""
+        if record.released:
+            ruling = winner(record)
+        elif any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
+            ruling = record.hash
+        else:
+            return None  # never timed here, so nothing could take the place of these graphs
+        if ruling is None:
+            return None
+        rivals = {
+            n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
+        }
+        config = record.config if ruling == record.hash else {}
+        # With one choice of its kind there is nothing to tell apart, and nothing to look for.
+        kind = kind_of(ruling)
+        several = kind and sum(kind_of(name) == kind for name in {ruling, *rivals}) > 1
+        constants = self._sources.constants(ruling) if several else {}
+        return Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config, constants)
+
+    def _made_again(self, record: Record, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
+        """Those that lie where, since the pin was applied, another one was moved aside already: a
+        program that does not offer the pinned choice would lose its graph in every run."""
+        late = [entry for entry in stale if entry.mtime >= record.applied]
+        if not late:
+            return []
+        moved = self._index.evicted(self.folder(record))
+        same = {entry.relative for entry in moved}
+        places = {_place(entry) for entry in moved if entry.mtime >= record.applied}
+        return [e for e in late if e.relative not in same and _place(e) in places]
+
+
+def _is_stale(verdict: Verdict, entry: GraphEntry, since: float) -> bool:
+    """Whether an entry must go. One of which the text does not tell the kernel goes if it is older
+    than the pin: it can be brought back. A newer one may have been copied here."""
+    return verdict == "other" or (verdict == "unknown" and entry.mtime < since)
+
+
+def _place(entry: GraphEntry) -> PurePosixPath:
+    """The folder that is named after what was compiled."""
+    return PurePosixPath(entry.relative).parent
 
 
 def winner(record: Record) -> str | None:

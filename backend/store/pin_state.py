@@ -9,6 +9,7 @@ from backend.store.cache_edit import Found
 from backend.store.errors import brief
 from backend.store.pin_edit import holding, is_held, learn
 from backend.store.pin_file import Record
+from backend.store.pin_graphs import Doubt, Judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class PinStatus:
     detail: str = ""
 
 
-def state_of(record: Record, found: Found | None, stale_graphs: int) -> PinStatus:
+def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
     """The state of a pin; `found` are its numbers in the file, None if the file is gone."""
     pin = record.pin
     if not found:
@@ -38,15 +39,27 @@ def state_of(record: Record, found: Found | None, stale_graphs: int) -> PinStatu
         return PinStatus(pin, "drifted", what)
     if changes:
         return PinStatus(pin, "drifted", f"{_count(len(changes), 'number')} was written over ours")
-    if stale_graphs:
-        what = f"{_count(stale_graphs, 'compiled graph')} made with another choice"
+    if graphs.stale:
+        what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
         return PinStatus(pin, "drifted", what)
     free = sorted(set(found) - set(held))
     if free:
         where = brief(", ".join(free), 60)
         what = f"also tuned with precision {where}, without a time for {brief(record.label, 60)}"
         return PinStatus(pin, "shadowed", what)
+    if graphs.doubts:
+        return PinStatus(pin, "unproven", "; ".join(_told(doubt) for doubt in graphs.doubts))
     return PinStatus(pin, "active")
+
+
+def _told(doubt: Doubt) -> str:
+    """The line of one doubt: how many graphs, why, where, and what to do."""
+    many = len(doubt.paths) > 1
+    words = {"it": "them" if many else "it"}
+    words |= {"calls": "call", "keeps": "keep"} if many else {"calls": "calls", "keeps": "keeps"}
+    where = brief(doubt.paths[0], 60) + (f" and {len(doubt.paths) - 1} more" if many else "")
+    what = _count(len(doubt.paths), "compiled graph")
+    return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
 
 
 def _count(number: int, what: str) -> str:

@@ -17,7 +17,7 @@ from backend.records import Pin, TuningKey
 from backend.store import exchange, graphs, safe
 from backend.store.autotune_cache import cache_paths
 from backend.store.errors import CacheUnreadable, PinRefused, StoreError, brief
-from backend.store.graphs import GraphEntry
+from backend.store.graph_listing import GraphEntry
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who
@@ -331,8 +331,8 @@ class PinStore:
             found = self._cache.found(record)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
-        stale = self._graphs.stale(record, self._graphs.live() if live is None else live)
-        return state_of(record, found, len(stale))
+        judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
+        return state_of(record, found, judged)
 
     def _record(
         self, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
