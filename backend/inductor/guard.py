@@ -48,9 +48,7 @@ class Stock:
             raise
 
 
-def beside(
-    method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
+def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`ours(stock, *args)`, where `stock` is the method that `ours` stands in for.
 
     Where `ours` raises, the hooks step aside, and the result is that of its call of `stock`; if
@@ -82,9 +80,7 @@ def step_aside(error: Exception) -> None:
     if _aside is not None:
         return
     _aside = f"they failed with {told(error)}"
-    say_once(
-        f"the hooks step aside: {_aside}; the program goes on under stock PyTorch, unrecorded"
-    )
+    say_once(f"the hooks step aside: {_aside}; the program goes on under stock PyTorch, unrecorded")
     for listener in _listeners:
         with quietly("stepping aside"):
             listener(_aside)
@@ -108,7 +104,7 @@ def quietly(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if what not in _failed:
+        if what not in _failed and _aside is None:
             _failed.add(what)
             say_once(f"{what}: {told(error)}")
 

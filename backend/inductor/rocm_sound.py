@@ -32,6 +32,7 @@ def _sound(choice: ChoiceCaller, aten: ChoiceCaller | None) -> ChoiceCaller:
     str(choice)
     for name in _ASKED_ONCE:
         setattr(choice, name, _constant(getattr(choice, name)()))
+    choice.precompile = _precompile(choice.precompile)
     choice.benchmark = _benchmark(choice, choice.benchmark)
     choice.output_node = _output_node(choice, choice.output_node, aten)
     return choice
@@ -39,6 +40,20 @@ def _sound(choice: ChoiceCaller, aten: ChoiceCaller | None) -> ChoiceCaller:
 
 def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
+
+
+def _precompile(precompile: Callable[[], None]) -> Callable[[], None]:
+    """What is no answer of a compiler is told by the benchmark, which comes here again."""
+
+    def sound_precompile() -> None:
+        try:
+            precompile()
+        except RuntimeError:
+            raise
+        except Exception:
+            return
+
+    return sound_precompile
 
 
 def _benchmark(choice: ChoiceCaller, benchmark: Callable[..., float]) -> Callable[..., float]:
@@ -65,8 +80,10 @@ def _output_node(
         except Exception as error:
             if aten is None:
                 raise
-            say_once(f"{choice.name} has won and cannot be called: {guard.told(error)}; "
-                     f"{aten.name} is called instead")
+            say_once(
+                f"{choice.name} has won and cannot be called: {guard.told(error)}; "
+                f"{aten.name} is called instead"
+            )
             choice.replaced_by = aten
             return aten.output_node()
 

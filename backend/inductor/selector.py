@@ -87,9 +87,11 @@ class Selector(TunedLookup, torch_api.LazySelector):
         tuning: TuningWatch | None = None
         why: Selection | None = None
         if torch_api.wants_tuning() or len(choices) > 1:
-            offered, why = self._pinned(name, choices, input_nodes)
+            key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+            offered, why = self._offer(key, choices)
             with quietly(UNRECORDED):
-                tuning = self._open(name, choices, input_nodes)
+                n = self._recorder.next_number()
+                tuning = tuning_watch.started(n, key, choices, self._recorder.write)
             choices = offered
         self._preprocessed.done = True
         try:
@@ -106,22 +108,10 @@ class Selector(TunedLookup, torch_api.LazySelector):
                 _close(tuning, result, choices, why)
         return result
 
-    def _open(self, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any) -> TuningWatch:
-        """The tuning that begins."""
-        n = self._recorder.next_number()
-        return tuning_watch.started(n, _key(name, input_nodes), choices, self._recorder.write)
-
-    def _pinned(
-        self, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any
-    ) -> tuple[Sequence[ChoiceCaller], Selection | None]:
-        """The choices to offer, and why one of them is selected, if known."""
-        with quietly("pins are not honoured"):
-            return self._offer(_key(name, input_nodes), choices)
-        return choices, None
-
     def _offer(
         self, key: TuningKey, choices: Sequence[ChoiceCaller]
     ) -> tuple[Sequence[ChoiceCaller], Selection | None]:
+        """The choices to offer, and why one of them is selected, if known."""
         pin = self._pins.find(key, torch_api.system_hash())
         why: Selection | None = None
         if len(choices) == 1:
@@ -193,10 +183,6 @@ class Selector(TunedLookup, torch_api.LazySelector):
         return super().benchmark_in_sub_process(*args, **kwargs)
 
 
-def _key(name: str, input_nodes: Any) -> TuningKey:
-    return TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
-
-
 class _Precompile:
     """The function that compiles all choices, timed. torch reads `precompile_key` from it."""
 
@@ -206,8 +192,11 @@ class _Precompile:
         self.precompile_key = getattr(function, "precompile_key", None)
 
     def __call__(self) -> Any:
+        return beside(self._function, self._compile)
+
+    def _compile(self, stock: Stock) -> Any:
         begin = time.perf_counter()
-        times = self._function()
+        times = stock()
         with quietly(UNRECORDED):
             self._tuning.all_compiled(times or {}, time.perf_counter() - begin)
         return times
