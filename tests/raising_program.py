@@ -3,8 +3,9 @@ other: `python raising_program.py [--templates] POINT...` under `rocm-tui run`.
 
 A point is `module:function` or `module:Class.method` below `backend.inductor`; `nothing` is none.
 `=Interrupt` behind it raises KeyboardInterrupt. Each runs in a fork; those that run at `import
-torch` or while Inductor is imported are forked before that. Prints a JSON object for each: how it ended, whether the point
-was reached, stderr. Needs no more than torch, so that any interpreter can run it.
+torch` or while Inductor is imported are forked before that. Prints a JSON object for each: how it
+ended, whether the point was reached, stderr. `--replaced` prints first which methods of torch our
+selectors replace. Needs no more than torch, so that any interpreter can run it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def main(arguments: list[str]) -> None:
     for point in early:
         _fork(point, templates)
     _warm_up(torch)
+    if "--replaced" in arguments:
+        print(json.dumps({"replaced": _replaced()}), flush=True)
     for point in points:
         if point not in early:
             _fork(point, templates)
@@ -50,6 +53,17 @@ def _warm_up(torch: ModuleType) -> None:
     config.fx_graph_cache = False
     torch.compile(lambda a: a * 2 + 1)(torch.ones(64))
     torch._dynamo.reset()
+
+
+def _replaced() -> list[str]:
+    """The names of torch that stand in a selector class of ours too, `__init__` aside."""
+    from backend.inductor import templates_on, torch_api
+
+    stock = {*dir(torch_api.StockSelector), "preprocessing_fns", "system"}
+    kinds = templates_on.TemplateSelector.__mro__
+    ours = {name for k in kinds if k.__module__.startswith("backend.") for name in vars(k)}
+    plain = {*dir(type("Plain", (), {})), "__firstlineno__", "__static_attributes__"}
+    return sorted(ours & stock - (plain - {"__call__"}))
 
 
 def _fork(point: str, templates: bool) -> None:
