@@ -121,6 +121,7 @@ def _load_again() -> None:
     import torch
 
     importlib.import_module("backend.inductor.activation")._active = None
+    sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.endswith("import_hook")]
     torch._import_device_backends()  # type: ignore[no-untyped-call]
 
 
@@ -180,12 +181,19 @@ def _compile(templates: bool, forced: bool) -> None:
     a, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96)
     _agree(torch, lambda a, b: torch.relu(torch.bmm(a, b)), a, b)
     if templates and forced:
-
-        def ours_alone(choices: list[Any]) -> list[Any]:
-            return [choice for choice in choices if choice.name.startswith("rocm_")][:1] or choices
-
-        select.add_preprocessing_fn(ours_alone)
+        _let_ours_win(select)
         _agree(torch, lambda a, b: torch.relu(torch.bmm(a, b)), a, b)
+
+
+def _let_ours_win(select: ModuleType) -> None:
+    if hasattr(select, "add_preprocessing_fn"):
+        select.add_preprocessing_fn(
+            lambda choices: [c for c in choices if c.name.startswith("rocm_")][:1] or choices
+        )
+    else:  # torch 2.8 asks nobody about the choices
+        from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
+
+        ROCmBenchmarkRequest.benchmark = lambda *args, **kwargs: 1e-9  # type: ignore[method-assign]
 
 
 def _compile_linear() -> None:

@@ -16,11 +16,11 @@ PROGRAM = """
 import os, pathlib, torch, torch._inductor.config as config
 from torch._inductor.utils import fresh_cache
 config.max_autotune = True
-def bmm(n, backends="ATEN"):  # each n is another tuning; one choice costs no compiling
+def bmm(n, backends="ATEN", dynamic=False):  # each n is another tuning; one choice costs no compiling
     torch._dynamo.reset()
     a, b = torch.randn(4, 16 + n, 64), torch.randn(4, 64, 96)
     with config.patch(max_autotune_gemm_backends=backends):
-        assert torch.allclose(torch.compile(torch.bmm)(a, b), torch.bmm(a, b), atol=1e-4)
+        assert torch.allclose(torch.compile(torch.bmm, dynamic=dynamic)(a, b), torch.bmm(a, b), atol=1e-4)
 def here():
     return pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 home = here()
@@ -57,6 +57,7 @@ with fresh_cache():
     bmm(6, "ATEN,CPP")
 with config.patch(force_disable_caches=True):
     bmm(6, "ATEN,CPP")
+bmm(6, "ATEN,CPP", dynamic=True)
 print("tunings", len(tuned))
 """
 
@@ -80,9 +81,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 def test_all_tunings_are_recorded_where_the_person_looks(ran: Ran) -> None:
     """Those before, in and after a temporary cache dir, and those without any cache."""
     starts = [event for event in ran.events if isinstance(event, TuningStarted)]
-    assert [start.shapes[0][1] - 16 for start in starts] == [0, 1, 2, 3, 4, 5, 6, 6, 6]
+    assert [start.shapes[0][1] - 16 for start in starts] == [0, 1, 2, 3, 4, 5, 6, 6, 6, 6]
     assert isinstance(ran.events[0], SessionStarted) and isinstance(ran.events[-1], SessionEnded)
-    assert f"9 tunings recorded in {ran.events[0].session.cache_dir}" in ran.stderr
+    assert f"10 tunings recorded in {ran.events[0].session.cache_dir}" in ran.stderr
 
 
 @pytest.mark.torch
@@ -92,12 +93,13 @@ def test_the_temporary_folder_is_as_without_us(ran: Ran) -> None:
 
 @pytest.mark.torch
 def test_pins_are_obeyed_in_temporary_cache_dirs_and_without_caches(ran: Ran) -> None:
-    assert ran.stdout[2:] == ["choices 2", "tunings 1"]  # only the first of the three was timed
-    last = by_tuning(ran.events)[-3:]
+    """And where sizes are dynamic."""
+    assert ran.stdout[2:] == ["choices 2", "tunings 1"]  # only the first of the four was timed
+    last = by_tuning(ran.events)[-4:]
     chosen = [e for _, events in last for e in events if isinstance(e, ChoiceSelected)]
-    assert [event.by for event in chosen] == ["timing", "pin", "pin"]
+    assert [event.by for event in chosen] == ["timing", "pin", "pin", "pin"]
     assert all(event.hash.startswith("bmm-") for event in chosen[1:])
-    assert "rocm-tui: " not in ran.stderr.replace("rocm-tui: 9 tunings", "")
+    assert "rocm-tui: " not in ran.stderr.replace("rocm-tui: 10 tunings", "")
 
 
 def test_which_cache_dir_is_the_persons(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,8 +79,8 @@ def step_aside(error: Exception) -> None:
     global _aside
     if _aside is not None:
         return
-    _aside = f"they failed with {told(error)}"
-    say_once(f"the hooks step aside: {_aside}; the program goes on under stock PyTorch, unrecorded")
+    _aside = f"the hooks failed with {told(error)}"
+    say_once(f"{_aside}, and step aside: the program goes on under stock PyTorch, unrecorded")
     for listener in _listeners:
         with quietly("stepping aside"):
             listener(_aside)

@@ -68,10 +68,10 @@ class _Keeper:
     def __init__(self, handle: int) -> None:
         self._started: Future[subprocess.Popen[bytes]] = Future()
         self._over = threading.Event()
-        keep = threading.Thread(
+        self._thread = threading.Thread(
             target=self._keep, args=(handle,), name="rocm-tui-benchmarks", daemon=True
         )
-        keep.start()
+        self._thread.start()
         self.process = self._started.result()
 
     def _keep(self, handle: int) -> None:
@@ -92,6 +92,7 @@ class _Keeper:
     def release(self) -> None:
         """The process has ended; so may the thread."""
         self._over.set()
+        self._thread.join()
 
 
 class BenchmarkProcess:

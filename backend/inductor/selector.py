@@ -127,7 +127,9 @@ class Selector(TunedLookup, torch_api.LazySelector):
         if pinned:
             return pinned[:1], "pin"
         say_once(
-            f"pin {pin.id} ({pin.label}) is orphaned: {key.op} is not offered that choice here"
+            f"pin {pin.id} ({pin.label}) does not hold here: this {key.op} is not offered that "
+            "choice (other threads, sizes that are dynamic, another activation, ...) and takes its "
+            "own best"
         )
         return choices, why
 
