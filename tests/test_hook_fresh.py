@@ -16,11 +16,13 @@ PROGRAM = """
 import os, pathlib, torch, torch._inductor.config as config
 from torch._inductor.utils import fresh_cache
 config.max_autotune = True
-def bmm(n, backends="ATEN", dynamic=False):  # each n is another tuning; one choice costs no compiling
+# Each n is another tuning; one choice needs no compiler.
+def bmm(n, backends="ATEN", dynamic=False):
     torch._dynamo.reset()
     a, b = torch.randn(4, 16 + n, 64), torch.randn(4, 64, 96)
     with config.patch(max_autotune_gemm_backends=backends):
-        assert torch.allclose(torch.compile(torch.bmm, dynamic=dynamic)(a, b), torch.bmm(a, b), atol=1e-4)
+        got = torch.compile(torch.bmm, dynamic=dynamic)(a, b)
+    assert torch.allclose(got, torch.bmm(a, b), atol=1e-4)
 def here():
     return pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
 home = here()

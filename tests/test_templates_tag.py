@@ -1,4 +1,4 @@
-"""Graphs that may call our kernels have keys of their own, and a program's own tag stays in them."""
+"""Graphs that may call our kernels have keys of their own; a program's own tag stays in them."""
 
 from __future__ import annotations
 
