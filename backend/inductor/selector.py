@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.inductor import torch_api, tuning_watch
-from backend.inductor.guard import Stock, beside, quietly, shielded
+from backend.inductor.guard import Stock, beside, quietly, shielded, when_aside
 from backend.inductor.lookup import TunedLookup
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder
@@ -41,6 +41,11 @@ class Selector(TunedLookup, torch_api.LazySelector):
         super().__init__()
         self._recorder = recorder
         self._pins = pins
+        when_aside(self._be_stock)
+
+    def _be_stock(self, reason: str) -> None:
+        """Know what the stock constructor finds out at once, and be asked no more."""
+        self.__dict__["system"] = self.get_system()
 
     @property
     def parts(self) -> tuple[Recorder, PinLookup]:
