@@ -139,7 +139,8 @@ def _summary(this: _Run) -> str:
     if unhooked and not tunings:
         return f"nothing was recorded: {unhooked}"
     plural = "" if tunings == 1 else "s"
-    return f"{tunings} tuning{plural} recorded in {this.layout.sessions}"
+    recorded = f"{tunings} tuning{plural} recorded in {this.layout.sessions}"
+    return f"{recorded}, then no more: {unhooked}" if unhooked else recorded
 
 
 def _say(line: str) -> None:

@@ -98,7 +98,7 @@ def test_a_pin_needs_no_benchmark(pinned: Pinned) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "told", "by"), [(2, "shadowed", "deterministic"), (3, "orphaned", "only")]
+    ("n", "told", "by"), [(2, "shadowed", "deterministic"), (3, "not offered that choice", "only")]
 )
 def test_a_pin_that_cannot_hold_is_told(pinned: Pinned, n: int, told: str, by: str) -> None:
     (line,) = pinned.told(n)

@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from backend.events import SessionStarted, TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from backend.records import Choice, MeasuredChoice, Measurement, Pin, PinState, Tuning, Verdict
 from backend.store.events import encode, read_log
+from backend.store.pin_state import PinStatus
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs import spawn_worker
 from rocm_tui.measuring import (
@@ -103,6 +104,33 @@ def test_each_mode_is_tried_until_one_offers_all_choices_else_most_of_them() -> 
 
 
 # In words
+
+
+@pytest.mark.parametrize(
+    ("pinned", "state", "says"),
+    [
+        (
+            "a-x",
+            "active",
+            "a is in use, pinned by ann; it is 3.0 % slower than b: "
+            "rocm-tui pin 1234567 b, or rocm-tui unpin 1234567",
+        ),
+        ("b-x", "active", "b is in use, pinned by ann, which is right"),
+        ("b-x", "drifted", "b is pinned by ann, drifted, which is right"),
+        ("d-x", "active", "the old one is in use, pinned by ann; it was not measured"),
+        ("a-x", "orphaned", "Inductor takes b, which is right"),
+    ],
+)
+def test_what_is_pinned_is_in_use_and_not_what_inductor_would_take(
+    pinned: str, state: PinState, says: str
+) -> None:
+    tuning = _tuning(b=1.0, a=1.01)
+    found = _measured(("b", 1.0, "faster"), ("a", 1.03, "slower"))
+    pin = Pin("mm", "[]", "highest", pinned, "the old one", "", {}, who="ann")
+    measured = replace(tuning, measured=found)
+    told = measured_text.sentences(measured, found, "1234567", PinStatus(pin, state))
+    assert says in told
+    assert not [line for line in told if line != says and ("in use" in line or "takes" in line)]
 
 
 def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:

@@ -95,6 +95,15 @@ def test_a_choice_is_meant_by_name_hash_prefix_or_place() -> None:
             find_choice(one, wrong)
 
 
+def test_a_tuning_without_times_has_no_places() -> None:
+    """As torch makes them in deterministic mode."""
+    untimed = Tuning("mm", choices=(Choice("mm", "mm-x"), Choice("triton_mm_0", "t-x")))
+    with pytest.raises(NoSuchChoice, match="no choice of it was timed") as raised:
+        find_choice(untimed, "#2")
+    assert "#0" not in str(raised.value)
+    assert find_choice(untimed, "mm") is untimed.choices[0]
+
+
 def test_an_id_means_its_latest_occurrence() -> None:
     one = tuning(("mm", 1.0))
     rows = [Row("b", "3fa91c2", 2, one), Row("a", "3fa91c2", 1, one), Row("c", "3fb0000", 1, one)]

@@ -59,8 +59,15 @@ def _activate() -> bool:
     version = str(torch.__version__)
     _active = versions.known(version)
     if _active:
+        from backend.inductor import torch_fresh
+        from backend.inductor.guard import shielded
+        from backend.inductor.home import home
         from backend.inductor.import_hook import when_imported
 
+        watch = shielded(
+            "temporary cache dirs are not noticed", lambda: torch_fresh.watch_fresh_caches(home)
+        )
+        when_imported(torch_fresh.UTILS, watch)
         when_imported(_SELECT_ALGORITHM, _install)
     else:
         _unhooked(f"torch {version} is not known to the hooks; the program runs unhooked")

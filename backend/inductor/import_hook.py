@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 
+from backend.inductor.guard import quietly
+
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
     """Call `action` once the module `name` has been executed: now, or after its import."""
@@ -40,10 +42,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._action)
-        return spec
+        with quietly(f"the hooks are off: {fullname} cannot be watched"):
+            spec = find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Loader(spec.loader, self._action)
+                return spec
+        return None  # the others, who are asked next, find what there is
 
 
 class _Loader(importlib.abc.Loader):
@@ -64,4 +68,5 @@ class _Loader(importlib.abc.Loader):
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         self._loader.exec_module(module)
-        self._action()
+        with quietly(f"the hooks are off: {module.__name__} cannot be hooked"):
+            self._action()

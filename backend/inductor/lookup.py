@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.inductor import torch_api
+from backend.inductor.guard import Stock, beside, quietly
 from backend.inductor.saying import say_once
 from backend.store.errors import UnsafePath
 from backend.store.tuned_cache import TunedCache
@@ -26,34 +27,60 @@ class TunedLookup(torch_api.LazySystem):
     def lookup(
         self, choices: Any, op: Any, inputs: Any, benchmark: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        return beside(
+            super().lookup, self._undisturbed, choices, op, inputs, benchmark, *args, **kwargs
+        )
+
+    def _undisturbed(
+        self,
+        stock: Stock,
+        choices: Any,
+        op: Any,
+        inputs: Any,
+        benchmark: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         if benchmark is None:
-            return super().lookup(choices, op, inputs, benchmark, *args, **kwargs)
+            return stock(choices, op, inputs, benchmark, *args, **kwargs)
 
         def undisturbed(candidates: Any) -> Any:
-            with self._tuned().measuring():
-                return benchmark(candidates)
+            return beside(benchmark, self._without_folding, candidates)
 
-        return super().lookup(choices, op, inputs, undisturbed, *args, **kwargs)
+        return stock(choices, op, inputs, undisturbed, *args, **kwargs)
+
+    def _without_folding(self, stock: Stock, candidates: Any) -> Any:
+        with self._tuned().measuring():
+            return stock(candidates)
 
     def get_local_cache(self) -> dict[str, Any]:
+        found: dict[str, Any] = beside(super().get_local_cache, self._view)
+        return found
+
+    def _view(self, stock: Stock) -> dict[str, Any]:
         return self._tuned().view()
 
     def update_local_cache(self, local_cache: dict[str, Any]) -> None:
-        news = written(local_cache)
+        # Not the stock method, which replaces the file by what it gets: a view has no more in it
+        # than was looked at.
+        beside(self._keep_as_stock, self._insert, local_cache)
+
+    def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
         try:
-            self._tuned().insert(news)
+            self._tuned().insert(written(local_cache))
         except UnsafePath as error:
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock(local_cache)
 
     def _keep_as_stock(self, local_cache: dict[str, Any]) -> None:
-        found = super().get_local_cache()
-        for tuned in written(local_cache):
-            by_inputs = found.setdefault(tuned.op, {})
-            by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
-                tuned.timings
-            )
-        super().update_local_cache(found)
+        with quietly("timings are not kept"):
+            found = super().get_local_cache()
+            for tuned in written(local_cache):
+                by_inputs = found.setdefault(tuned.op, {})
+                by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
+                    tuned.timings
+                )
+            super().update_local_cache(found)
 
     def _tuned(self) -> TunedCache:
         """That of the cache dir in force; all selectors of a process share it."""

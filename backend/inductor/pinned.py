@@ -6,21 +6,22 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.inductor.home import home
 from backend.inductor.saying import say_once
 from backend.records import Pin, TuningKey
 from backend.store.errors import StoreError
-from backend.store.paths import Layout, cache_dir
+from backend.store.paths import Layout
 
-_Stamp = tuple[Path, int, int, int]
+_Stamp = tuple[int, int, int]
 
 
 class PinLookup:
-    """The pins of the cache dir that is in force; none where their file cannot be read."""
+    """The pins of the cache dir that is in force, and of the person's own where that one is
+    temporary; none where their file cannot be read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stamp: _Stamp | None = None
-        self._pins: tuple[Pin, ...] = ()
+        self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
 
     def find(self, key: TuningKey, system_hash: str) -> Pin | None:
         """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
@@ -32,13 +33,18 @@ class PinLookup:
         return None
 
     def _current(self) -> Sequence[Pin]:
-        layout = Layout(cache_dir())
-        stamp = _stamp(layout.pins)
         with self._lock:
-            if stamp != self._stamp:
-                self._stamp = stamp
-                self._pins = () if stamp is None else _read(layout)
-            return self._pins
+            return [pin for place in home.places() for pin in self._of(Layout(place))]
+
+    def _of(self, layout: Layout) -> tuple[Pin, ...]:
+        stamp = _stamp(layout.pins)
+        if stamp is None:
+            return ()
+        before, pins = self._read.get(layout.pins, (None, ()))
+        if stamp != before:
+            pins = _read(layout)
+            self._read[layout.pins] = stamp, pins
+        return pins
 
 
 def _stamp(path: Path) -> _Stamp | None:
@@ -46,7 +52,7 @@ def _stamp(path: Path) -> _Stamp | None:
         found = path.stat()
     except OSError:
         return None
-    return path, found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _read(layout: Layout) -> tuple[Pin, ...]:

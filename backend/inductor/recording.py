@@ -15,11 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.events import Event, HooksOff, SessionEnded, SessionStarted
+from backend.inductor import guard
 from backend.inductor.activation import RUN
+from backend.inductor.home import home
 from backend.inductor.saying import say_once
 from backend.records import Session
 from backend.store.events import EventWriter
-from backend.store.paths import Layout, cache_dir
+from backend.store.paths import Layout
 
 
 class Recorder:
@@ -31,12 +33,13 @@ class Recorder:
         self._count = 0
         self._pid = os.getpid()
         os.register_at_fork(after_in_child=self._forked)
+        guard.when_aside(self._stepped_aside)
 
     def next_number(self) -> int:
         """The number of a new tuning, from 1; the first opens the session."""
         with self._lock:
             if self._writer is None:
-                self._writer = EventWriter(Layout(cache_dir()), _hooked_session())
+                self._writer = EventWriter(Layout(home.current()), _hooked_session())
                 self._put(SessionStarted(self._writer.session))
                 atexit.register(self._end, os.getpid())
             self._count += 1
@@ -52,9 +55,16 @@ class Recorder:
             say_once(f"no more is recorded: {writer.error}")
 
     def _end(self, pid: int) -> None:
-        if pid == os.getpid() and self._writer is not None:
-            self.write(SessionEnded(time.time()))
-            self._writer.close()
+        with guard.quietly("the end of the session is not recorded"):
+            if pid == os.getpid() and self._writer is not None:
+                self.write(SessionEnded(time.time()))
+                self._writer.close()
+
+    def _stepped_aside(self, reason: str) -> None:
+        if self._writer is None:
+            record_unhooked(reason)
+        else:
+            self.write(HooksOff(time.time(), reason))
 
     def _forked(self) -> None:
         # A thread of the parent may have held the lock; the child has its own session, or none.
@@ -74,7 +84,7 @@ def record_unhooked(reason: str) -> None:
 
 def session_without_tunings() -> EventWriter:
     """The log of a session of this process in which nothing is tuned."""
-    return EventWriter(Layout(cache_dir()), _session_on_device())
+    return EventWriter(Layout(home.current()), _session_on_device())
 
 
 def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
@@ -104,7 +114,7 @@ def _session() -> Session:
         argv=tuple(getattr(sys, "orig_argv", sys.argv)),
         python=".".join(map(str, sys.version_info[:3])),
         torch=str(getattr(torch, "__version__", "")),
-        cache_dir=str(cache_dir()),
+        cache_dir=str(home.current()),
         started=time.time(),
         locked=True,  # by its EventWriter
     )

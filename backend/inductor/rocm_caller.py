@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.inductor import torch_graph
+from backend.inductor.guard import told
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice
 from backend.inductor.rocm_hash import choice_hash
 from backend.inductor.rocm_process import benchmark as benchmark_apart
+from backend.inductor.rocm_sound import or_aten
 from backend.inductor.torch_graph import Node
 from backend.records import TuningKey
 from backend.store.graph_text import OwnChoice
@@ -47,8 +49,14 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         self.tuning = key
 
     def precompile(self) -> None:
-        """Compile it into the code cache. Raises CompileFailed."""
-        self.bmreq.precompile()
+        """Compile it into the code cache. Raises CompileFailed; what is no answer of a compiler is
+        told by the benchmark, which comes here again."""
+        try:
+            self.bmreq.precompile()
+        except RuntimeError:
+            raise
+        except Exception:
+            return
 
     def benchmark(self, *args: Any, out: Any) -> float:
         """Milliseconds, measured in a process of its own. Raises ErrorFromChoice."""
@@ -57,6 +65,10 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             return benchmark_apart(self.bmreq)
         except (ChoiceError, ToolchainError) as error:
             raise ErrorFromChoice(error, self, self._inputs()) from error
+        except RuntimeError:
+            raise
+        except Exception as error:  # torch sets a choice aside for a RuntimeError alone
+            raise ErrorFromChoice(told(error), self, self._inputs()) from error
 
     def _inputs(self) -> str:
         metas = [*self.bmreq.input_tensor_meta, self.bmreq.output_tensor_meta]
@@ -79,6 +91,9 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return {"backend": "ROCm", "name": self.name, **self.info_kwargs}
 
     def output_node(self) -> Any:
+        return or_aten(self, self._output_node)
+
+    def _output_node(self) -> Any:
         own = None
         if self.tuning is not None:
             own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from backend.inductor import torch_api
+from backend.inductor.guard import Stock, beside, quietly
 from backend.inductor.rocm_caller import ROCmTemplateCaller
 from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice, WrongResult
 from backend.inductor.templates_wanted import check_wanted
@@ -34,29 +35,38 @@ class CheckingSelector(torch_api.LazySelector):
 
     @classmethod
     def get_inputs(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = super().get_inputs(choices, *args, **kwargs)
-        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None and tensors.expected is None:
-            inputs, output = tensors.get_benchmark_tensors(True).unpack()
-            aten.benchmark(*inputs, out=output)
-            tensors.expected = output.clone()
-        return tensors
+        return beside(super().get_inputs, _with_expected, choices, *args, **kwargs)
 
     @classmethod
     def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        compile_ahead(choices)
+        with quietly("our choices are not compiled ahead"):
+            compile_ahead(choices)
         return super().benchmark_in_current_process(choices, *args, **kwargs)
 
     @classmethod
     def benchmark_choice(cls, choice: ChoiceCaller, autotune_args: Any) -> Any:
-        try:
-            milliseconds = super().benchmark_choice(choice, autotune_args)
-            if autotune_args.expected is not None and not _checks_itself(choice):
-                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
-        except RuntimeError as error:
-            failures().append((str(choice.name), torch_api.describe(error)))
-            raise
-        return milliseconds
+        return beside(super().benchmark_choice, _checked, choice, autotune_args)
+
+
+def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
+    tensors = stock(choices, *args, **kwargs)
+    aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
+    if check_wanted() and aten is not None and tensors.expected is None:
+        inputs, output = tensors.get_benchmark_tensors(True).unpack()
+        aten.benchmark(*inputs, out=output)
+        tensors.expected = output.clone()
+    return tensors
+
+
+def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
+    try:
+        milliseconds = stock(choice, autotune_args)
+        if autotune_args.expected is not None and not _checks_itself(choice):
+            compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
+    except RuntimeError as error:
+        failures().append((str(choice.name), torch_api.describe(error)))
+        raise
+    return milliseconds
 
 
 def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:

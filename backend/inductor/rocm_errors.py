@@ -40,6 +40,9 @@ class TimedOut(ChoiceError):
 class ErrorFromChoice(RuntimeError):
     """What happened, to which choice, on which inputs; `choice` is the caller."""
 
+    intended = True
+    """An answer to torch, no failure of the hooks (see `guard.beside`)."""
+
     def __init__(self, cause: object, choice: Any, inputs: str) -> None:
         config = f" ({choice.description})" if choice.description else ""
         super().__init__(f"{cause}; choice {choice.name}{config} on {inputs}")
@@ -48,6 +51,8 @@ class ErrorFromChoice(RuntimeError):
 
 class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
     """No choice is left: says of which op, on which inputs, and what each one died of."""
+
+    intended = True
 
     def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
         told = "; ".join(f"{name}: {reason}" for name, reason in failures)

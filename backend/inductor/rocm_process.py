@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,43 @@ class _Idle(Crashed):
     """The process ended as it does when nobody needs it."""
 
 
+class _Keeper:
+    """Starts the process in a thread of its own, and keeps that thread.
+
+    Linux kills a process that wants to die with its parent as soon as the *thread* ends that
+    started it; that of a compile may end while another thread's choice is benchmarked.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._started: Future[subprocess.Popen[bytes]] = Future()
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._keep, args=(handle,), name="rocm-tui-benchmarks", daemon=True
+        )
+        self._thread.start()
+        self.process = self._started.result()
+
+    def _keep(self, handle: int) -> None:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT), str(handle)],
+                env=environment(),
+                pass_fds=(handle,),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
+            )
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result(process)
+        self._over.wait()
+
+    def release(self) -> None:
+        """The process has ended; so may the thread."""
+        self._over.set()
+        self._thread.join()
+
+
 class BenchmarkProcess:
     """The process, and a pipe to it. One request at a time."""
 
@@ -64,13 +102,8 @@ class BenchmarkProcess:
         ours, theirs = _pipe()
         self.pid = os.getpid()
         self._pipe = ours
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT), str(theirs.fileno())],
-            env=environment(),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
-        )
+        self._keeper = _Keeper(theirs.fileno())
+        self._process = self._keeper.process
         theirs.close()
         self._ready = False
 
@@ -110,6 +143,7 @@ class BenchmarkProcess:
         self._process.kill()
         self._process.wait()
         self._pipe.close()
+        self._keeper.release()
 
     def _how_it_ended(self) -> str:
         try:
@@ -118,6 +152,7 @@ class BenchmarkProcess:
             self.close()
             return "its process closed the pipe"
         self._pipe.close()
+        self._keeper.release()
         if code >= 0:
             return f"its process ended with status {code}"
         with contextlib.suppress(ValueError):

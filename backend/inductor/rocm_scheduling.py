@@ -7,14 +7,16 @@ meets what it knows.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor import torch_graph
+from backend.inductor import rocm_instead, torch_graph
+from backend.inductor.guard import quietly, told
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_epilogue import activation_of
 from backend.inductor.rocm_kernel import ROCmTemplateKernel
 from backend.inductor.rocm_triton import TritonKernel
+from backend.inductor.saying import say_once
 from backend.templates.problem import Activation
 from backend.templates.rendering import Rendered
 from backend.templates.triton.choice import TritonChoice
@@ -31,14 +33,21 @@ class ROCmCPPScheduling:
         return any(self.is_rocm_cpp_template(part) for node in nodes for part in node.get_nodes())
 
     def can_fuse_vertical(self, node1: Any, node2: Any) -> bool:
-        if self._concerns(node1, node2):
-            return self.is_rocm_cpp_template(node1) and _epilogue(node1, node2) is not None
-        return bool(super().can_fuse_vertical(node1, node2))  # type: ignore[misc]
+        return self._can_fuse(super().can_fuse_vertical, _fuses, node1, node2)  # type: ignore[misc]
 
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
-        if self._concerns(node1, node2):
-            return False
-        return bool(super().can_fuse_horizontal(node1, node2))  # type: ignore[misc]
+        return self._can_fuse(super().can_fuse_horizontal, _never, node1, node2)  # type: ignore[misc]
+
+    def _can_fuse(
+        self, stock: Callable[..., Any], ours: Callable[..., bool], node1: Any, node2: Any
+    ) -> bool:
+        """`ours` if one of the two is ours; not to fuse is always right."""
+        concerned = False
+        with quietly("nothing is fused with our kernels"):
+            concerned = self._concerns(node1, node2)
+            if concerned:
+                return ours(node1, node2)
+        return not concerned and bool(stock(node1, node2))
 
     def codegen_template(
         self, template_node: Any, epilogue_nodes: Sequence[Any], prologue_nodes: Sequence[Any]
@@ -55,17 +64,31 @@ class ROCmCPPScheduling:
             output = epilogue_nodes[0].node
             torch_graph.remove_buffer(buffer.get_name())
         nodes = [template_node, *epilogue_nodes]
-        kernel, render = buffer.make_kernel_render(buffer, activation=activation)
         for node in nodes:
             node.mark_run()
+        try:
+            self._call(buffer, output, activation, nodes)
+        except Exception as error:  # the outermost boundary: the user's compile must go on
+            say_once(f"a kernel of ours cannot be called, ATen's is: {told(error)}")
+            rocm_instead.write(buffer, output, activation)
+        self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
+        return None
+
+    def _call(
+        self,
+        buffer: ROCmTemplateBuffer,
+        output: Any,
+        activation: Activation | None,
+        nodes: Sequence[Any],
+    ) -> None:
+        """Define the kernel of `buffer`, and call it into `output`."""
+        kernel, render = buffer.make_kernel_render(buffer, activation=activation)
         rendered = render()
         name = self.define_rocm_kernel(kernel, rendered, buffer, nodes)
         self.codegen_comment(nodes, name)  # type: ignore[attr-defined]
         if buffer.choice is not None:
             torch_graph.graph().wrapper_code.writeline(buffer.choice.comment())
         kernel.call_kernel(name, buffer, output)
-        self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
-        return None
 
     def define_rocm_kernel(
         self,
@@ -89,6 +112,17 @@ class ROCmCPPScheduling:
             torch_graph.kernel_origins(node_schedule),
         )
         return name
+
+
+def _fuses(template_node: Any, node: Any) -> bool:
+    return (
+        ROCmCPPScheduling.is_rocm_cpp_template(template_node)
+        and _epilogue(template_node, node) is not None
+    )
+
+
+def _never(node1: Any, node2: Any) -> bool:
+    return False
 
 
 def _epilogue(template_node: Any, node: Any) -> Activation | None:

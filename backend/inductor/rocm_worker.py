@@ -49,7 +49,7 @@ def _answer(request: object) -> object:
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to kill us when the parent ends, however it ends."""
+    """Ask Linux to kill us when the thread that started us ends: it lives as long as the parent."""
     if sys.platform == "linux":
         import ctypes
 

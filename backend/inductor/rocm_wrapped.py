@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backend.inductor.rocm_sound import or_aten
 from backend.inductor.torch_graph import Node
 
 Preprocessor = Callable[[Sequence[Node], Any], tuple[Sequence[Node], Any]]
@@ -55,6 +56,9 @@ class DataProcessorChoiceCallerWrapper:
         return getattr(self._wrapped, name)
 
     def output_node(self) -> Any:
+        return or_aten(self, self._output_node)
+
+    def _output_node(self) -> Any:
         node = self._wrapped.output_node()
         return node if self._postprocessor is None else self._postprocessor(node)
 

@@ -1,50 +1,51 @@
 """Our place in Inductor: the stock selector, watched, and asked for pins first.
 
-It decides nothing but pins. What the watching does wrong is one line on stderr and no more: the
-result of a selection is always the stock selector's own.
+It decides nothing but pins. What it does wrong is one line on stderr and no more: the result of a
+selection is then the stock selector's own.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.inductor import torch_api, tuning_watch
+from backend.inductor.guard import Stock, beside, quietly, shielded, when_aside
 from backend.inductor.lookup import TunedLookup
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder
 from backend.inductor.saying import say_once
-from backend.inductor.torch_api import ChoiceCaller, Timings
-from backend.inductor.tuning_watch import TuningWatch, tuning_of, tuning_of_any
+from backend.inductor.torch_api import ChoiceCaller
+from backend.inductor.tuning_watch import UNRECORDED, TuningWatch, tuning_of, tuning_of_any
 from backend.records import Selection, TuningKey
-
-
-@contextlib.contextmanager
-def watching() -> Iterator[None]:
-    """The boundary between the watching and the user's compile: nothing of ours gets through."""
-    try:
-        yield
-    except Exception as error:
-        say_once(f"a tuning is not recorded: {torch_api.describe(error)}")
 
 
 def install() -> None:
     """Put a `Selector` in the stock selector's place; once a process."""
-    torch_api.set_selector(Selector(Recorder(), PinLookup()))
+    selector = Selector(Recorder(), PinLookup())
     torch_api.watch_precompile_errors(_precompile_failed)
+    torch_api.set_selector(selector)
 
 
 class Selector(TunedLookup, torch_api.LazySelector):
-    """`AlgorithmSelectorCache` that tells what it does and honours pins."""
+    """`AlgorithmSelectorCache` that tells what it does and honours pins.
+
+    Methods of torch are called as torch calls them; what is ours stands in the method of the same
+    name with an underscore, which gets the stock one (see `guard.beside`).
+    """
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
         self._preprocessed = threading.local()
         super().__init__()
         self._recorder = recorder
         self._pins = pins
+        when_aside(self._be_stock)
+
+    def _be_stock(self, reason: str) -> None:
+        """Know what the stock constructor finds out at once, and be asked no more."""
+        self.__dict__["system"] = self.get_system()
 
     @property
     def parts(self) -> tuple[Recorder, PinLookup]:
@@ -56,52 +57,66 @@ class Selector(TunedLookup, torch_api.LazySelector):
 
     @property
     def preprocessing_fns(self) -> list[Callable[[Any], Any]]:
-        if getattr(self._preprocessed, "done", False):
-            self._preprocessed.done = False
-            return []
-        return self._functions
+        functions: list[Callable[[Any], Any]] = beside(lambda: self._functions, self._to_run)
+        return functions  # the list itself: torch appends to it
 
     @preprocessing_fns.setter
     def preprocessing_fns(self, functions: list[Callable[[Any], Any]]) -> None:
         self._functions = functions
 
+    def _to_run(self, stock: Stock) -> list[Callable[[Any], Any]]:
+        if getattr(self._preprocessed, "done", False):
+            self._preprocessed.done = False
+            return []
+        return self._functions
+
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
+        return beside(
+            super().__call__, self._select, name, choices, input_nodes, layout, *args, **kwargs
+        )
+
+    def _select(
+        self,
+        stock: Stock,
+        name: str,
+        choices: Any,
+        input_nodes: Any,
+        layout: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         for function in self.preprocessing_fns:
-            choices = function(choices)
+            choices = stock.theirs(function, choices)
         tuning: TuningWatch | None = None
         why: Selection | None = None
-        with watching():
-            if torch_api.wants_tuning() or len(choices) > 1:
-                tuning, choices, why = self._open(name, choices, input_nodes)
+        if torch_api.wants_tuning() or len(choices) > 1:
+            key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+            offered, why = self._offer(key, choices)
+            with quietly(UNRECORDED):
+                n = self._recorder.next_number()
+                tuning = tuning_watch.started(n, key, choices, self._recorder.write)
+            choices = offered
         self._preprocessed.done = True
         try:
-            result = super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
+            result = stock(name, choices, input_nodes, layout, *args, **kwargs)
         except BaseException as error:
-            with watching():
+            with quietly(UNRECORDED):
                 if tuning is not None:
                     tuning.aborted(error)
             raise
         finally:
             self._preprocessed.done = False
-        with watching():
+        with quietly(UNRECORDED):
             if tuning is not None:
                 _close(tuning, result, choices, why)
         return result
 
-    def _open(
-        self, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any
-    ) -> tuple[TuningWatch | None, Sequence[ChoiceCaller], Selection | None]:
-        """The tuning that begins, the choices to offer, and why one is selected, if known."""
-        key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
-        offered, why = self._offer(key, choices)
-        n = self._recorder.next_number()
-        return tuning_watch.started(n, key, choices, self._recorder.write), offered, why
-
     def _offer(
         self, key: TuningKey, choices: Sequence[ChoiceCaller]
     ) -> tuple[Sequence[ChoiceCaller], Selection | None]:
+        """The choices to offer, and why one of them is selected, if known."""
         pin = self._pins.find(key, torch_api.system_hash())
         why: Selection | None = None
         if len(choices) == 1:
@@ -117,51 +132,60 @@ class Selector(TunedLookup, torch_api.LazySelector):
         if pinned:
             return pinned[:1], "pin"
         say_once(
-            f"pin {pin.id} ({pin.label}) is orphaned: {key.op} is not offered that choice here"
+            f"pin {pin.id} ({pin.label}) does not hold here: this {key.op} is not offered that "
+            "choice (other threads, sizes that are dynamic, another activation, ...) and takes its "
+            "own best"
         )
         return choices, why
 
     def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        tuning: TuningWatch | None = None
-        with watching():
-            tuning = tuning_of_any(choices)
-            if tuning is not None:
-                tuning.watch_compiling(choices)
-        precompile = super().make_precompile_fn(choices, *args, **kwargs)
+        return beside(
+            super().make_precompile_fn, self._make_precompile_fn, choices, *args, **kwargs
+        )
+
+    def _make_precompile_fn(self, stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        tuning = tuning_of_any(choices)
+        if tuning is not None:
+            tuning.watch_compiling(choices)
+        precompile = stock(choices, *args, **kwargs)
         if tuning is None or getattr(precompile, "__name__", "") == "no_op":
             return precompile  # nothing to compile: cached, or torch leaves this phase out
         return _Precompile(precompile, tuning)
 
     def lookup(self, choices: Any, op: Any, inputs: Any, benchmark: Any, **kwargs: Any) -> Any:
-        tuning: TuningWatch | None = None
-        with watching():
-            tuning = tuning_of_any(choices)
+        return beside(super().lookup, self._lookup, choices, op, inputs, benchmark, **kwargs)
+
+    def _lookup(
+        self, stock: Stock, choices: Any, op: Any, inputs: Any, benchmark: Any, **kwargs: Any
+    ) -> Any:
+        tuning = tuning_of_any(choices)
         if benchmark is None or tuning is None:
-            return super().lookup(choices, op, inputs, benchmark, **kwargs)
+            return stock(choices, op, inputs, benchmark, **kwargs)
 
         def measured(candidates: Any) -> Any:
             begin = time.perf_counter()
             try:
                 return benchmark(candidates)
             finally:
-                tuning.measuring(time.perf_counter() - begin)
+                with quietly(UNRECORDED):
+                    tuning.measuring(time.perf_counter() - begin)
 
-        timings = super().lookup(choices, op, inputs, measured, **kwargs)
-        with watching():
+        timings = stock(choices, op, inputs, measured, **kwargs)
+        with quietly(UNRECORDED):
             tuning.looked_up(timings)
         return timings
 
     @classmethod
     def benchmark_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
-        return _benchmarked(choice, super().benchmark_choice, args, kwargs)
+        return beside(super().benchmark_choice, _benchmarked, choice, *args, **kwargs)
 
     @classmethod
     def benchmark_collective_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
-        return _benchmarked(choice, super().benchmark_collective_choice, args, kwargs)
+        return beside(super().benchmark_collective_choice, _benchmarked, choice, *args, **kwargs)
 
     @classmethod
     def benchmark_in_sub_process(cls, *args: Any, **kwargs: Any) -> Any:
-        with watching():
+        with quietly(UNRECORDED):
             torch_api.watch_tuning_processes(_timed)
         return super().benchmark_in_sub_process(*args, **kwargs)
 
@@ -175,9 +199,12 @@ class _Precompile:
         self.precompile_key = getattr(function, "precompile_key", None)
 
     def __call__(self) -> Any:
+        return beside(self._function, self._compile)
+
+    def _compile(self, stock: Stock) -> Any:
         begin = time.perf_counter()
-        times = self._function()
-        with watching():
+        times = stock()
+        with quietly(UNRECORDED):
             self._tuning.all_compiled(times or {}, time.perf_counter() - begin)
         return times
 
@@ -186,28 +213,22 @@ def _close(
     tuning: TuningWatch, result: Any, choices: Sequence[ChoiceCaller], why: Selection | None
 ) -> None:
     choice = torch_api.selected_choice(result)
+    choice = getattr(choice, "replaced_by", choice)
     if choice is None and torch_api.watch_deferred(
-        result, choices, _shielded(tuning.deferred_timings), _shielded(tuning.selected)
+        result,
+        choices,
+        shielded(UNRECORDED, tuning.deferred_timings),
+        shielded(UNRECORDED, tuning.selected),
     ):
         return
     tuning.selected(choice, why)
 
 
-def _shielded(action: Callable[[Any], None]) -> Callable[[Any], None]:
-    def shielded(value: Any) -> None:
-        with watching():
-            action(value)
-
-    return shielded
-
-
-def _benchmarked(
-    choice: ChoiceCaller, benchmark: Callable[..., Any], args: Any, kwargs: Any
-) -> Any:
+def _benchmarked(stock: Stock, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
     try:
-        ms = benchmark(choice, *args, **kwargs)
+        ms = stock(choice, *args, **kwargs)
     except Exception as error:
-        with watching():
+        with quietly(UNRECORDED):
             tuning = tuning_of(choice)
             if tuning is not None:
                 tuning.failed(choice, "benchmark", torch_api.describe(error))
@@ -217,17 +238,14 @@ def _benchmarked(
 
 
 def _timed(choice: ChoiceCaller, ms: float, reason: str) -> None:
-    with watching():
+    with quietly(UNRECORDED):
         tuning = tuning_of(choice)
         if tuning is not None:
             tuning.timed(choice, float(ms), reason)
 
 
 def _precompile_failed(choice: ChoiceCaller, error: BaseException) -> None:
-    with watching():
+    with quietly(UNRECORDED):
         tuning = tuning_of(choice)
         if tuning is not None:
             tuning.failed(choice, "precompile", torch_api.describe(error))
-
-
-__all__ = ["Selector", "Timings", "install"]

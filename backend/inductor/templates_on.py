@@ -6,10 +6,11 @@ import functools
 from typing import Any
 
 from backend.inductor import rocm_offer, torch_api, torch_graph
+from backend.inductor.guard import Stock, beside, quietly
 from backend.inductor.rocm_checking import CheckingSelector, failures
 from backend.inductor.rocm_errors import NoValidChoicesError
 from backend.inductor.rocm_scheduling import with_templates
-from backend.inductor.saying import say_once
+from backend.inductor.rocm_sound import sound
 from backend.inductor.selector import Selector
 
 DEVICES = ("cpu", "cuda")
@@ -40,11 +41,24 @@ class TemplateSelector(CheckedSelector):
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        schedule()
+        return beside(
+            super().__call__, self._with_ours, name, choices, input_nodes, layout, *args, **kwargs
+        )
+
+    def _with_ours(
+        self,
+        stock: Stock,
+        name: str,
+        choices: Any,
+        input_nodes: Any,
+        layout: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         offered = [*choices, *_offered(name, choices, input_nodes, layout)]
         failures().clear()
         try:
-            return super().__call__(name, offered, input_nodes, layout, *args, **kwargs)
+            return stock(name, offered, input_nodes, layout, *args, **kwargs)
         except torch_api.StockNoValidChoicesError as error:
             shapes = ", ".join("x".join(map(str, node.get_size())) for node in input_nodes)
             raise NoValidChoicesError(name, shapes, failures()) from error
@@ -52,11 +66,10 @@ class TemplateSelector(CheckedSelector):
 
 def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
     """Ours; none, and a line that says why, where making them goes wrong."""
-    try:
-        return rocm_offer.offer(name, choices, input_nodes, layout)
-    except Exception as error:  # the outermost boundary: the user's compile must go on
-        say_once(f"our templates are not offered for {name}: {torch_api.describe(error)}")
-        return []
+    with quietly("our templates are not offered"):
+        schedule()
+        return sound(rocm_offer.offer(name, choices, input_nodes, layout), choices)
+    return []
 
 
 @functools.cache

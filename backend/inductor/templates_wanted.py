@@ -16,6 +16,8 @@ TEMPLATES = "ROCM_TUI_TEMPLATES"
 CHECK = "ROCM_TUI_CHECK"
 """The variable: `1` compares every choice's output with ATen's, not only that of ours."""
 
+_TAG = "cache_key_tag"
+
 
 def wanted(env: Mapping[str, str] = os.environ) -> bool:
     return env.get(TEMPLATES, "") not in ("", "0")
@@ -29,15 +31,25 @@ def separate_graphs() -> None:
     """Keep graphs that may call our kernels apart from those of programs without templates.
 
     The tag is part of the key of each compiled graph. It changes with the templates' sources, and
-    where Triton's interpreter is on, which graphs for it need.
+    where Triton's interpreter is on, which graphs for it need. What the program itself has as its
+    tag, now or later, in this thread or another one, stays in front of ours.
     """
     import torch.compiler.config
 
     config: Any = torch.compiler.config
     interpreted = "-interpreted" if interpreter_on() else ""
     tag = f"rocm-tui-templates-{_sources_hash()}{interpreted}"
+    stock = type(config)
+
+    def with_ours(self: Any) -> str:
+        own = stock.__getattr__(self, _TAG)
+        return own if tag in own else f"{own}{tag}"
+
     if tag not in config.cache_key_tag:
-        config.cache_key_tag = f"{config.cache_key_tag}{tag}"
+        # A property comes before the `__getattr__` by which torch reads its settings; what is set
+        # goes where it always went. (torch keeps what is set for each thread by itself.)
+        kind = type(stock.__name__, (stock,), {_TAG: property(with_ours)})
+        object.__setattr__(config, "__class__", kind)
 
 
 def _sources_hash() -> str:

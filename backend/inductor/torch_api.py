@@ -22,6 +22,8 @@ from torch._inductor import config, ir
 from torch._inductor import select_algorithm as _select
 from torch._inductor.codecache import PersistentCache
 
+from backend.inductor.guard import quietly
+
 ChoiceCaller = Any
 """torch._inductor.ir.ChoiceCaller."""
 Timings = Mapping[ChoiceCaller, float]
@@ -167,7 +169,8 @@ def _call_after(holder: Any, name: str, action: Callable[..., None]) -> None:
     @functools.wraps(method)
     def called(*args: Any, **kwargs: Any) -> Any:
         result = method(*args, **kwargs)
-        action(result, *args)
+        with quietly("what was selected is not recorded"):
+            action(result, *args)
         return result
 
     setattr(holder, name, called)
@@ -184,11 +187,12 @@ def watch_precompile_errors(report: Callable[[ChoiceCaller, BaseException], None
 
     class _Filter(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
-            args = record.args if isinstance(record.args, tuple) else ()
-            if len(args) == 2 and isinstance(args[0], BaseException):
-                report(args[1], args[0])
-            elif len(args) == 1 and "failed due to timeout" in str(record.msg):
-                report(args[0], TimeoutError("compiling it took too long"))
+            with quietly("what failed to compile is not recorded"):
+                args = record.args if isinstance(record.args, tuple) else ()
+                if len(args) == 2 and isinstance(args[0], BaseException):
+                    report(args[1], args[0])
+                elif len(args) == 1 and "failed due to timeout" in str(record.msg):
+                    report(args[0], TimeoutError("compiling it took too long"))
             return True
 
     _select.log.addFilter(_Filter())
@@ -213,8 +217,9 @@ def watch_tuning_processes(report: Callable[[ChoiceCaller, float, str], None]) -
     def watched(choice: ChoiceCaller) -> float:
         raised.error = None
         ms = float(target(choice))
-        error = raised.error
-        report(choice, ms, "" if error is None else describe(error))
+        with quietly("a benchmark in a subprocess is not recorded"):
+            error = raised.error
+            report(choice, ms, "" if error is None else describe(error))
         return ms
 
     pool.target = watched

@@ -24,9 +24,12 @@ from backend.events import (
     TuningStarted,
 )
 from backend.inductor import torch_api
+from backend.inductor.guard import quietly
 from backend.inductor.torch_api import ChoiceCaller, Timings
 from backend.records import Choice, Selection, TuningKey
 from backend.store.inputs_key import parse_inputs_key
+
+UNRECORDED = "a tuning is not recorded"
 
 _tunings: weakref.WeakKeyDictionary[ChoiceCaller, TuningWatch] = weakref.WeakKeyDictionary()
 
@@ -100,7 +103,8 @@ class TuningWatch:
     def _precompile(self, choice: ChoiceCaller, precompile: Callable[[], Any]) -> Any:
         begin = time.perf_counter()
         result = precompile()
-        self.compiled(choice, time.perf_counter() - begin)
+        with quietly(UNRECORDED):
+            self.compiled(choice, time.perf_counter() - begin)
         return result
 
     def all_compiled(self, times: Timings, seconds: float) -> None:

@@ -146,7 +146,7 @@ def _tell(row: Row, found: Sequence[Measurement]) -> None:
         print()
     print(table(text.HEADER, text.rows(row.tuning, last), text.RIGHT))
     print()
-    for sentence in text.sentences(row.tuning, last, row.id):
+    for sentence in text.sentences(row.tuning, last, row.id, row.pin):
         print(sentence)
     if len(found) > 1:
         again = measured_again.rows(row.tuning, found)

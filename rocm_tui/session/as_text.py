@@ -139,7 +139,7 @@ def show_text(row: Row, only: Choice | None = None) -> str:
     if found is not None and only is None:
         again = measured_text.rows(row.tuning, found)
         lines += ["", "Measured again:", table(measured_text.HEADER, again, measured_text.RIGHT)]
-        lines += ["", *measured_text.sentences(row.tuning, found, row.id)]
+        lines += ["", *measured_text.sentences(row.tuning, found, row.id, row.pin)]
     return "\n".join(lines)
 
 

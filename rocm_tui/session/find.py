@@ -54,6 +54,10 @@ def find_choice(tuning: Tuning, text: str) -> Choice:
 def _by_place(tuning: Tuning, text: str) -> Choice:
     timed = stats.ranked(tuning)
     place = int(text[1:]) if text[1:].isascii() and text[1:].isdigit() else 0
+    if not timed:
+        raise NoSuchChoice(
+            f"tuning {tuning.id} has no {text}: no choice of it was timed; give a name or a hash"
+        )
     if not 1 <= place <= len(timed):
         raise NoSuchChoice(
             f"tuning {tuning.id} has no choice {text!r}; places go from #1 to #{len(timed)}"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from backend.records import Measurement, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import stats
+
+if TYPE_CHECKING:
+    from backend.store.pins import PinStatus
 
 HEADER = ("choice", "median", "95 % interval", "spread", "over best", "interval", "verdict")
 RIGHT = "lrrrrrl"
@@ -33,9 +37,11 @@ def rows(tuning: Tuning, found: Measurement) -> list[list[str]]:
     return lines
 
 
-def sentences(tuning: Tuning, found: Measurement, id: str) -> list[str]:
-    """Who is faster, what that means for the choice that Inductor takes, what disturbed it."""
-    told = [standing(tuning, found), meaning(tuning, found, id), _conditions(found)]
+def sentences(
+    tuning: Tuning, found: Measurement, id: str, pin: PinStatus | None = None
+) -> list[str]:
+    """Who is faster, what that means for the choice that is in use, what disturbed it."""
+    told = [standing(tuning, found), meaning(tuning, found, id, pin), _conditions(found)]
     return [fmt.plain(text) for text in (*told, *found.trouble) if text]
 
 
@@ -64,8 +70,11 @@ def standing(tuning: Tuning, found: Measurement) -> str:
     return text
 
 
-def meaning(tuning: Tuning, found: Measurement, id: str) -> str:
-    """Whether Inductor's own choice is the right one, and what to do if not; may be empty."""
+def meaning(tuning: Tuning, found: Measurement, id: str, pin: PinStatus | None = None) -> str:
+    """Whether what is in use, pinned or Inductor's own choice, is the right one, and what to do if
+    not; may be empty."""
+    if pin is not None and pin.state != "orphaned":
+        return pinned(tuning, found, id, pin)
     taken = stats.winner(tuning)
     told = stats.measured(tuning, taken) if tuning.measured == found else None
     if taken is None or told is None:
@@ -80,6 +89,24 @@ def meaning(tuning: Tuning, found: Measurement, id: str) -> str:
     if told.verdict == "faster":
         return f"Inductor takes {taken.label}, which is right"
     return ""
+
+
+def pinned(tuning: Tuning, found: Measurement, id: str, pin: PinStatus) -> str:
+    """What holds a tuning that is pinned, and what the measurement says of that choice."""
+    name = label(tuning, pin.pin.hash, pin.pin.label)
+    by = f"pinned by {pin.pin.who}" if pin.pin.who else "pinned"
+    held = f"{name} is in use, {by}" if pin.state == "active" else f"{name} is {by}, {pin.state}"
+    told = next((choice for choice in found.choices if choice.hash == pin.pin.hash), None)
+    if told is None:
+        return f"{held}; it was not measured"
+    if told.verdict == "slower":
+        best = found.choices[0]
+        slower = f"{fmt.percent(told.ratio - 1)} slower than {label(tuning, best.hash, best.name)}"
+        better = pinnable(tuning, best.hash)
+        return f"{held}; it is {slower}: rocm-tui pin {id} {better}, or rocm-tui unpin {id}"
+    if told.verdict == "tied":
+        return f"{held}, and nothing measured is faster"
+    return f"{held}, which is right" if told.verdict == "faster" else held
 
 
 def label(tuning: Tuning, hash: str | None, name: str | None) -> str:

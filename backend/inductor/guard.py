@@ -1,0 +1,150 @@
+"""The boundary between our code and what torch runs: whatever of ours raises, the program is left
+to stock PyTorch, with one line.
+
+Each method of torch that we replace is one call of `beside`. What stock PyTorch raises goes
+through untouched, and so does what is no `Exception`: Ctrl-C ends what it ended without us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from backend.inductor.saying import say_once
+
+_OURS = f"{Path(__file__).parents[1]}/"
+_LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
+_INSTALLED = "site-packages"
+
+_aside: str | None = None
+_listeners: list[Callable[[str], None]] = []
+
+
+class Stock:
+    """A method of stock PyTorch, and what came of its last call."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.returned = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.returned, self.error = False, None
+        self.result = self.theirs(self._method, *args, **kwargs)
+        self.returned = True
+        return self.result
+
+    def theirs(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of torch or of the program: what it raises is none of our failures."""
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
+def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`ours(stock, *args)`, where `stock` is the method that `ours` stands in for.
+
+    Where `ours` raises, the hooks step aside, and the result is that of its call of `stock`; if
+    there was none, that of `stock(*args)`. An error with a true attribute `intended` is no failure.
+    """
+    if _aside is not None:
+        return method(*args, **kwargs)
+    stock = Stock(method)
+    try:
+        return ours(stock, *args, **kwargs)
+    except Exception as error:
+        if getattr(error, "intended", False):
+            raise
+        theirs = stock.error
+        if theirs is not None and not raised_by_us(theirs):
+            if theirs is error:
+                raise
+            step_aside(error)
+            raise theirs from None
+        step_aside(error)
+    if stock.returned:
+        return stock.result
+    return method(*args, **kwargs)
+
+
+def step_aside(error: Exception) -> None:
+    """Leave everything to stock PyTorch from now on; said once a process."""
+    global _aside
+    if _aside is not None:
+        return
+    _aside = f"the hooks failed with {told(error)}"
+    say_once(f"{_aside}, and step aside: the program goes on under stock PyTorch, unrecorded")
+    for listener in _listeners:
+        with quietly("stepping aside"):
+            listener(_aside)
+
+
+def stepped_aside() -> bool:
+    return _aside is not None
+
+
+def when_aside(listener: Callable[[str], None]) -> None:
+    """Call `listener` with the reason once the hooks step aside."""
+    _listeners.append(listener)
+
+
+_failed: set[str] = set()
+
+
+@contextlib.contextmanager
+def quietly(what: str) -> Iterator[None]:
+    """Something that the program can do without: if it fails, one line says `what`, once."""
+    try:
+        yield
+    except Exception as error:
+        if what not in _failed and _aside is None:
+            _failed.add(what)
+            say_once(f"{what}: {told(error)}")
+
+
+def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
+    """`action` as a callback that never raises."""
+
+    @functools.wraps(action, updated=())
+    def called(*args: Any) -> None:
+        with quietly(what):
+            action(*args)
+
+    return called
+
+
+def told(error: Exception) -> str:
+    """What was raised and where in our code: all that a person can report."""
+    frames = [name for file, name in _frames(error) if file.startswith(_OURS)]
+    where = f" in {frames[-1]}" if frames else ""
+    text = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}{where}{': ' if text else ''}{text}"
+
+
+def raised_by_us(error: BaseException) -> bool:
+    """Whether the innermost code that is not Python's own library is ours."""
+    if getattr(error, "intended", False):
+        return False
+    for file, _ in reversed(_frames(error)):
+        if file.startswith(_LIBRARY) and _INSTALLED not in file:
+            continue
+        return file.startswith(_OURS) and file != __file__
+    return False
+
+
+def _frames(error: BaseException) -> list[tuple[str, str]]:
+    """File and `file.py:line` of each frame, the innermost last."""
+    found = []
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        found.append((file, f"{Path(file).name}:{trace.tb_lineno}"))
+        trace = trace.tb_next
+    return found

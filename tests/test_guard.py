@@ -1,0 +1,137 @@
+"""What the boundary between our code and torch's lets through, and what it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.inductor import guard, saying
+from backend.inductor.guard import Stock, beside, quietly, shielded
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_aside", None)
+    monkeypatch.setattr(guard, "_listeners", [])
+    monkeypatch.setattr(guard, "_failed", set())
+    monkeypatch.setattr(saying, "_said", set())
+
+
+class Called:
+    """A method of torch that counts its calls, and raises what it was given."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.calls: list[tuple[Any, ...]] = []
+
+    def __call__(self, *args: Any) -> str:
+        self.calls.append(args)
+        if self.error is not None:
+            raise self.error
+        return "stock"
+
+
+def test_ours_failing_before_the_stock_method_leaves_it_to_that(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ours(stock: Stock, number: int) -> str:
+        raise KeyError("no such\nthing")
+
+    method = Called()
+    assert beside(method, ours, 1) == "stock" and method.calls == [(1,)]
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "KeyError" in line and "step aside" in line
+    assert beside(method, ours, 2) == "stock" and method.calls == [(1,), (2,)]
+    assert capsys.readouterr().err == ""  # said once
+
+
+def test_ours_failing_after_it_does_not_call_it_again() -> None:
+    def ours(stock: Stock, number: int) -> str:
+        assert stock(number + 1) == "stock"
+        raise KeyError
+
+    method = Called()
+    assert beside(method, ours, 1) == "stock" and method.calls == [(2,)]
+    assert guard.stepped_aside()
+
+
+@pytest.mark.parametrize("error", [ValueError("theirs"), KeyboardInterrupt(), SystemExit(3)])
+def test_what_the_stock_method_raises_goes_through(error: BaseException) -> None:
+    method = Called(error)
+    with pytest.raises(type(error)) as raised:
+        beside(method, lambda stock, number: stock(number), 1)
+    assert raised.value is error and len(method.calls) == 1
+    assert not guard.stepped_aside()
+
+
+def test_our_failing_over_its_error_does_not_hide_that() -> None:
+    def ours(stock: Stock) -> str:
+        try:
+            return str(stock())
+        except ValueError:
+            raise KeyError("ours") from None
+
+    with pytest.raises(ValueError, match="theirs"):
+        beside(Called(ValueError("theirs")), ours)
+    assert guard.stepped_aside()
+
+
+def test_a_function_of_the_program_may_raise_too() -> None:
+    method = Called()
+    with pytest.raises(ValueError, match="theirs"):
+        beside(method, lambda stock: stock.theirs(Called(ValueError("theirs"))))
+    assert method.calls == [] and not guard.stepped_aside()
+
+
+def test_what_ends_a_program_ends_it_within_ours_too() -> None:
+    def ours(stock: Stock) -> str:
+        raise KeyboardInterrupt
+
+    method = Called()
+    with pytest.raises(KeyboardInterrupt):
+        beside(method, ours)
+    with pytest.raises(KeyboardInterrupt), quietly("it is not done"):
+        raise KeyboardInterrupt
+    assert method.calls == [] and not guard.stepped_aside()
+
+
+def test_ours_that_torch_calls_in_between_is_ours() -> None:
+    """A view of the cache that raises while torch reads it: torch is asked again, without us."""
+    reads = []
+
+    def method() -> str:
+        reads.append(1)
+        if not guard.stepped_aside():
+            namespace: dict[str, Any] = {}
+            code = compile("def get():\n    raise KeyError", guard.__file__ + "/../view.py", "exec")
+            exec(code, namespace)
+            namespace["get"]()
+        return "stock"
+
+    assert beside(method, lambda stock: stock()) == "stock" and len(reads) == 2
+
+
+def test_listeners_hear_the_reason_and_cannot_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    heard: list[str] = []
+
+    def broken(reason: str) -> None:
+        raise OSError("disk")
+
+    guard.when_aside(broken)
+    guard.when_aside(heard.append)
+    guard.step_aside(KeyError("x"))
+    assert len(heard) == 1 and "KeyError" in heard[0]
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_a_program_can_do_without_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*args: int) -> None:
+        raise KeyError(args)
+
+    action = shielded("it is not recorded", broken)
+    action(1)
+    action(2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rocm-tui: it is not recorded: KeyError")
+    assert not guard.stepped_aside()
