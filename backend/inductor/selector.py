@@ -42,6 +42,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
         self._preprocessed = threading.local()
+        self._functions: list[Callable[[Any], Any]] = []  # torch 2.8 has none
         super().__init__()
         self._recorder = recorder
         self._pins = pins
@@ -74,7 +75,8 @@ class Selector(TunedLookup, torch_api.LazySelector):
         why: Selection | None = None
         with watching():
             if torch_api.wants_tuning() or len(choices) > 1:
-                tuning, choices, why = self._open(name, choices, input_nodes)
+                key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+                tuning, choices, why = self._open(key, choices)
         self._preprocessed.done = True
         try:
             result = super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
@@ -91,10 +93,9 @@ class Selector(TunedLookup, torch_api.LazySelector):
         return result
 
     def _open(
-        self, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any
+        self, key: TuningKey, choices: Sequence[ChoiceCaller]
     ) -> tuple[TuningWatch | None, Sequence[ChoiceCaller], Selection | None]:
         """The tuning that begins, the choices to offer, and why one is selected, if known."""
-        key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
         offered, why = self._offer(key, choices)
         n = self._recorder.next_number()
         return tuning_watch.started(n, key, choices, self._recorder.write), offered, why
@@ -186,6 +187,8 @@ def _close(
     tuning: TuningWatch, result: Any, choices: Sequence[ChoiceCaller], why: Selection | None
 ) -> None:
     choice = torch_api.selected_choice(result)
+    if choice is None and len(choices) == 1:
+        choice = choices[0]  # torch 2.8 and 2.9 tell only the node
     if choice is None and torch_api.watch_deferred(
         result, choices, _shielded(tuning.deferred_timings), _shielded(tuning.selected)
     ):
