@@ -53,7 +53,9 @@ def _key(program: Rebuilt) -> TuningKey:
     asked: list[TuningKey] = []
 
     class Selector(ProbeSelector):
-        def __call__(self, name: str, choices: Any, nodes: Any, layout: Any, *args: Any, **options: Any) -> Any:
+        def __call__(
+            self, name: str, choices: Any, nodes: Any, layout: Any, *args: Any, **options: Any
+        ) -> Any:
             asked.append(torch_api.tuning_key(name, nodes, layout, {}))
             raise RuntimeError("enough")
 

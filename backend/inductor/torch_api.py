@@ -53,9 +53,11 @@ class LazySelector(StockSelector, LazySystem):  # type: ignore[misc]
 
 
 def set_selector(selector: Any) -> None:
-    """Make `selector` the one that Inductor asks; functions registered with the old one stay."""
+    """Make `selector` the one that Inductor asks; functions registered with the old one stay.
+
+    Without one, Inductor makes its own at its next question."""
     old = _select._ALGORITHM_SELECTOR_CACHE
-    if old is not None:
+    if old is not None and selector is not None:
         for name in ("preprocessing_fns", "feedback_saver_fns"):
             if hasattr(old, name):
                 setattr(selector, name, getattr(old, name))

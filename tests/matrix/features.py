@@ -11,7 +11,7 @@ from backend.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningS
 from backend.store.paths import Layout
 from tests.matrix.lab import PARTS, Lab, No, Tuning, must
 
-STOCK, HOOKED, TEMPLATES = "stock", "hooked", "templates"
+STOCK, GRAPHS, HOOKED, TEMPLATES = "stock", "graphs", "hooked", "templates"
 """The cache dirs."""
 
 _FEW = {"ROCM_TUI_TEMPLATE_BUDGET": "2"}
@@ -36,7 +36,8 @@ def reading(lab: Lab) -> None:
 
 def graph_text(lab: Lab) -> None:
     """A compiled graph is found by a pin of another choice, and by none of its own."""
-    cache = lab.cache(STOCK)
+    cache = lab.cache(GRAPHS)
+    shutil.copytree(lab.cache(STOCK), cache, dirs_exist_ok=True)
     evicted = Layout(cache).evicted
     tuning = lab.tunings(cache)["bmm"]  # torch keeps no graph of a packed weight
     before, graphs = _files(evicted), _names(Layout(cache).fxgraph)
