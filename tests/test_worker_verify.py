@@ -125,9 +125,33 @@ def test_ops_with_one_choice_on_the_cpu_are_rebuilt_to_the_same_key(
 ) -> None:
     """A hash that is not offered: the answer names the one choice, so the key was the same."""
     result = verify(worker, TuningKey(op, inputs, "highest"), "nothing")
-    assert not result["ok"] and result["reason"].startswith("orphaned: "), result
+    assert not result["ok"] and result["reason"].startswith("nothing is none of"), result
     name = {"int_mm": "_int_mm"}.get(op, op)
     assert f"1 choices that this torch offers ({name})" in result["reason"]
+
+
+DYNAMIC = """
+import torch, torch._inductor.config as config
+config.max_autotune = True
+a, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96)
+torch.compile(lambda a, b: torch.relu(torch.bmm(a, b)), dynamic=True)(a, b)
+"""
+
+
+def test_choices_of_dynamic_shapes_are_no_orphans(tmp_path: Path) -> None:
+    """The key is that of fixed shapes; the hash of its C++ choice is another."""
+    subprocess.run(
+        [*warm_python(), "-c", DYNAMIC], env=child_env(tmp_path), check=True, timeout=300
+    )
+    (file,), _ = read_caches(Layout(tmp_path))
+    ((key, times),) = file.entries.items()
+    (cpp,) = [hash for hash in times if hash.startswith("Cpp")]
+    PinStore(Layout(tmp_path)).pin(None, key, cpp)
+    with spawn_worker(find_python(), tmp_path) as worker:
+        result = verify(worker, key, cpp)
+        assert result["ok"] and result["hash"] == cpp, result
+        (extern,) = [hash for hash in times if hash != cpp]
+        assert not verify(worker, key, extern)["ok"]
 
 
 @pytest.mark.parametrize(
