@@ -92,7 +92,6 @@ class _Verification:
         self._pinned = pinned
         self._progress = progress
         self._mode = torch_api.MODES[mode]
-        self._dynamic = False
         ours = is_own(pinned)
         if ours:  # their graphs are kept apart
             templates_wanted.separate_graphs()
@@ -104,8 +103,6 @@ class _Verification:
         torch_api.set_selector(self._selector)
         self._progress(f"compiling {self._key.op} with the pinned choice alone")
         alone = self._compile(program, only=self._pinned)
-        if self._pinned not in alone.sight.offered.get(self._key, (self._pinned,)):
-            alone = self._with_dynamic_shapes(program) or alone
         names = self._offered(alone.sight)
         self._progress(f"compiling {self._key.op} as a program would, caches warm")
         usual = self._compile(program, only=None)
@@ -128,14 +125,6 @@ class _Verification:
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
         return _result(ok=False, kernel=names[called], hash=called, proof=proof, reason=reason)
 
-    def _with_dynamic_shapes(self, program: Rebuilt) -> Compiled | None:
-        """Under one key, the C++ choices of fixed and of dynamic shapes have other hashes."""
-        self._dynamic = True
-        self._progress(f"compiling {self._key.op} with dynamic shapes")
-        alone = self._compile(program, only=self._pinned)
-        self._dynamic = self._pinned in alone.sight.offered.get(self._key, ())
-        return alone if self._dynamic else None
-
     def _offered(self, sight: Sight) -> dict[str, str]:
         """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
         if self._key not in sight.offered:
@@ -148,8 +137,9 @@ class _Verification:
         if self._pinned not in names:
             raise NotInThisMode(
                 f"{self._pinned} is none of the {len(names)} choices that this torch offers "
-                f"({', '.join(sorted(names.values()))}), for fixed or for dynamic shapes, with "
-                f"{torch.get_num_threads()} threads; another program may be offered it"
+                f"({', '.join(sorted(names.values()))}) for these sizes, fixed, and "
+                f"{torch.get_num_threads()} threads: C++ choices of dynamic shapes, or for another "
+                "number of threads, have hashes of their own"
             )
         return names
 
@@ -175,7 +165,7 @@ class _Verification:
         )
         try:
             with settings, torch_api.generated_code() as sources, torch.no_grad():
-                torch.compile(program.function, dynamic=self._dynamic)(*program.arguments)
+                torch.compile(program.function, dynamic=False)(*program.arguments)
         except Exception as error:  # whatever the compiler raises is the job's answer
             if sight.untimed or (only is not None and only not in sight.offered.get(self._key, {})):
                 return Compiled("", sight)
