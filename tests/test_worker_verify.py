@@ -176,6 +176,11 @@ def test_choices_of_dynamic_shapes_are_not_called_orphans(tmp_path: Path) -> Non
         ),
         ("mm", "[", "not an inputs key"),
         ("mm", f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]_64", "_64"),
+        (
+            "mm",
+            f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]:benchmark_policy=eager",
+            "tuned by another version",
+        ),
     ],
 )
 def test_what_cannot_be_rebuilt_says_why(worker: Worker, op: str, inputs: str, why: str) -> None:

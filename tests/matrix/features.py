@@ -237,6 +237,8 @@ def _reason(work: Callable[[], None]) -> str:
         work()
     except No as no:
         return " ".join(str(no).split()) or "no"
+    except (OSError, LookupError, TypeError, ValueError) as error:  # an answer of another form
+        return " ".join(f"{type(error).__name__}: {error}".split())
     return ""
 
 
@@ -264,7 +266,7 @@ def _calls(lab: Lab, name: str, tunings: dict[str, Tuning], place: int) -> None:
 
 
 def _cache_file(lab: Lab) -> Path:
-    files = list(Layout(lab.cache(STOCK)).autotune.iterdir())
+    files = list(Layout(lab.cache(STOCK)).autotune.glob("*"))
     must(len(files) == 1, f"there are {len(files)} autotune caches")
     return files[0]
 
