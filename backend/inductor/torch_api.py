@@ -184,8 +184,8 @@ def watch_deferred(
 ) -> bool:
     """Whether the selection was put off until fusions are benchmarked; then the two are called.
 
-    A Triton choice is final when the buffer is finalised with it; any other when the scheduler
-    takes its output node.
+    A Triton choice is final when the buffer is finalised with it, from torch 2.15 on one of
+    NVIDIA's GEMMs too; any other when the scheduler takes its output node.
     """
     node = result[0] if isinstance(result, tuple) else result
     kind = getattr(ir, "MultiTemplateBuffer", None)
@@ -196,6 +196,7 @@ def watch_deferred(
         return False
     _call_after(buffer, "_choice_timings_fn", lambda timings, *_: on_timings(timings))
     _call_after(buffer, "finalize_as_triton_caller", lambda _, caller: on_selected(caller))
+    _call_after(buffer, "finalize_as_nvgemm_caller", lambda _, caller: on_selected(caller))
     _call_after(buffer, "finalize_as_triton_callers", lambda _, callers: on_selected(callers[None]))
     for choice in choices:
         _call_after(choice, "output_node", lambda _, chosen=choice: on_selected(chosen))
