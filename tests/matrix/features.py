@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -227,9 +228,9 @@ def tried(lab: Lab) -> Iterator[tuple[str, str]]:
     """Each feature and why it does not work; nothing if it does."""
     works: dict[str, str] = {}
     for feature in FEATURES:
-        works[feature.name] = _reason(lambda work=feature.work: work(lab))
+        works[feature.name] = _reason(functools.partial(feature.work, lab))
         yield feature.name, works[feature.name]
-    yield DOCTOR, _reason(lambda: doctor(lab, works))
+    yield DOCTOR, _reason(functools.partial(doctor, lab, works))
 
 
 def _reason(work: Callable[[], None]) -> str:
