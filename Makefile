@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
 
-.PHONY: demo test check pictures benchmarks triton clean tools
+.PHONY: demo test check matrix pictures benchmarks triton clean tools
 
 demo: $(VENV)/.installed
 	$(BIN)/rocm-tui demo
@@ -17,6 +17,11 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Each torch that is known, in an environment of its own (some 40 GB): the table of docs/versions.md.
+# TORCHES=/folder takes those that are there already: /folder/2.8.0/bin/python and so on.
+matrix: $(VENV)/.installed-test
+	$(BIN)/python -m tests.matrix $(if $(TORCHES),--torches $(TORCHES)) $(MATRIX)
 
 pictures: $(VENV)/.installed-test
 	$(BIN)/python -m tests.pictures screenshots
@@ -51,4 +56,4 @@ tools:
 	@command -v g++ >/dev/null || { echo "make: g++ is missing; Inductor compiles its CPU kernels with it: install g++" >&2; exit 1; }
 
 clean:
-	rm -rf $(VENV) .venv-triton build dist *.egg-info
+	rm -rf $(VENV) .venv-triton .venv-torches build dist *.egg-info

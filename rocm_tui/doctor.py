@@ -62,7 +62,6 @@ def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
-    from backend.inductor.versions import known
     from rocm_tui.errors import RocmTuiError
     from rocm_tui.hook_env import hooks_forbidden
     from rocm_tui.jobs import run_job
@@ -75,7 +74,7 @@ def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
         return
     yield Check("python", "ok", python)
     try:
-        found = run_job({"job": "environment"}, python=python, cache_dir=layout.root)
+        found = run_job({"job": "environment", "fit": True}, python=python, cache_dir=layout.root)
     except RocmTuiError as error:
         yield Check("torch", "bad", "does not start", str(error))
         return
@@ -83,13 +82,17 @@ def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
     kind = "HIP " if found["hip"] else "CUDA "
     yield Check("torch", "ok", f"{found['torch']}, {kind + runtime if runtime else 'CPU only'}")
     yield _device(found)
-    if not known(found["torch"]):
+    if off := found["hooks_off"]:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
-        yield Check("hooks", "note", f"torch {found['torch']} is not known", advice)
+        yield Check("hooks", "note", f"off: {off}", advice)
     elif forbidden := hooks_forbidden(os.environ):
         yield Check("hooks", "bad", "kept out", forbidden)
     else:
         yield Check("hooks", "ok", "fit this torch")
+    if off := found["templates_off"]:
+        yield Check("templates", "note", f"off: {off}", "`run --templates` offers none of ours")
+    else:
+        yield Check("templates", "ok", "fit this torch")
     yield _triton_target(found)
 
 

@@ -53,8 +53,10 @@ def _key(program: Rebuilt) -> TuningKey:
     asked: list[TuningKey] = []
 
     class Selector(ProbeSelector):
-        def __call__(self, name: str, choices: Any, nodes: Any, *args: Any, **kwargs: Any) -> Any:
-            asked.append(TuningKey(name, torch_api.inputs_key(nodes), torch_api.precision()))
+        def __call__(
+            self, name: str, choices: Any, nodes: Any, layout: Any, *args: Any, **options: Any
+        ) -> Any:
+            asked.append(torch_api.tuning_key(name, nodes, layout, {}))
             raise RuntimeError("enough")
 
     torch_api.set_selector(Selector())

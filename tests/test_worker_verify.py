@@ -215,9 +215,37 @@ def test_ops_with_one_choice_on_the_cpu_are_rebuilt_to_the_same_key(
 ) -> None:
     """A hash that is not offered: the answer names the one choice, so the key was the same."""
     result = verify(worker, TuningKey(op, inputs, "highest"), "nothing")
-    assert not result["ok"] and result["reason"].startswith("orphaned: "), result
+    assert not result["ok"] and result["reason"].startswith("nothing is none of"), result
     name = {"int_mm": "_int_mm"}.get(op, op)
     assert f"1 choices that this torch offers ({name})" in result["reason"]
+
+
+DYNAMIC = """
+import torch, torch._inductor.config as config
+config.max_autotune = True
+a, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96)
+torch._dynamo.mark_dynamic(a, 0)
+torch._dynamo.mark_dynamic(b, 0)
+torch.compile(lambda a, b: torch.relu(torch.bmm(a, b)))(a, b)
+"""
+
+
+def test_choices_of_dynamic_shapes_are_not_called_orphans(tmp_path: Path) -> None:
+    """The key is that of fixed shapes; the hash of its C++ choice is another, and tells of the
+    program's symbols: it cannot be made again."""
+    subprocess.run(
+        [*warm_python(), "-c", DYNAMIC], env=child_env(tmp_path), check=True, timeout=300
+    )
+    (file,), _ = read_caches(Layout(tmp_path))
+    ((key, times),) = file.entries.items()
+    (cpp,) = [hash for hash in times if hash.startswith("Cpp")]
+    pins = PinStore(Layout(tmp_path))
+    pins.pin(None, key, cpp)
+    with spawn_worker(find_python(), tmp_path) as worker:
+        result = verify(worker, key, cpp)
+    assert not result["ok"] and "orphan" not in result["reason"], result
+    assert "choices of dynamic shapes" in result["reason"]
+    assert [status.state for status in pins.status()] != ["orphaned"]
 
 
 @pytest.mark.parametrize(
@@ -238,6 +266,11 @@ def test_ops_with_one_choice_on_the_cpu_are_rebuilt_to_the_same_key(
         ),
         ("mm", "[", "not an inputs key"),
         ("mm", f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]_64", "_64"),
+        (
+            "mm",
+            f"[({F32}, 4, 4, 4, 1, 0), ({F32}, 4, 4, 4, 1, 0)]:benchmark_policy=eager",
+            "tuned by another version",
+        ),
     ],
 )
 def test_what_cannot_be_rebuilt_says_why(worker: Worker, op: str, inputs: str, why: str) -> None:

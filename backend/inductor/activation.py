@@ -70,7 +70,10 @@ def _activate() -> bool:
         when_imported(torch_fresh.UTILS, watch)
         when_imported(_SELECT_ALGORITHM, _install)
     else:
-        _unhooked(f"torch {version} is not known to the hooks; the program runs unhooked")
+        _unhooked(
+            f"torch {version} is not known to the hooks ({versions.range_text()} are); "
+            "the program runs unhooked"
+        )
     return _active
 
 

@@ -99,10 +99,16 @@ def this_machine() -> Machine:
         cpu_backend=str(torch_api.setting("cpu_backend") or "cpp"),
         ck_arches=torch_api.setting("rocm.ck_supported_arch") or (),
         wanted_arches=torch_api.setting("rocm.arch") or (),
-        cutlass_dir=str(torch_api.setting("cutlass.cutlass_dir") or ""),
+        cutlass_dir=_cutlass_dir(),
         missing=missing,
         template_target=_template_target(kind, major),
     )
+
+
+def _cutlass_dir() -> str:
+    """It moved in torch 2.11."""
+    names = ("cutlass.cutlass_dir", "cuda.cutlass_dir")
+    return next((str(found) for name in names if (found := torch_api.setting(name))), "")
 
 
 def _template_target(kind: str, major: int) -> Target:

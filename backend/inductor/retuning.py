@@ -162,7 +162,7 @@ class _Again(Selector):
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
         task = self.task
-        key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         if task.key is not None or not task.wanted(key):
             task.asked.append(key)
             return _untuned(self, name, choices, input_nodes, layout)

@@ -20,7 +20,6 @@ from backend.inductor.rocm_wrapped import DataProcessorTemplateWrapper, Preproce
 from backend.inductor.saying import say_once
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.torch_graph import Node
-from backend.records import TuningKey
 from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
@@ -100,7 +99,7 @@ def offer(
         found = _generated(make, layout.device)
     except UnsupportedProblemError:
         return []
-    key = TuningKey(op, torch_api.inputs_key(input_nodes), torch_api.precision())
+    key = torch_api.tuning_key(op, input_nodes, layout, {})
     for choice in found:
         choice.set_tuning(key)
     return found

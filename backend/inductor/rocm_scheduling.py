@@ -85,7 +85,7 @@ class ROCmCPPScheduling:
         kernel, render = buffer.make_kernel_render(buffer, activation=activation)
         rendered = render()
         name = self.define_rocm_kernel(kernel, rendered, buffer, nodes)
-        self.codegen_comment(nodes, name)  # type: ignore[attr-defined]
+        torch_graph.write_origins(self, nodes, name)
         if buffer.choice is not None:
             torch_graph.graph().wrapper_code.writeline(buffer.choice.comment())
         kernel.call_kernel(name, buffer, output)

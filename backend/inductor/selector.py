@@ -38,6 +38,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
         self._preprocessed = threading.local()
+        self._functions: list[Callable[[Any], Any]] = []  # torch 2.8 has none
         super().__init__()
         self._recorder = recorder
         self._pins = pins
@@ -92,7 +93,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         tuning: TuningWatch | None = None
         why: Selection | None = None
         if torch_api.wants_tuning() or len(choices) > 1:
-            key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+            key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
             offered, why = self._offer(key, choices)
             with quietly(UNRECORDED):
                 n = self._recorder.next_number()
@@ -214,6 +215,8 @@ def _close(
 ) -> None:
     choice = torch_api.selected_choice(result)
     choice = getattr(choice, "replaced_by", choice)
+    if choice is None and len(choices) == 1:
+        choice = choices[0]  # torch 2.8 and 2.9 tell only the node
     if choice is None and torch_api.watch_deferred(
         result,
         choices,

@@ -20,9 +20,11 @@ from typing import Any
 import torch
 from torch._inductor import config, ir
 from torch._inductor import select_algorithm as _select
+from torch._inductor import utils as _utils
 from torch._inductor.codecache import PersistentCache
 
 from backend.inductor.guard import quietly
+from backend.records import TuningKey
 
 ChoiceCaller = Any
 """torch._inductor.ir.ChoiceCaller."""
@@ -52,9 +54,11 @@ class LazySelector(StockSelector, LazySystem):  # type: ignore[misc]
 
 
 def set_selector(selector: Any) -> None:
-    """Make `selector` the one that Inductor asks; functions registered with the old one stay."""
+    """Make `selector` the one that Inductor asks; functions registered with the old one stay.
+
+    Without one, Inductor makes its own at its next question."""
     old = _select._ALGORITHM_SELECTOR_CACHE
-    if old is not None:
+    if old is not None and selector is not None:
         for name in ("preprocessing_fns", "feedback_saver_fns"):
             if hasattr(old, name):
                 setattr(selector, name, getattr(old, name))
@@ -69,14 +73,53 @@ def selector() -> Any:
 # What is being tuned
 
 
-def inputs_key(input_nodes: Sequence[Any]) -> str:
-    """The text under which the persistent cache keeps these inputs, without any suffix."""
-    return repr([StockSelector.key_of(node) for node in input_nodes])
+_benchmark_cache_key: Any = getattr(_select, "create_benchmark_cache_key", None)
+"""From torch 2.15 on: times that were measured in another way are kept under another key."""
+
+_precision_key: Any = getattr(_utils, "fp32_matmul_precision_key", None)
+"""From torch 2.15 on: one precision a backend."""
+
+
+def tuning_key(
+    op: str, input_nodes: Sequence[Any], layout: Any, options: Mapping[str, Any]
+) -> TuningKey:
+    """Under which the persistent cache keeps what the selector is asked; `options` are the further
+    keywords of that question."""
+    inputs = repr([StockSelector.key_of(node) for node in input_nodes])
+    cudagraphs = bool(options.get("benchmark_with_cudagraphs", False))
+    return TuningKey(op, inputs + key_suffix(layout.device.type, cudagraphs), precision())
+
+
+def key_suffix(device: str, cudagraphs: bool = False) -> str:
+    """What this torch writes behind the list of inputs, with its settings as they stand."""
+    if _benchmark_cache_key is None:
+        return ""
+    return str(_benchmark_cache_key("", device, cudagraphs))
 
 
 def precision() -> str:
-    """The third key of the persistent cache, up to torch 2.13."""
+    """The third key of the persistent cache: `highest`, or `cuda:none,mkldnn:none`."""
+    if _precision_key is not None:
+        return str(_precision_key())
     return str(torch.get_float32_matmul_precision())
+
+
+def set_precision(wanted: str) -> None:
+    """Let float32 products have a precision that a key or a person names.
+
+    Raises RuntimeError or ValueError where this torch has none of that name.
+    """
+    if wanted == precision():
+        return
+    if _precision_key is None or ":" not in wanted:
+        torch.set_float32_matmul_precision(wanted)
+        return
+    backends = {"cuda": torch.backends.cuda.matmul, "mkldnn": torch.backends.mkldnn.matmul}
+    for part in wanted.split(","):
+        name, _, value = part.partition(":")
+        if name not in backends:
+            raise ValueError(f"there is no backend {name}")
+        backends[name].fp32_precision = value
 
 
 def wants_tuning() -> bool:
@@ -142,8 +185,8 @@ def watch_deferred(
 ) -> bool:
     """Whether the selection was put off until fusions are benchmarked; then the two are called.
 
-    A Triton choice is final when the buffer is finalised with it; any other when the scheduler
-    takes its output node.
+    A Triton choice is final when the buffer is finalised with it, from torch 2.15 on one of
+    NVIDIA's GEMMs too; any other when the scheduler takes its output node.
     """
     node = result[0] if isinstance(result, tuple) else result
     kind = getattr(ir, "MultiTemplateBuffer", None)
@@ -154,6 +197,7 @@ def watch_deferred(
         return False
     _call_after(buffer, "_choice_timings_fn", lambda timings, *_: on_timings(timings))
     _call_after(buffer, "finalize_as_triton_caller", lambda _, caller: on_selected(caller))
+    _call_after(buffer, "finalize_as_nvgemm_caller", lambda _, caller: on_selected(caller))
     _call_after(buffer, "finalize_as_triton_callers", lambda _, callers: on_selected(callers[None]))
     for choice in choices:
         _call_after(choice, "output_node", lambda _, chosen=choice: on_selected(chosen))

@@ -8,6 +8,7 @@ Read in torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`,
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,7 +92,9 @@ def template_buffer(output: Node) -> Any:
 
 def size_hint(expr: Any) -> int:
     """A number for a size; a guess where it is dynamic."""
-    return int(V.graph.sizevars.optimization_hint(expr))
+    sizes = V.graph.sizevars
+    hint = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # up to torch 2.10
+    return int(hint(expr))
 
 
 def transposed(node: Node) -> Node:
@@ -163,6 +166,18 @@ def remove_buffer(name: str) -> None:
 def kernel_origins(node_schedule: Sequence[Any]) -> str:
     """Comments that say which ops of the model a kernel serves."""
     return "\n".join(get_kernel_metadata(node_schedule, V.graph.wrapper_code))
+
+
+def write_origins(scheduling: Any, nodes: Sequence[Any], kernel: str) -> None:
+    """Let a scheduling say in the wrapper which ops a call serves. On a CPU it cannot before torch
+    2.10; before then none is told the kernel's name."""
+    write = getattr(scheduling, "codegen_comment", None)
+    if write is None:
+        return
+    if "kernel_name" in inspect.signature(write).parameters:
+        write(nodes, kernel)
+    else:
+        write(nodes)
 
 
 def time_cpu(run: Callable[[], Any]) -> float:

@@ -39,7 +39,7 @@ Tokens = dict[str, dict[str, str]]
 @dataclass(frozen=True, slots=True)
 class Record:
     """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
-    `made` when it was pinned first, Unix seconds; `config` tells Triton templates apart.
+    `made` when its key was pinned first, Unix seconds; `config` tells Triton templates apart.
 
     `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
     its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs

@@ -357,7 +357,7 @@ class PinStore:
             device=_device(key),
             when=now,
             applied=now,
-            made=old.made if old else now,
+            made=first.made if (first := old or released) else now,
             drifts=old.drifts if old and old.hash == hash else 0,
             unknown=old.unknown if old else {},
         )

@@ -74,7 +74,7 @@ class _Selector(torch_api.LazySelector):
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         self.asked.append(key)
         if key != self._key:
             raise _Caught

@@ -37,7 +37,7 @@ class ProbeSelector(torch_api.LazySelector):
     def __call__(
         self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        key = TuningKey(name, torch_api.inputs_key(input_nodes), torch_api.precision())
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
         only = self.only[1] if self.only is not None and self.only[0] == key else None
         if self._pins is not None:
             choices = [*choices, *ours(name, choices, input_nodes, layout)]

@@ -46,9 +46,25 @@ def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
         parsed = parse_inputs_key(key.inputs)
     except InputsKeyInvalid as error:
         raise NotRebuildable(f"cannot rebuild it: {error}") from error
-    if parsed.suffix:
-        raise NotRebuildable(f"its inputs key ends in {parsed.suffix}, which is not rebuilt")
+    _check_suffix(parsed.suffix, torch_api.key_suffix("cpu"))
     return parsed.specs
+
+
+def _check_suffix(suffix: str, usual: str) -> None:
+    """Raises NotRebuildable unless this torch may write such a key; `usual` is what it writes on a
+    CPU. On a GPU the same name may have another value, which depends on the mode."""
+    name = usual.partition("=")[0]
+    if suffix == usual or (name and suffix.startswith(f"{name}=")):
+        return
+    if suffix.startswith("_"):
+        raise NotRebuildable(f"its inputs key ends in {suffix}, which is not rebuilt")
+    found, written = (
+        f"ends in {text}" if text else "ends with the list" for text in (suffix, usual)
+    )
+    raise NotRebuildable(
+        f"its inputs key {found}, and one of this torch ({torch.__version__}) {written}: tuned by "
+        "another version"
+    )
 
 
 def set_precision(key: TuningKey) -> None:
@@ -60,6 +76,6 @@ def set_precision(key: TuningKey) -> None:
     if torch_api.precision() == key.precision:
         return
     try:
-        torch.set_float32_matmul_precision(key.precision)
+        torch_api.set_precision(key.precision)
     except (RuntimeError, ValueError) as error:
         raise NotRebuildable(f"this torch cannot set the precision {key.precision}") from error

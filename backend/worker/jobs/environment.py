@@ -7,15 +7,19 @@ from typing import Any
 import torch
 
 from backend.inductor import rocm_triton_target, torch_api
+from backend.worker import fit
 from backend.worker.protocol import Arguments, Progress
 
 
 def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """No arguments. The result: versions of torch, HIP, CUDA and Triton; the device's facts.
+    """The result: versions of torch, HIP, CUDA and Triton; the device's facts. With the argument
+    `fit`, which costs seconds, `hooks_off` and `templates_off` say why those do not work; else
+    nothing.
 
     `triton_target` is what our Triton template is made for there; else null, and `triton_off` says
     why, in a line.
     """
+    fitting = fit.examine() if arguments.get("fit") else fit.Fit()
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
@@ -28,6 +32,8 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
         "triton": _triton(),
         "triton_target": None if off else str(triton),
         "triton_off": off,
+        "hooks_off": fitting.hooks,
+        "templates_off": fitting.templates,
         "gpu": gpu,
         "device": device.name,
         "arch": device.arch,

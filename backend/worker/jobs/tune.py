@@ -122,7 +122,10 @@ class _Tuning:
     def result(self) -> dict[str, Any]:
         version = str(torch.__version__)
         if not versions.known(version):
-            raise NotTuned(f"torch {version} is not known to the hooks, so nothing can be recorded")
+            raise NotTuned(
+                f"torch {version} is not known to the hooks ({versions.range_text()} are), so "
+                "nothing can be recorded"
+            )
         set_precision(self._problem.key)
         program = rebuild(self._problem.op, self._problem.specs)
         retuning.watch_timeouts(self._task.budget)

@@ -154,8 +154,10 @@ class _Verification:
         names = sight.offered[self._key]
         if self._pinned not in names:
             raise NotInThisMode(
-                f"orphaned: {self._pinned} is none of the {len(names)} choices that this torch "
-                f"offers ({', '.join(sorted(names.values()))})",
+                f"{self._pinned} is none of the {len(names)} choices that this torch offers "
+                f"({', '.join(sorted(names.values()))}) for these sizes, fixed, and "
+                f"{torch.get_num_threads()} threads: C++ choices of dynamic shapes, or for another "
+                "number of threads, have hashes of their own",
                 (self._pinned, *names),
             )
         return names
