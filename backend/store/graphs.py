@@ -10,30 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from backend.store import safe
+from backend.store.graph_folders import FolderMemory, GraphEntry, stamp
 from backend.store.graph_match import Verdict, Wanted, judge, may_hold
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.paths import Layout
+
+__all__ = ["GraphEntry", "GraphIndex"]
 
 MAX_BYTES = 256 << 20
 """A bigger entry is not looked at: it is constants, not code."""
 
 _DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
-
-
-@dataclass(frozen=True, slots=True)
-class GraphEntry:
-    """One compiled graph. `relative` is its path below the cache dir; `mtime` when it was made."""
-
-    path: Path
-    relative: str
-    mtime: float
-    size: int
 
 
 class GraphIndex:
@@ -43,10 +34,11 @@ class GraphIndex:
         self._layout = layout
         self._texts: dict[tuple[str, float, int], GraphText] = {}
         self._verdicts: dict[tuple[tuple[str, float, int], str], Verdict] = {}
+        self._folders = FolderMemory()
 
     def live(self) -> list[GraphEntry]:
-        """The entries where PyTorch finds them."""
-        return list(entries_below(self._layout.root))
+        """The entries where PyTorch finds them. Only folders that changed are read again."""
+        return list(entries_below(self._layout.root, self._folders))
 
     def evicted(self, folder: Path) -> list[GraphEntry]:
         """The entries that lie in `folder`, moved aside."""
@@ -83,12 +75,17 @@ def is_stale(verdict: Verdict, entry: GraphEntry, trusted: tuple[float, float]) 
     return verdict == "other"
 
 
-def entries_below(root: Path) -> Iterator[GraphEntry]:
+def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:
     """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
+    folders = folders or FolderMemory()
     for name, depth in _DEPTHS:
-        for path, status in _files(root / name, depth):
-            relative = path.relative_to(root).as_posix()
-            yield GraphEntry(path, relative, status.st_mtime, status.st_size)
+        yield from folders.entries(root, name, depth)
+
+
+def upper_folders(layout: Layout) -> object:
+    """Changes when an entry of a new key appears or goes. It costs a look at the upper folders
+    alone, of which there are a thousand at most."""
+    return [stamp(layout.root / name, depth - 1) for name, depth in _DEPTHS]
 
 
 def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
@@ -122,20 +119,6 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     with contextlib.suppress(OSError):
         source.parent.rmdir()
     return True
-
-
-def _files(folder: Path, depth: int) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
-        children = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for child in children:
-        with contextlib.suppress(OSError):
-            status = child.stat(follow_symlinks=False)
-            if depth > 1 and stat.S_ISDIR(status.st_mode):
-                yield from _files(folder / child.name, depth - 1)
-            elif depth == 1 and stat.S_ISREG(status.st_mode) and not child.name.startswith("."):
-                yield folder / child.name, status
 
 
 def _read(entry: GraphEntry) -> bytes:

@@ -36,24 +36,24 @@ class GraphSweeper:
         restored = graphs.restore(self._layout, [e for e in aside if e.path not in stale])
         return moved, restored
 
+    def late(self, record: Record) -> int:
+        """How many stale graphs came after the pin: out of a mega-cache, by a copying program, by
+        a compile that had begun before."""
+        stale = self.stale(record, self._index.live())
+        return sum(entry.appeared > record.when for entry in stale)
+
     def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
         """Those of `entries` that contradict a pin; of a released one, what the pin had made."""
+        wanted = wanted_of(record)
+        if wanted is None:
+            return []
         if record.released:
             # What was there before the pin is none of its doing: on a GPU Inductor may have timed
             # fusions and taken another choice than the fastest alone.
             entries = [entry for entry in entries if entry.mtime > record.made]
-            ruling, trusted = winner(record), (math.inf, math.inf)
-        elif not any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
-            return []  # never timed here, so nothing could take the place of these graphs
+            trusted = (math.inf, math.inf)
         else:
-            ruling, trusted = record.hash, (record.applied, math.inf)
-        if ruling is None:
-            return []
-        rivals = {
-            n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
-        }
-        config = record.config if ruling == record.hash else {}
-        wanted = Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config)
+            trusted = (record.applied, math.inf)
         return [
             entry
             for entry in entries
@@ -63,6 +63,21 @@ class GraphSweeper:
     def folder(self, record: Record) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
         return self._layout.evicted / digest
+
+
+def wanted_of(record: Record) -> Wanted | None:
+    """What compiled graphs shall call: the pinned choice, or the measured winner of a released
+    pin. None where nothing could take the place of a graph: it was never timed here."""
+    ruling: str | None = record.hash
+    if record.released:
+        ruling = winner(record)
+    elif not any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
+        return None
+    if ruling is None:
+        return None
+    rivals = {n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)}
+    config = record.config if ruling == record.hash else {}
+    return Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config)
 
 
 def winner(record: Record) -> str | None:

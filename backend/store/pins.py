@@ -29,6 +29,10 @@ from backend.store.pin_state import PinStatus, state_of
 __all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
 
 
+GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
+"""The cause of a drift that is not in the cache file."""
+
+
 @dataclass(frozen=True, slots=True)
 class PinPlan:
     """What a pin would change. `numbers` of `path` become `Infinity`, in these precisions;
@@ -236,20 +240,32 @@ class PinStore:
                 failed[system] = str(error)
         statuses = []
         for record in list(file.pins):
-            moved = 0
+            moved = late = 0
             if record.system_hash not in failed:
                 try:
+                    late = self._graphs.late(record)
                     moved, _ = self._graphs.sweep(record)
+                    if moved and late and record.identity not in repaired:
+                        record = self._count_drift(file, record)
                 except StoreError as error:
                     failed[record.system_hash] = str(error)
             status = self._status(record)
             why = failed.get(record.system_hash)
             if why:
                 status = PinStatus(status.pin, "drifted", why)
+            elif moved and late:
+                status = replace(status, detail=f"applied again just now: {GRAPHS_APPEARED}")
             elif status.state == "active" and (moved or record.identity in repaired):
                 status = replace(status, detail="applied again just now")
             statuses.append(status)
         return statuses
+
+    def _count_drift(self, file: PinFile, record: Record) -> Record:
+        record = replace(record, drifts=record.drifts + 1)
+        file.note("drift", record, default_who(), time.time())
+        file.put(record)
+        file.save()
+        return record
 
     def _needs_work(self, file: PinFile) -> bool:
         if any(record.pending for record in file.released):
