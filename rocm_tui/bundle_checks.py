@@ -112,8 +112,8 @@ def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[Check]:
 
 
 def _hiding(hidden: Sequence[Hiding]) -> Iterator[Check]:
-    for pin in dict.fromkeys(hiding.pin for hiding in hidden):
-        mine = [hiding for hiding in hidden if hiding.pin == pin]
+    for key, pin in {hiding.pin.key: hiding.pin for hiding in hidden}.items():
+        mine = [hiding for hiding in hidden if hiding.pin.key == key]
         surely = [hiding for hiding in mine if hiding.verdict == "other"]
         count = f"{len(surely or mine)} graph{'s' * (len(surely or mine) != 1)}"
         value = f"{pin.id} ({brief(pin.label, 40)}) {'is' if surely else 'may be'} hidden"

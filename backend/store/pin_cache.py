@@ -89,9 +89,7 @@ class HeldCache:
                 learned = learn(record, found)
                 changes = holding(learned, found)
                 if changes and count_drifts and record.identity not in counts:
-                    now = time.time()
-                    learned = replace(learned, drifts=learned.drifts + 1, applied=now)
-                    file.note("drift", learned, default_who(), now)
+                    learned = drifted(file, replace(learned, applied=time.time()))
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
@@ -137,6 +135,14 @@ class HeldCache:
             for record in file.released
             if record.identity not in pinned and (record.pending or record.released > since)
         ]
+
+
+def drifted(file: PinFile, record: Record) -> Record:
+    """Count a drift, in the history too."""
+    record = replace(record, drifts=record.drifts + 1)
+    file.note("drift", record, default_who(), time.time())
+    file.put(record)
+    return record
 
 
 def default_who() -> str:

@@ -18,19 +18,15 @@ from backend.store import exchange, graphs, safe
 from backend.store.autotune_cache import cache_paths
 from backend.store.errors import CacheUnreadable, PinRefused, StoreError, brief
 from backend.store.graphs import GraphEntry
-from backend.store.inputs_key import parse_inputs_key
+from backend.store.inputs_key import device_of
 from backend.store.paths import Layout
-from backend.store.pin_cache import HeldCache, default_who
+from backend.store.pin_cache import HeldCache, default_who, drifted
 from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
 from backend.store.pin_file import HistoryEntry, PinFile, Record, exists, read_pin_file
 from backend.store.pin_graphs import GraphSweeper
-from backend.store.pin_state import PinStatus, state_of
+from backend.store.pin_state import GRAPHS_APPEARED, PinStatus, state_of
 
 __all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
-
-
-GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
-"""The cause of a drift that is not in the cache file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +242,8 @@ class PinStore:
                     late = self._graphs.late(record)
                     moved, _ = self._graphs.sweep(record)
                     if moved and late and record.identity not in repaired:
-                        record = self._count_drift(file, record)
+                        record = drifted(file, record)
+                        file.save()
                 except StoreError as error:
                     failed[record.system_hash] = str(error)
             status = self._status(record)
@@ -259,13 +256,6 @@ class PinStore:
                 status = replace(status, detail="applied again just now")
             statuses.append(status)
         return statuses
-
-    def _count_drift(self, file: PinFile, record: Record) -> Record:
-        record = replace(record, drifts=record.drifts + 1)
-        file.note("drift", record, default_who(), time.time())
-        file.put(record)
-        file.save()
-        return record
 
     def _needs_work(self, file: PinFile) -> bool:
         if any(record.pending for record in file.released):
@@ -360,7 +350,7 @@ class PinStore:
             system_hash=path.name,
             tokens=lender.tokens if lender else {},
             config=config,
-            device=_device(key),
+            device=device_of(key.inputs),
             when=now,
             applied=now,
             made=old.made if old else now,
@@ -404,12 +394,3 @@ def _replace(records: list[Record], record: Record) -> None:
     for at, other in enumerate(records):
         if other.identity == record.identity:
             records[at] = record
-
-
-def _device(key: TuningKey) -> str | None:
-    """The device of the first input."""
-    try:
-        specs = parse_inputs_key(key.inputs).specs
-    except ValueError:
-        return None
-    return specs[0].device if specs else None
