@@ -16,9 +16,9 @@ from rocm_tui.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""
-_RECONCILE = 5.0
+_RECONCILE = 20.0
 """Seconds after which the pins are compared with the files even if none seems to have changed."""
-_SHARE = 0.0025
+_SHARE = 0.0015
 """The most that these comparisons may take of a core, while they are made more often than that."""
 
 

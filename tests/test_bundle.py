@@ -113,8 +113,8 @@ def test_doctor_says_which_pins_it_hides(
     code, text = doctor(capsys, "--json", saved.bundle, *place)
     (told,) = json.loads(text)["bundles"]
     assert [hiding["pin"] for hiding in told["hides"]] == [pin.id]
-    graph = next(a for a in told["artifacts"] if a["type"] == "inductor")
-    assert told["hides"][0]["key"] == graph["key"] and told["hides"][0]["verdict"] == "other"
+    graphs = [a["key"] for a in told["artifacts"] if a["type"] == "inductor"]
+    assert told["hides"][0]["key"] in graphs and told["hides"][0]["verdict"] == "other"
 
     again = tmp_path / "pinned.bin"
     assert child(layout.root, "save", again)["kernel"] != saved.told["kernel"]
