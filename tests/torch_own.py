@@ -61,7 +61,7 @@ KERNELS = re.compile(r"counter|kernel|Scalars are not equal")
 
 @dataclass(frozen=True)
 class Result:
-    """How one test ended; `reason` is the first line of its failure."""
+    """How one test ended; `reason` is the first line of its last failure."""
 
     outcome: str
     reason: str = ""
@@ -107,7 +107,10 @@ def run(folder: Path, file: str, select: str, mode: str, python: str, tries: int
             if not failed:
                 break
             again = once(folder, failed, mode, python, Path(scratch))
-            results |= {t: Result(r.outcome, r.reason, number) for t, r in again.items()}
+            results |= {
+                t: Result(r.outcome, r.reason or results[t].reason, number)
+                for t, r in again.items()
+            }
     return results
 
 

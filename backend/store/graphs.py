@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -111,6 +112,7 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     safe.make_folder(layout.root, target.parent)
     safe.check_folder(layout.root, source.parent)
     try:
+        _keep_age(source, target)
         source.replace(target)  # the name is a hash of the content: what it replaces is the same
     except FileNotFoundError:
         return False
@@ -119,6 +121,14 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     with contextlib.suppress(OSError):
         source.parent.rmdir()
     return True
+
+
+def _keep_age(source: Path, target: Path) -> None:
+    """An entry is as old as the oldest copy of it: what loads one again makes it look new."""
+    with contextlib.suppress(OSError):
+        old = target.lstat()
+        if stat.S_ISREG(old.st_mode) and old.st_mtime_ns < source.lstat().st_mtime_ns:
+            os.utime(source, ns=(old.st_atime_ns, old.st_mtime_ns), follow_symlinks=False)
 
 
 def _read(entry: GraphEntry) -> bytes:

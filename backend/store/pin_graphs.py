@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from pathlib import Path
 
 from backend.store import graphs
@@ -54,15 +55,32 @@ class GraphSweeper:
             trusted = (math.inf, math.inf)
         else:
             trusted = (record.applied, math.inf)
-        return [
-            entry
-            for entry in entries
-            if graphs.is_stale(self._index.verdict(entry, wanted), entry, trusted)
-        ]
+        folder = None if record.released else self.folder(record)
+        return [entry for entry in entries if self._is_stale(entry, wanted, trusted, folder)]
+
+    def _is_stale(
+        self,
+        entry: GraphEntry,
+        wanted: Wanted,
+        trusted: tuple[float, float],
+        folder: Path | None,
+    ) -> bool:
+        verdict = self._index.verdict(entry, wanted)
+        if graphs.is_stale(verdict, entry, trusted):
+            return True
+        # Its age says that the pinned choice made it; but the very same content was moved aside
+        # before: it came back out of a mega-cache or a copy.
+        return verdict == "unknown" and folder is not None and _returned(entry, folder)
 
     def folder(self, record: Record) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
         return self._layout.evicted / digest
+
+
+def _returned(entry: GraphEntry, folder: Path) -> bool:
+    """An entry's name is a hash of its content."""
+    aside = folder / entry.relative
+    return entry.path != aside and os.path.lexists(aside)
 
 
 def wanted_of(record: Record) -> Wanted | None:
