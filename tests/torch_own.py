@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -66,6 +66,8 @@ class Result:
     outcome: str
     reason: str = ""
     tries: int = 1
+    broken: int = 0
+    """Choices that Inductor left out because their benchmark failed."""
 
 
 Results = Mapping[str, Result]
@@ -108,7 +110,7 @@ def run(folder: Path, file: str, select: str, mode: str, python: str, tries: int
                 break
             again = once(folder, failed, mode, python, Path(scratch))
             results |= {
-                t: Result(r.outcome, r.reason or results[t].reason, number)
+                t: replace(r, reason=r.reason or results[t].reason, tries=number)
                 for t, r in again.items()
             }
     return results
@@ -125,6 +127,7 @@ def once(folder: Path, what: Sequence[str], mode: str, python: str, scratch: Pat
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         "ROCM_TUI_TEMPLATE_BUDGET": os.environ.get("ROCM_TUI_TEMPLATE_BUDGET", "2"),
     }
+    pytest += ["-o", "junit_logging=all"]
     command = [*ours, *pytest, *what, f"--junitxml={report}"]
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     if not report.is_file():
@@ -139,13 +142,16 @@ def read(report: Path) -> Results:
     results: dict[str, Result] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         test = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        logged = "".join(part.text or "" for part in case if part.tag.startswith("system"))
+        broken = logged.count(" inf ms ")
         bad = next((c for c in case if c.tag in ("failure", "error")), None)
         if bad is not None:
             lines = [line.strip() for line in (bad.get("message") or "").splitlines()]
-            results[test] = Result("failed", next(filter(None, lines), "no message")[:200])
+            reason = next(filter(None, lines), "no message")[:200]
+            results[test] = Result("failed", reason, broken=broken)
         else:
             skipped = any(child.tag == "skipped" for child in case)
-            results[test] = Result("skipped" if skipped else "passed")
+            results[test] = Result("skipped" if skipped else "passed", broken=broken)
     return results
 
 
@@ -182,7 +188,11 @@ def table(found: Mapping[str, Mapping[str, Results]]) -> str:
                 if result.outcome == "failed" and mode == "stock":
                     notes.append(f"- `{test}` fails under stock PyTorch too: {result.reason}")
                 elif result.outcome == "passed" and result.tries > 1:
-                    notes.append(f"- `{test}` under `{mode}` passed at try {result.tries}")
+                    why = f"before: {result.reason}"
+                    notes.append(f"- `{test}` under `{mode}` passed at try {result.tries}; {why}")
+                if result.broken:
+                    what = f"{result.broken} choice(s) failed in their benchmark"
+                    notes.append(f"- `{test}` under `{mode}`: {what}")
     return "\n".join([*lines, "", *(notes or ["No test differs."])]) + "\n"
 
 

@@ -60,7 +60,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             self.bmreq.precompile()
             if out is None or not results_are_read():
                 return benchmark_apart(self.bmreq)
-            return benchmark_apart(self.bmreq, self._operands(args), out)
+            with torch_graph.plain_tensors():
+                return benchmark_apart(self.bmreq, self._operands(args), out)
         except (ChoiceError, ToolchainError) as error:
             raise ErrorFromChoice(error, self, self._inputs()) from error
 

@@ -7,7 +7,7 @@ Whoever calls it finds the result in `out` afterwards. Inductor itself looks the
 from __future__ import annotations
 
 import contextlib
-import io
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -85,11 +85,34 @@ def fitted(tensor: Tensor, plan: TensorPlan) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Values:
+    """A tensor's values in row-major order, to be sent. `torch.load` would give none: while a
+    graph is compiled it makes tensors without memory."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    data: bytes
+
+
+def packed(tensor: Tensor) -> Values:
+    """Those of a tensor, wherever it lies."""
+    here = tensor.detach().cpu().contiguous()
+    data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+    return Values(here.dtype, tuple(here.shape), data)
+
+
+def unpacked(values: Values) -> Tensor:
+    if not values.data:
+        return torch.empty(values.sizes, dtype=values.dtype)
+    return torch.frombuffer(bytearray(values.data), dtype=values.dtype).view(values.sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
-    """What a kernel made of inputs that were given: milliseconds, and the output by `packed`."""
+    """What a kernel made of inputs that were given, and how many milliseconds it takes."""
 
     milliseconds: float
-    output: bytes
+    output: Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +120,11 @@ class OnGiven:
     """A request and the values to compute with, for a process that shares no memory with us."""
 
     request: Any
-    inputs: bytes
+    inputs: tuple[Values, ...]
 
     def benchmark(self) -> Computed:
         """The time is that on inputs of our own, which have guards; so a kernel that writes
         outside of its output is found before it meets these."""
         milliseconds = float(self.request.benchmark())
-        output = self.request.computed(unpacked(self.inputs))
-        return Computed(milliseconds, packed([output]))
-
-
-def packed(tensors: Sequence[Tensor]) -> bytes:
-    """Their values, wherever they lie. By torch's own format: it knows every dtype."""
-    buffer = io.BytesIO()
-    torch.save([tensor.detach().cpu().contiguous() for tensor in tensors], buffer)
-    return buffer.getvalue()
-
-
-def unpacked(data: bytes) -> list[Tensor]:
-    found: list[Tensor] = torch.load(io.BytesIO(data), weights_only=True)
-    return found
+        output = self.request.computed([unpacked(values) for values in self.inputs])
+        return Computed(milliseconds, packed(output))

@@ -43,9 +43,8 @@ def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = 
         return float(request.benchmark(*inputs, out=out))
     if out is None:
         return float(_run(request, seconds))
-    answer: Computed = _run(OnGiven(request, packed(inputs)), seconds)
-    (output,) = unpacked(answer.output)
-    out.copy_(output)
+    answer: Computed = _run(OnGiven(request, tuple(map(packed, inputs))), seconds)
+    out.copy_(unpacked(answer.output))
     return answer.milliseconds
 
 

@@ -165,6 +165,12 @@ def kernel_origins(node_schedule: Sequence[Any]) -> str:
     return "\n".join(get_kernel_metadata(node_schedule, V.graph.wrapper_code))
 
 
+def plain_tensors() -> Any:
+    """A context in which operations on real tensors are those of a program that compiles nothing.
+    While Inductor lowers a graph, they go through Python decompositions, some of them for ever."""
+    return torch._C._DisablePythonDispatcher()
+
+
 def time_cpu(run: Callable[[], Any]) -> float:
     """Milliseconds, measured as Inductor measures its own choices."""
     from torch._inductor.runtime.benchmarking import benchmarker
