@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
 
-.PHONY: demo test check matrix pictures benchmarks triton clean tools
+.PHONY: demo test check matrix pictures benchmarks torch-tests triton clean tools
 
 demo: $(VENV)/.installed
 	$(BIN)/rocm-tui demo
@@ -28,6 +28,13 @@ pictures: $(VENV)/.installed-test
 
 benchmarks: $(VENV)/.installed-test
 	for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+# PyTorch's own tests under stock PyTorch, `run` and `run --templates`; nothing is fetched.
+# make torch-tests TESTS=/path/to/pytorch/test/inductor TORCH_PYTHON=/path/to/python
+TORCH_PYTHON ?= $(BIN)/python
+torch-tests: $(VENV)/.installed-test
+	@test -n "$(TESTS)" || { echo "make: say which tests: make torch-tests TESTS=/path/to/pytorch/test/inductor" >&2; exit 1; }
+	$(BIN)/python -m tests.torch_own $(TESTS) --python $(TORCH_PYTHON)
 
 $(VENV)/.installed: pyproject.toml Makefile | tools
 	@$(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; install python3-venv" >&2; exit 1; }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 from backend.records import Problem, TuningKey
 from backend.store.errors import StoreError
+from backend.store.graphs import upper_folders
 from backend.store.paths import Layout
 from backend.store.pin_file import exists
 from backend.store.pins import PinStatus, PinStore
@@ -14,8 +16,10 @@ from rocm_tui.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""
-_RECONCILE = 5.0
+_RECONCILE = 20.0
 """Seconds after which the pins are compared with the files even if none seems to have changed."""
+_SHARE = 0.0015
+"""The most that these comparisons may take of a core, while they are made more often than that."""
 
 
 class Reconciler:
@@ -47,16 +51,18 @@ class Reconciler:
 
     def _run(self) -> None:
         seen: object = None
-        waited = 0.0
+        due = 0.0
         while not self._stopping:
+            # What changes while we reconcile is seen by the next look, and so is what we change.
             now = self._stamps()
             poked = self._wake.is_set()
             self._wake.clear()
-            if poked or now != seen or waited >= _RECONCILE:
+            if poked or now != seen or time.monotonic() >= due:
+                begin = time.thread_time()
                 self._reconcile()
-                seen, waited = self._stamps(), 0.0
+                pause = (time.thread_time() - begin) / _SHARE
+                seen, due = now, time.monotonic() + min(pause, _RECONCILE)
             self._wake.wait(_LOOK)
-            waited += _LOOK
 
     def _reconcile(self) -> None:
         try:
@@ -84,7 +90,8 @@ class Reconciler:
             return []
 
     def _stamps(self) -> tuple[object, ...]:
-        """Names, sizes and times of the persistent cache's files and of the pins."""
+        """Names, sizes and times of the persistent cache's files and of the pins, and, where
+        something is pinned, what tells a new compiled graph."""
         found: list[object] = []
         try:
             with os.scandir(self._layout.autotune) as entries:
@@ -98,4 +105,6 @@ class Reconciler:
             found.append((status.st_mtime_ns, status.st_ino))
         except OSError as error:
             found.append(error.errno)
+        else:
+            found.append(upper_folders(self._layout))
         return tuple(found)

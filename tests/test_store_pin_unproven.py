@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 
 from backend.records import TuningKey
 from backend.store import graphs
-from backend.store.graph_listing import Listing, entries_below
 from backend.store.paths import Layout
 from backend.store.pin_state import PinStatus
 from backend.store.pins import PinStore
@@ -203,42 +201,3 @@ def test_a_graph_for_other_sizes_that_may_serve_these(tmp_path: Path) -> None:
     layout = with_cache(tmp_path / "served", static.op, other.inputs, static.rivals)
     graph = add_graph(layout, "f1", "c1", static.data, HOUR)
     assert pin(layout, extern, other).state == "unproven" and graph.exists()
-
-
-def test_a_listing_sees_what_comes_and_goes_in_folders_that_were_read_long_ago(
-    layout: Layout,
-) -> None:
-    old = add_graph(layout, "f1", "c1", b"one", HOUR)
-    add_graph(layout, "f2", "c2", b"two", HOUR)
-    listing = Listing(layout.root)
-
-    def names() -> list[str]:
-        settle(layout)
-        found = listing.entries()
-        assert found == list(entries_below(layout.root))
-        return [Path(entry.relative).name for entry in found]
-
-    assert names() == names() == ["c1", "c2"]
-    temporary = old.with_name(".c3.tmp")
-    temporary.write_bytes(b"three")
-    temporary.replace(old.with_name("c3"))
-    assert names() == ["c1", "c3", "c2"]
-    old.unlink()
-    assert names() == ["c3", "c2"]
-    shutil.rmtree(layout.fxgraph / "ab" / "f2")
-    add_graph(layout, "f4", "c4", b"four", HOUR)
-    assert names() == ["c3", "c4"]
-    bundled = layout.aotautograd / "f5" / "c5"
-    bundled.parent.mkdir(parents=True)
-    bundled.write_bytes(b"five")
-    assert names() == ["c3", "c4", "c5"]
-    shutil.rmtree(layout.fxgraph)
-    assert names() == ["c5"]
-
-
-def settle(layout: Layout) -> None:
-    """As if nothing had changed for a minute, each folder by a time of its own."""
-    for folder in (*layout.fxgraph.rglob("*/"), *layout.aotautograd.rglob("*/"), layout.fxgraph):
-        if folder.is_dir():
-            when = folder.stat().st_mtime - 60
-            os.utime(folder, (when, when))

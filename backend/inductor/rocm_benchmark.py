@@ -122,11 +122,34 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         self._workspace = None
 
     def benchmark(self, *input_tensors: Tensor, out: Tensor | None = None) -> float:
-        """Milliseconds of one run, if what it computes is right.
+        """Milliseconds of one run, if what it computes is right; `out` then has what it makes of
+        `input_tensors`.
 
-        The tensors that Inductor offers are not used: its rivals share them, and they have no guard
-        around them. Raises a ChoiceError leaf, or KernelError for an error code.
+        The tensors that Inductor offers are not timed: its rivals share them, and they have no
+        guard around them. Raises a ChoiceError leaf, or KernelError for an error code.
         """
+        milliseconds = self._timed()
+        if out is not None:
+            out.copy_(self.computed(input_tensors))
+        return milliseconds
+
+    def computed(self, values: Sequence[Tensor]) -> Tensor:
+        """What the kernel makes of these values, in memory of our own."""
+        plans = [plan_of(meta) for meta in self.input_tensor_meta]
+        inputs = [
+            plan.holding(value[tuple(map(slice, plan.distinct))])
+            for plan, value in zip(plans, values, strict=True)
+        ]
+        output = plan_of(self.output_tensor_meta).make()
+        try:
+            self.make_run_fn(*inputs, out=output)()
+            if output.is_cuda:
+                torch.cuda.synchronize(output.device)
+            return output
+        finally:
+            self.cleanup_run_fn()
+
+    def _timed(self) -> float:
         plans = tuple(plan_of(meta) for meta in self.input_tensor_meta)
         inputs, expected = _problem(plans, self.reference)
         output = plan_of(self.output_tensor_meta).make()

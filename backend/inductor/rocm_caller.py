@@ -7,10 +7,11 @@ from typing import Any
 
 from backend.inductor import torch_graph
 from backend.inductor.guard import told
-from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
+from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest, plan_of
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice
 from backend.inductor.rocm_hash import choice_hash
+from backend.inductor.rocm_operands import Question, results_are_read
 from backend.inductor.rocm_process import benchmark as benchmark_apart
 from backend.inductor.rocm_sound import or_aten
 from backend.inductor.torch_graph import Node
@@ -44,9 +45,11 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         self.info_kwargs = info_kwargs
         self.workspace_size = workspace_size
         self.tuning: TuningKey | None = None
+        self.question = Question()
 
-    def set_tuning(self, key: TuningKey) -> None:
+    def set_tuning(self, key: TuningKey, question: Question) -> None:
         self.tuning = key
+        self.question = question
 
     def precompile(self) -> None:
         """Compile it into the code cache. Raises CompileFailed; what is no answer of a compiler is
@@ -59,16 +62,25 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             return
 
     def benchmark(self, *args: Any, out: Any) -> float:
-        """Milliseconds, measured in a process of its own. Raises ErrorFromChoice."""
+        """Milliseconds, measured in a process of its own. `out` then has what it makes of `args`,
+        unless it is known that nobody looks. Raises ErrorFromChoice."""
         try:
             self.bmreq.precompile()
-            return benchmark_apart(self.bmreq)
+            if out is None or not results_are_read():
+                return benchmark_apart(self.bmreq)
+            with torch_graph.plain_tensors():
+                return benchmark_apart(self.bmreq, self._operands(args), out)
         except (ChoiceError, ToolchainError) as error:
             raise ErrorFromChoice(error, self, self._inputs()) from error
         except RuntimeError:
             raise
         except Exception as error:  # torch sets a choice aside for a RuntimeError alone
             raise ErrorFromChoice(told(error), self, self._inputs()) from error
+
+    def _operands(self, given: Sequence[Any]) -> list[Any]:
+        plans = [plan_of(meta) for meta in self.bmreq.input_tensor_meta]
+        reorder = getattr(self.template, "input_reorder", range(len(plans)))
+        return self.question.operands(given, reorder, plans)
 
     def _inputs(self) -> str:
         metas = [*self.bmreq.input_tensor_meta, self.bmreq.output_tensor_meta]

@@ -46,6 +46,17 @@ class TensorPlan:
         )
         return storage.as_strided(self.sizes, self.strides, GUARD + self.offset)
 
+    def holding(self, values: Tensor) -> Tensor:
+        """One with these values, which may have a 1 for the size of a broadcast dimension."""
+        tensor = self.make()
+        tensor.as_strided(values.shape, self.strides, tensor.storage_offset()).copy_(values)
+        return tensor
+
+    @property
+    def distinct(self) -> list[int]:
+        """The sizes, with a 1 for each dimension that repeats one value."""
+        return [n if s else min(n, 1) for n, s in zip(self.sizes, self.strides, strict=True)]
+
 
 def storage_of(tensor: Tensor) -> Tensor:
     """The whole memory of a tensor, flat."""
@@ -56,14 +67,7 @@ def storage_of(tensor: Tensor) -> Tensor:
 def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
     """Normal random numbers, the same each time; a broadcast dimension repeats one value."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = []
-    for plan in plans:
-        tensor = plan.make()
-        sizes = [n if s else min(n, 1) for n, s in zip(plan.sizes, plan.strides, strict=True)]
-        values = torch.randn(sizes, generator=generator)
-        tensor.as_strided(sizes, plan.strides, tensor.storage_offset()).copy_(values)
-        inputs.append(tensor)
-    return inputs
+    return [plan.holding(torch.randn(plan.distinct, generator=generator)) for plan in plans]
 
 
 @dataclass(frozen=True, slots=True)

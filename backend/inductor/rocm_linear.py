@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from backend.inductor import torch_graph
 from backend.inductor.torch_graph import Node
 from backend.templates.problem import Activation
@@ -29,6 +31,12 @@ def original_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node],
     return [x, torch_graph.transposed(weight)], layout
 
 
+def original_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same for tensors."""
+    x, _, weight = tensors
+    return [x, weight.transpose(0, 1)]
+
+
 def unpacked_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
     """linear_unary's x, packed weight (N, K) and maybe bias: x, the weight as (K, N), the bias.
 
@@ -36,6 +44,13 @@ def unpacked_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node],
     """
     x, packed, *bias = nodes
     return [x, torch_graph.transposed(torch_graph.unpacked(packed)), *bias], layout
+
+
+def unpacked_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The same for tensors."""
+    x, packed, *bias = tensors
+    weight = packed.to_dense() if packed.is_mkldnn else packed.contiguous()
+    return [x, weight.transpose(0, 1), *bias]
 
 
 def keep_unpacked(nodes: Sequence[Node], output: Any) -> Any:

@@ -14,6 +14,7 @@ from backend.inductor import rocm_linear, torch_api, torch_graph
 from backend.inductor import rocm_triton_offer as triton_offer
 from backend.inductor import rocm_triton_target as triton_target
 from backend.inductor.rocm_kernel import DTYPES
+from backend.inductor.rocm_operands import Arrange, Question
 from backend.inductor.rocm_template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.rocm_triton_target import TritonTarget
 from backend.inductor.rocm_wrapped import DataProcessorTemplateWrapper, Preprocessor
@@ -51,6 +52,14 @@ class Op:
     factors: Factors | None = None
     preprocessor: Preprocessor | None = None
     postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
+    tensors: Arrange | None = None
+    """What the preprocessor does, done to tensors."""
+
+    def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The op's tensors as those of a template."""
+        if self.tensors is not None:
+            return self.tensors(tensors)
+        return [tensors[index] for index in self.order if index < len(tensors)]
 
     @property
     def input_reorder(self) -> list[int] | None:
@@ -73,12 +82,15 @@ OPS = {
     "bmm": Op((0, 1)),
     "addmm": Op((1, 2, 0), _scales),
     "baddbmm": Op((1, 2, 0), _scales),
-    "packed_linear": Op((0, 1), preprocessor=rocm_linear.original_weight),
+    "packed_linear": Op(
+        (0, 1), preprocessor=rocm_linear.original_weight, tensors=rocm_linear.original_tensors
+    ),
     "linear_unary": Op(
         (0, 1, 2),
         rocm_linear.activation,
         rocm_linear.unpacked_weight,
         rocm_linear.keep_unpacked,
+        rocm_linear.unpacked_tensors,
     ),
 }
 
@@ -101,7 +113,7 @@ def offer(
         return []
     key = torch_api.tuning_key(op, input_nodes, layout, {})
     for choice in found:
-        choice.set_tuning(key)
+        choice.set_tuning(key, Question(tuple(input_nodes), rule.arrange))
     return found
 
 

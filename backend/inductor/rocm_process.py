@@ -13,13 +13,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut
+from backend.inductor.rocm_operands import Computed, OnGiven, packed, unpacked
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
 """The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
@@ -33,11 +36,20 @@ _CODE = (
 )
 
 
-def benchmark(request: Any) -> float:
-    """Milliseconds of `request.benchmark()`, run in the process. Raises ChoiceError leaves."""
+def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
+    """Milliseconds of `request.benchmark()`, run in the process; `out`, if there is one, gets what
+    it makes of `inputs`. Raises ChoiceError leaves."""
     seconds = allowed_seconds()
     if seconds == 0:
-        return float(request.benchmark())
+        return float(request.benchmark(*inputs, out=out))
+    if out is None:
+        return float(_run(request, seconds))
+    answer: Computed = _run(OnGiven(request, tuple(map(packed, inputs))), seconds)
+    out.copy_(unpacked(answer.output))
+    return answer.milliseconds
+
+
+def _run(request: Any, seconds: float) -> Any:
     with _lock:
         try:
             return _current().run(request, seconds)
@@ -110,8 +122,9 @@ class BenchmarkProcess:
     def alive(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None
 
-    def run(self, request: Any, seconds: float) -> float:
-        """Raises Crashed, TimedOut, or a ChoiceError with what the process said."""
+    def run(self, request: Any, seconds: float) -> float | Computed:
+        """What `request.benchmark()` says. Raises Crashed, TimedOut, or a ChoiceError with what
+        the process said."""
         try:
             if not self._ready:
                 self._wait_until_ready()
@@ -124,7 +137,7 @@ class BenchmarkProcess:
             how = self._how_it_ended()
             kind = _Idle if self._process.returncode == 0 else Crashed
             raise kind(f"crashed: {how}") from error
-        if isinstance(answer, float):
+        if isinstance(answer, (float, Computed)):
             return answer
         raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
 

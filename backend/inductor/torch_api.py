@@ -134,6 +134,11 @@ def setting(name: str) -> Any:
     return found
 
 
+def verifies() -> bool:
+    """Whether Inductor compares what each choice leaves in its output."""
+    return bool(getattr(_select, "VERIFY", None))
+
+
 def deterministic() -> bool:
     return bool(getattr(config, "deterministic", False))
 

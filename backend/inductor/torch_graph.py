@@ -180,6 +180,12 @@ def write_origins(scheduling: Any, nodes: Sequence[Any], kernel: str) -> None:
         write(nodes)
 
 
+def plain_tensors() -> Any:
+    """A context in which operations on real tensors are those of a program that compiles nothing.
+    While Inductor lowers a graph, they go through Python decompositions, some of them for ever."""
+    return torch._C._DisablePythonDispatcher()
+
+
 def time_cpu(run: Callable[[], Any]) -> float:
     """Milliseconds, measured as Inductor measures its own choices."""
     from torch._inductor.runtime.benchmarking import benchmarker

@@ -10,6 +10,7 @@ StoreError
   InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
   EventInvalid        a line that is not an event (also a ValueError)
   ShareInvalid        a file that is not an export of pins
+  BundleInvalid       a file that is not a mega-cache
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class EventInvalid(StoreError, ValueError):
 
 class ShareInvalid(StoreError):
     """A file is not an export of pins. Nothing of it is used."""
+
+
+class BundleInvalid(StoreError):
+    """A file is not what `save_cache_artifacts` gives, or only a part of it."""
 
 
 def brief(text: str, limit: int = 120) -> str:

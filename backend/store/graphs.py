@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from backend.store import safe
-from backend.store.graph_listing import GraphEntry, Listing, entries_below
+from backend.store.graph_folders import FolderMemory, GraphEntry, stamp
 from backend.store.graph_match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.paths import Layout
+
+__all__ = ["GraphEntry", "GraphIndex"]
 
 MAX_BYTES = 256 << 20
 """So much of an entry is read: what comes later is constants and binaries, not code."""
@@ -25,18 +28,21 @@ MAX_BYTES = 256 << 20
 PACKAGE = ".wrapper.cpp"
 """How the name of the wrapper of an AOTInductor package ends."""
 
+_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
+
 
 class GraphIndex:
     """The entries of one cache dir; each is read once and its judgements are remembered."""
 
     def __init__(self, layout: Layout) -> None:
-        self._live = Listing(layout.root)
+        self._layout = layout
         self._texts: dict[_Identity, GraphText] = {}
         self._verdicts: dict[str, dict[_Identity, Verdict]] = {}
+        self._folders = FolderMemory()
 
     def live(self) -> list[GraphEntry]:
-        """The entries where PyTorch finds them."""
-        return self._live.entries()
+        """The entries where PyTorch finds them. Only folders that changed are read again."""
+        return list(entries_below(self._layout.root, self._folders))
 
     def evicted(self, folder: Path) -> list[GraphEntry]:
         """The entries that lie in `folder`, moved aside."""
@@ -80,6 +86,19 @@ class GraphIndex:
 _Identity = tuple[str, float, int]
 
 
+def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:
+    """Every entry below `root`, a cache dir or a folder of evicted ones. Symlinks are left out."""
+    folders = folders or FolderMemory()
+    for name, depth in _DEPTHS:
+        yield from folders.entries(root, name, depth)
+
+
+def upper_folders(layout: Layout) -> object:
+    """Changes when an entry of a new key appears or goes. It costs a look at the upper folders
+    alone, of which there are a thousand at most."""
+    return [stamp(layout.root / name, depth - 1) for name, depth in _DEPTHS]
+
+
 def move_aside(layout: Layout, entries: Iterable[GraphEntry], folder: Path) -> int:
     """Move entries below `folder`, each at its relative path; how many were still there.
 
@@ -103,6 +122,7 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
     safe.make_folder(layout.root, target.parent)
     safe.check_folder(layout.root, source.parent)
     try:
+        _keep_age(source, target)
         source.replace(target)  # the name is a hash of the content: what it replaces is the same
     except FileNotFoundError:
         return False
@@ -116,6 +136,14 @@ def _move(layout: Layout, source: Path, target: Path) -> bool:
 def is_readable(entry: GraphEntry) -> bool:
     """Whether the whole of an entry can be read."""
     return entry.size <= MAX_BYTES and os.access(entry.path, os.R_OK)
+
+
+def _keep_age(source: Path, target: Path) -> None:
+    """An entry is as old as the oldest copy of it: what loads one again makes it look new."""
+    with contextlib.suppress(OSError):
+        old = target.lstat()
+        if stat.S_ISREG(old.st_mode) and old.st_mtime_ns < source.lstat().st_mtime_ns:
+            os.utime(source, ns=(old.st_atime_ns, old.st_mtime_ns), follow_symlinks=False)
 
 
 def read_entry(entry: GraphEntry) -> bytes | None:

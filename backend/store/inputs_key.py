@@ -74,3 +74,12 @@ def _spec(text: str, match: re.Match[str]) -> TensorSpec:
 
 def _invalid(text: str) -> InputsKeyInvalid:
     return InputsKeyInvalid(f"not an inputs key of Inductor's autotune cache: {brief(text, 80)}")
+
+
+def device_of(inputs: str) -> str | None:
+    """The device of the first input, where the key tells it."""
+    try:
+        specs = parse_inputs_key(inputs).specs
+    except InputsKeyInvalid:
+        return None
+    return specs[0].device if specs else None

@@ -12,7 +12,7 @@ import re
 import stat
 from pathlib import Path
 
-from backend.store.graph_listing import GraphEntry
+from backend.store.graph_folders import GraphEntry
 from backend.store.graphs import PACKAGE
 
 _FOLDER = re.compile(r"c[a-z2-7]{51}")

@@ -122,10 +122,11 @@ class HeldCache:
 
     def _again(self, file: PinFile, record: Record) -> Record:
         """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
-        now = time.time()
-        drifted = replace(record, drifts=record.drifts + record.raised, applied=now)
-        file.note("drift" if record.raised else "migrate", drifted, default_who(), now)
-        return drifted
+        record = replace(record, applied=time.time())
+        if record.raised:
+            return drifted(file, record)
+        file.note("migrate", record, default_who(), record.applied)
+        return record
 
     def astray(self, file: PinFile) -> set[str]:
         """The cache files with numbers that were raised for a pin of which nothing is known: the
@@ -171,6 +172,14 @@ class HeldCache:
             for record in file.released
             if record.identity not in pinned and (record.pending or record.released > since)
         ]
+
+
+def drifted(file: PinFile, record: Record) -> Record:
+    """Count a drift, in the history too."""
+    record = replace(record, drifts=record.drifts + 1)
+    file.note("drift", record, default_who(), time.time())
+    file.put(record)
+    return record
 
 
 def default_who() -> str:

@@ -149,11 +149,10 @@ class PinFile:
 
     def put(self, record: Record) -> None:
         """Add `record`, in the place of a pin of the same (op, inputs)."""
-        for at, old in enumerate(self.pins):
-            if old.identity == record.identity:
-                self.pins[at] = record
-                return
-        self.pins.append(record)
+        if any(old.identity == record.identity for old in self.pins):
+            put_back(self.pins, record)
+        else:
+            self.pins.append(record)
 
     def note(
         self, what: str, record: Record, who: str, when: float, note: str = ""
@@ -184,6 +183,24 @@ class PinFile:
     def take_back(self, entry: HistoryEntry) -> None:
         """What `note` added did not happen; others may have been added since."""
         self.history = [other for other in self.history if other is not entry]
+
+
+def find(records: list[Record], system_hash: str, key: TuningKey) -> Record | None:
+    """The record of an (op, inputs) of one cache file."""
+    identity = (system_hash, key.op, key.inputs)
+    return next((record for record in records if record.identity == identity), None)
+
+
+def forget(records: list[Record], record: Record) -> None:
+    """Take out the record of the same (op, inputs)."""
+    records[:] = [other for other in records if other.identity != record.identity]
+
+
+def put_back(records: list[Record], record: Record) -> None:
+    """Put `record` in the place of that of the same (op, inputs)."""
+    for at, other in enumerate(records):
+        if other.identity == record.identity:
+            records[at] = record
 
 
 def exists(path: Path) -> bool:

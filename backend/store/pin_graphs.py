@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backend.store import graphs
 from backend.store.choice_source import ChoiceSources
-from backend.store.graph_listing import GraphEntry
+from backend.store.graph_folders import GraphEntry
 from backend.store.graph_match import Verdict, Wanted, kind_of
 from backend.store.graphs import GraphIndex
 from backend.store.packages import packages_below
@@ -74,6 +75,12 @@ class GraphSweeper:
         restored = graphs.restore(self._layout, [e for e in aside if e.path not in kept])
         return moved, restored
 
+    def late(self, record: Record) -> int:
+        """How many stale graphs came after the pin: out of a mega-cache, by a copying program, by
+        a compile that had begun before."""
+        stale = self.stale(record, self._index.live())
+        return sum(entry.appeared > record.when for entry in stale)
+
     def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
         """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
         made."""
@@ -82,7 +89,7 @@ class GraphSweeper:
     def judged(self, record: Record, entries: list[GraphEntry]) -> Judged:
         """What `entries`, live ones, say of a pin."""
         stale = self._contradicting(record, entries)
-        wanted = self._ruling(record)
+        wanted = self.wanted(record)
         if record.released or wanted is None:
             return Judged(tuple(stale))
         again = self._made_again(record, stale)
@@ -103,7 +110,7 @@ class GraphSweeper:
         return self._layout.evicted / digest
 
     def _contradicting(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
-        wanted = self._ruling(record)
+        wanted = self.wanted(record)
         if wanted is None:
             return []
         if record.released:
@@ -111,10 +118,11 @@ class GraphSweeper:
             # fusions and taken another choice than the fastest alone.
             entries = [entry for entry in entries if entry.mtime > record.made]
         since = math.inf if record.released else record.applied
+        folder = None if record.released else self.folder(record)
         verdicts = self._index.verdicts(entries, wanted)
-        return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since)]
+        return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since, folder)]
 
-    def _ruling(self, record: Record) -> Wanted | None:
+    def wanted(self, record: Record) -> Wanted | None:
         """The choice that graphs should call: the pinned one, of a released pin the winner."""
         if record.released:
             ruling = winner(record)
@@ -146,10 +154,19 @@ class GraphSweeper:
         return [e for e in late if e.relative not in same and _place(e) in places]
 
 
-def _is_stale(verdict: Verdict, entry: GraphEntry, since: float) -> bool:
+def _is_stale(verdict: Verdict, entry: GraphEntry, since: float, folder: Path | None) -> bool:
     """Whether an entry must go. One of which the text does not tell the kernel goes if it is older
-    than the pin: it can be brought back. A newer one may have been copied here."""
-    return verdict == "other" or (verdict == "unknown" and entry.mtime < since)
+    than the pin: it can be brought back. A newer one may have been copied here; it goes if the very
+    same content was moved aside into `folder` before."""
+    if verdict != "unknown":
+        return verdict == "other"
+    return entry.mtime < since or (folder is not None and _returned(entry, folder))
+
+
+def _returned(entry: GraphEntry, folder: Path) -> bool:
+    """An entry's name is a hash of its content."""
+    aside = folder / entry.relative
+    return entry.path != aside and os.path.lexists(aside)
 
 
 def _place(entry: GraphEntry) -> PurePosixPath:

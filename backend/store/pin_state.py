@@ -11,6 +11,9 @@ from backend.store.pin_edit import holding, is_held, learn
 from backend.store.pin_file import Record
 from backend.store.pin_graphs import Doubt, Judged
 
+GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
+"""The cause of a drift that does not lie in the cache file."""
+
 
 @dataclass(frozen=True, slots=True)
 class PinStatus:

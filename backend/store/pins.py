@@ -17,14 +17,23 @@ from backend.records import Pin, TuningKey
 from backend.store import exchange, graphs, safe
 from backend.store.autotune_cache import cache_paths
 from backend.store.errors import CacheUnreadable, PinRefused, StoreError, brief
-from backend.store.graph_listing import GraphEntry
-from backend.store.inputs_key import parse_inputs_key
+from backend.store.graph_folders import GraphEntry
+from backend.store.inputs_key import device_of
 from backend.store.paths import Layout
-from backend.store.pin_cache import HeldCache, default_who
+from backend.store.pin_cache import HeldCache, default_who, drifted
 from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
-from backend.store.pin_file import HistoryEntry, PinFile, Record, exists, read_pin_file
+from backend.store.pin_file import (
+    HistoryEntry,
+    PinFile,
+    Record,
+    exists,
+    find,
+    forget,
+    put_back,
+    read_pin_file,
+)
 from backend.store.pin_graphs import GraphSweeper
-from backend.store.pin_state import PinStatus, state_of
+from backend.store.pin_state import GRAPHS_APPEARED, PinStatus, state_of
 from backend.store.raised import INFINITY, is_raised
 
 __all__ = ["HistoryEntry", "PinPlan", "PinReport", "PinStatus", "PinStore"]
@@ -109,7 +118,7 @@ class PinStore:
         """
         path = self._cache.locate(system_hash, key, hash, wait)
         file = read_pin_file(self.layout.pins)
-        old = _find(file.pins, path.name, key)
+        old = find(file.pins, path.name, key)
         record = self._record(path, key, hash, file, config=dict(config or {}))
         found = self._cache.found(record) or {}
         changes = holding(record, found)
@@ -148,10 +157,10 @@ class PinStore:
         safe.check_file(self.layout.root, path)
         graphs.check_writable(self.layout)
         with self._transaction() as file:
-            old = _find(file.pins, path.name, key)
+            old = find(file.pins, path.name, key)
             record = self._record(path, key, hash, file, dict(config or {}))
             record = replace(record, label=label or hash, note=note, who=who or default_who())
-            _forget(file.released, record)
+            forget(file.released, record)
             file.put(record)
             said = file.note("repin" if old else "pin", record, record.who, record.when, note)
             file.save()
@@ -161,7 +170,7 @@ class PinStore:
                 file.take_back(said)
                 self._give_up(file, record, old)
                 raise
-            record = _find(file.pins, path.name, key) or record
+            record = find(file.pins, path.name, key) or record
             moved, restored = self._graphs.sweep(record)
             status = self._status(record)
             return PinReport(
@@ -238,22 +247,28 @@ class PinStore:
                 for record in [r for r in self._cache.watched(file) if r.system_hash == system]:
                     if record.pending:
                         self._graphs.sweep(record)
-                        _replace(file.released, replace(record, pending=False))
+                        put_back(file.released, replace(record, pending=False))
                         file.save()
             except StoreError as error:
                 failed[system] = str(error)
         statuses = []
         for record in list(file.pins):
-            moved = 0
+            moved = late = 0
             if record.system_hash not in failed:
                 try:
+                    late = self._graphs.late(record)
                     moved, _ = self._graphs.sweep(record)
+                    if moved and late and record.identity not in repaired:
+                        record = drifted(file, record)
+                        file.save()
                 except StoreError as error:
                     failed[record.system_hash] = str(error)
             status = self._status(record)
             why = failed.get(record.system_hash)
             if why:
                 status = PinStatus(status.pin, "drifted", why)
+            elif moved and late:
+                status = replace(status, detail=f"applied again just now: {GRAPHS_APPEARED}")
             elif status.state == "active" and (moved or record.identity in repaired):
                 status = replace(status, detail="applied again just now")
             statuses.append(status)
@@ -284,7 +299,7 @@ class PinStore:
 
     def _give_up(self, file: PinFile, record: Record, old: Record | None) -> None:
         """The cache file could not be changed: what was wanted before is wanted again."""
-        _forget(file.pins, record)
+        forget(file.pins, record)
         if old is not None:
             file.put(old)
         else:
@@ -302,8 +317,8 @@ class PinStore:
         if not record.pending:
             record = learn(record, self._cache.found(record) or {})
             record = replace(record, pending=True, released=now)
-            _forget(file.pins, record)
-            _forget(file.released, record)
+            forget(file.pins, record)
+            forget(file.released, record)
             file.released.append(record)
             said = file.note("unpin", record, who, now)
             file.save()
@@ -312,7 +327,7 @@ class PinStore:
         except StoreError:
             if said is None:  # still half done, as it was
                 raise
-            _forget(file.released, record)
+            forget(file.released, record)
             file.put(replace(record, pending=False, released=0.0))
             file.take_back(said)
             with contextlib.suppress(StoreError):
@@ -320,7 +335,7 @@ class PinStore:
             raise
         moved, restored = self._graphs.sweep(record)
         unfinished = bool(releasing(record, self._cache.found(record) or {}))
-        _replace(file.released, replace(record, pending=unfinished))
+        put_back(file.released, replace(record, pending=unfinished))
         file.save()
         for other in file.pins:  # what came back may be stale for another pin
             self._graphs.sweep(other)
@@ -340,9 +355,9 @@ class PinStore:
         """The record of a new pin; one that it replaces lends it the measured times, and so does
         one whose numbers an old copy of the cache brought back after it was taken back."""
         now = time.time()
-        old = _find(file.pins, path.name, key)
+        old = find(file.pins, path.name, key)
         lender = old
-        released = _find(file.released, path.name, key)
+        released = find(file.released, path.name, key)
         if old is None and released and came_back(released, self._cache.found(released) or {}):
             lender = released
         record = Record(
@@ -354,7 +369,7 @@ class PinStore:
             system_hash=path.name,
             tokens=lender.tokens if lender else {},
             config=config,
-            device=_device(key),
+            device=device_of(key.inputs),
             when=now,
             applied=now,
             made=first.made if (first := old or released) else now,
@@ -383,27 +398,3 @@ class PinStore:
         with safe.locked(self.layout.root, self.layout.pins):
             yield read_pin_file(self.layout.pins)
         self._settled = None
-
-
-def _find(records: list[Record], system_hash: str, key: TuningKey) -> Record | None:
-    identity = (system_hash, key.op, key.inputs)
-    return next((record for record in records if record.identity == identity), None)
-
-
-def _forget(records: list[Record], record: Record) -> None:
-    records[:] = [other for other in records if other.identity != record.identity]
-
-
-def _replace(records: list[Record], record: Record) -> None:
-    for at, other in enumerate(records):
-        if other.identity == record.identity:
-            records[at] = record
-
-
-def _device(key: TuningKey) -> str | None:
-    """The device of the first input."""
-    try:
-        specs = parse_inputs_key(key.inputs).specs
-    except ValueError:
-        return None
-    return specs[0].device if specs else None

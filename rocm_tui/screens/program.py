@@ -186,7 +186,8 @@ class RocmTui(App[int]):
 
     def _tell_drift(self, status: PinStatus) -> None:
         after = "Applied again." if status.state == "active" else f"It is {status.state} now."
-        text = f"The pin of {status.pin.op} had drifted: another process wrote over it. {after}"
+        why = status.detail.partition(": ")[2] or "another process wrote over it"
+        text = f"The pin of {status.pin.op} had drifted: {why}. {after}"
         self.notify(plain(text), severity="warning", markup=False)
 
     def _follow_jobs(self, queue: JobQueue) -> None:

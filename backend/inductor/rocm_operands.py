@@ -1,0 +1,130 @@
+"""What Inductor hands to `benchmark(*inputs, out=out)`, as a kernel of ours takes it.
+
+Whoever calls it finds the result in `out` afterwards. Inductor itself looks there only with
+`select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.inductor.rocm_check import TensorPlan
+from backend.inductor.rocm_errors import ChoiceError
+from backend.inductor.torch_graph import Node
+
+Arrange = Callable[[Sequence[Tensor]], list[Tensor]]
+"""From the op's inputs to those of the template, in its order."""
+
+_unread: ContextVar[bool] = ContextVar("results that nobody reads", default=False)
+
+
+@contextlib.contextmanager
+def unread_results() -> Iterator[None]:
+    """What choices compute in here is looked at by nobody."""
+    token = _unread.set(True)
+    try:
+        yield
+    finally:
+        _unread.reset(token)
+
+
+def results_are_read() -> bool:
+    return not _unread.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The op's input nodes, in whose order tensors are handed over, and what becomes of them."""
+
+    nodes: Sequence[Node] = ()
+    arrange: Arrange = field(default=list)
+
+    def operands(
+        self, given: Sequence[Tensor], reorder: Sequence[int], plans: Sequence[TensorPlan]
+    ) -> list[Tensor]:
+        """The inputs of a request, which takes the template's in the order `reorder`. Raises
+        ChoiceError where they are not those of this problem."""
+        arranged = self.arrange(self._of_each_node(given))
+        if len(arranged) != len(plans):
+            raise ChoiceError(f"{len(arranged)} tensors were given where {len(plans)} are needed")
+        ordered = (arranged[index] for index in reorder)
+        return [fitted(tensor, plan) for tensor, plan in zip(ordered, plans, strict=True)]
+
+    def _of_each_node(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Inductor hands over one tensor a buffer, though two inputs may be views of the same."""
+        if len(given) == len(self.nodes) or not self.nodes:
+            return given
+        names = [str(node.get_name()) for node in self.nodes]
+        by_name = dict(zip(dict.fromkeys(names), given, strict=False))
+        if len(by_name) != len(given):
+            raise ChoiceError(f"{len(given)} tensors were given for {len(by_name)} buffers")
+        return [by_name[name] for name in names]
+
+
+def fitted(tensor: Tensor, plan: TensorPlan) -> Tensor:
+    """The input as `plan` has it. Where Inductor hands over the whole buffer that it lies in, the
+    part that is meant. Raises ChoiceError where the memory is too small for it."""
+    same = tuple(tensor.shape) == plan.sizes and tensor.stride() == plan.strides
+    if same and (tensor.storage_offset() or not plan.offset):
+        return tensor
+    steps = zip(plan.sizes, plan.strides, strict=True)
+    needed = plan.offset + 1 + sum((size - 1) * stride for size, stride in steps)
+    if tensor.untyped_storage().nbytes() >= needed * tensor.element_size():
+        return torch.as_strided(tensor, plan.sizes, plan.strides, plan.offset)
+    if tuple(tensor.shape) == plan.sizes:
+        return tensor
+    raise ChoiceError(f"a tensor of sizes {tuple(tensor.shape)} was given for {plan.sizes}")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A tensor's values in row-major order, to be sent. `torch.load` would give none: while a
+    graph is compiled it makes tensors without memory."""
+
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    data: bytes
+
+
+def packed(tensor: Tensor) -> Values:
+    """Those of a tensor, wherever it lies."""
+    here = tensor.detach().cpu().contiguous()
+    data = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())
+    return Values(here.dtype, tuple(here.shape), data)
+
+
+def unpacked(values: Values) -> Tensor:
+    if not values.data:
+        return torch.empty(values.sizes, dtype=values.dtype)
+    return torch.frombuffer(bytearray(values.data), dtype=values.dtype).view(values.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a kernel made of inputs that were given, and how many milliseconds it takes."""
+
+    milliseconds: float
+    output: Values
+
+
+@dataclass(frozen=True, slots=True)
+class OnGiven:
+    """A request and the values to compute with, for a process that shares no memory with us."""
+
+    request: Any
+    inputs: tuple[Values, ...]
+
+    def benchmark(self) -> Computed:
+        """The time is that on inputs of our own, which have guards; so a kernel that writes
+        outside of its output is found before it meets these."""
+        milliseconds = float(self.request.benchmark())
+        output = self.request.computed([unpacked(values) for values in self.inputs])
+        return Computed(milliseconds, packed(output))
