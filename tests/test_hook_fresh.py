@@ -47,7 +47,8 @@ from backend.store.paths import Layout
 from backend.store.pins import PinStore
 tuned = []
 def timed(timings, name, nodes, *rest):
-    key = TuningKey(name, torch_api.inputs_key(nodes), torch_api.precision())
+    inputs = repr([select.AlgorithmSelectorCache.key_of(node) for node in nodes])
+    key = TuningKey(name, inputs + torch_api.key_suffix("cpu"), torch_api.precision())
     tuned.append((key, {choice.hash_key() for choice in timings}))
 select.add_feedback_saver(timed)
 bmm(6, "ATEN,CPP")
