@@ -64,6 +64,7 @@ def test_ls_of_a_log(tmp_path: Path) -> None:
         "ms": 0.01,
         "config": {"BLOCK_M": "16", "num_warps": "4"},
         "failed": False,
+        "offered": True,
         "reason": None,
         "measured": None,
     }

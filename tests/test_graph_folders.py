@@ -116,7 +116,7 @@ def test_links_and_odd_things_are_left_out(tmp_path: Path) -> None:
 
 def test_the_same_graph_again_is_known_although_it_looks_new(tmp_path: Path) -> None:
     """A Triton template without a known configuration is judged by its age, and what a mega-cache
-    brings is new. What is made under the pin, and has another content, stays."""
+    brings is new. What comes under the pin, and has another content, stays and is not trusted."""
     layout = Layout(tmp_path)
     times = {"mm-c1": 1.5, "triton_mm-c2": 2.25, "triton_mm-c3": 3.0}
     content = {"system": {}, "cache": {"mm": {KEY: {"highest": times}}}}
@@ -128,11 +128,11 @@ def test_the_same_graph_again_is_known_although_it_looks_new(tmp_path: Path) -> 
     store.pin(None, TuningKey("mm", KEY, "highest"), "triton_mm-c2")
     assert not old.exists()
     put(tmp_path, "fxgraph/ab/fabc/two", form(GRAPH) + form(TRITON, block=128))
-    assert [s.state for s in store.reconcile()] == ["active"]
+    assert [s.state for s in store.reconcile()] == ["unproven"]
     put(tmp_path, "fxgraph/ab/fabc/one", text)
     assert [s.state for s in store.status()] == ["drifted"]
     (status,) = store.reconcile()
-    assert status.state == "active" and status.pin.drifts == 1
+    assert status.state == "unproven" and status.pin.drifts == 1
     assert [entry.relative for entry in entries_below(tmp_path)] == ["fxgraph/ab/fabc/two"]
     store.unpin(TuningKey("mm", KEY, "highest"))
     assert old.read_text() == text

@@ -22,9 +22,9 @@ ALLOWED = {"jinja2", "sympy", "filelock", "torch", "triton", "backend"}
 OPTIONAL = {"elftools", "msgpack"}
 PRIVATE_TORCH = {
     ROOT / "backend" / "inductor" / f"torch_{subject}.py"
-    for subject in ("api", "code", "graph", "timing")
+    for subject in ("api", "code", "fresh", "graph", "timing")
 }
-"""One file a subject: tuning, generated code, kernels of ours in a graph, running choices."""
+"""One file a subject: tuning, generated code, temporary caches, our kernels, running choices."""
 
 
 def imports(path: Path) -> set[str]:

@@ -64,7 +64,7 @@ _CHOICES = (
     ("│━━━━━○", "the same of one number; ▸ is beyond the scale"),
     ("EXTRA", "how much longer than the best choice a call takes"),
     ("VERDICT", "fastest, tied, slower, or unclear: more rounds may tell"),
-    ("apart", "under the same key, but no program is known to offer it beside these"),
+    ("apart", "same key, but no program is known that offers it beside these"),
 )
 _GOOD_TO_KNOW = (
     "A time without ± is one number; of such, up to 2 % apart is a tie.",

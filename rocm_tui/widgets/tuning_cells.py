@@ -37,7 +37,7 @@ ABOUT = {
     "tflops": "throughput of the winner, where the op's FLOPs are known",
     "gain": "ATen's time over the winner's; 1.00× if ATen wins",
     "lead": "over the next; tie, unclear, beaten by another; 3/14: running",
-    "pin": "● active ○ unproven ↻ drifted ✕ orphaned ◌ shadowed; #2: the second best",
+    "pin": "● active ○ unproven ↻ drifted ✕ orphaned ◌ shadowed; #2: place",
     "age": "since it was tuned or first seen here",
     "rank": "process of a distributed job, shown if any is known",
 }
