@@ -62,7 +62,7 @@ class Choice:
     description: str = ""
     failed: bool = False
     reason: str | None = None
-    offered: bool = True
+    offered: bool = field(default=True, metadata={"derived": True})
 
     @property
     def label(self) -> str:

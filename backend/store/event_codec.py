@@ -13,11 +13,12 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Union
 
 from backend import events
 from backend.events import Event
+from backend.records import Choice
 from backend.store.errors import EventInvalid, brief
 
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
@@ -29,7 +30,8 @@ _KINDS: dict[str, type] = {name: kind for kind, name in _NAMES.items()}
 
 def encode(event: Event) -> str:
     """One line, without its end."""
-    document = {"event": _NAMES[type(event)], **dataclasses.asdict(event)}
+    fields = dataclasses.asdict(event, dict_factory=_told)
+    document = {"event": _NAMES[type(event)], **fields}
     try:
         return _dump(document)
     except ValueError:
@@ -52,6 +54,14 @@ def decode(line: str) -> Event | None:
         return None
     event: Event = _build(kind, document)
     return event
+
+
+_DERIVED = {field.name for field in dataclasses.fields(Choice) if field.metadata.get("derived")}
+"""Fields that follow from what several logs tell; none of them tells it itself."""
+
+
+def _told(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if name not in _DERIVED}
 
 
 def _dump(document: Mapping[str, Any]) -> str:
@@ -84,6 +94,7 @@ def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
             or field.default_factory is not dataclasses.MISSING,
         )
         for field in dataclasses.fields(kind)
+        if field.name not in _DERIVED
     )
 
 
