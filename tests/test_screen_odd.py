@@ -336,3 +336,14 @@ async def test_a_source_that_is_not_there_is_told_before_the_first_tuning(tmp_pa
         await until(pilot, lambda: not told())
         log.write_text(table(16))
         await panes_of(app, pilot, 1)
+
+
+async def test_time_passes_while_a_screen_is_being_made(tmp_path: Path) -> None:
+    """On a busy machine the clock ticks between a screen's push and its first message."""
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        app.push_screen(PinsScreen())
+        app._tick()
+        await until(pilot, lambda: "Nothing is pinned" in screen_text(app.screen))
+        app._tick()

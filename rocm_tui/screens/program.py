@@ -181,7 +181,7 @@ class RocmTui(App[int]):
 
     def _tick(self) -> None:
         tick: Callable[[], None] | None = getattr(self.screen, "tick", None)
-        if tick is not None:
+        if tick is not None and self.screen.is_mounted:
             tick()
 
     def _tell_drift(self, status: PinStatus) -> None:
