@@ -41,7 +41,9 @@ def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
         what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
         return PinStatus(pin, "drifted", what)
     if changes:
-        return PinStatus(pin, "drifted", f"{_count(len(changes), 'number')} was written over ours")
+        were = "was" if len(changes) == 1 else "were"
+        what = f"{_count(len(changes), 'number')} {were} written over ours"
+        return PinStatus(pin, "drifted", what)
     if graphs.stale:
         what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
         return PinStatus(pin, "drifted", what)
