@@ -158,7 +158,10 @@ class Field:
         for program in self.programs:
             alone = Path(tempfile.mkdtemp(prefix="alone-", dir=root.parent))
             outcome = self.run(program, alone, hooks=False)
-            assert not outcome.failed, (program, outcome.failed, self.noise.read_text()[-2000:])
+            if outcome.failed:  # torch 2.8 writes C++ for dynamic shapes that g++ refuses
+                print(f"left out, stock PyTorch alone fails: {program}: {outcome.failed[-200:]!r}")
+                shutil.rmtree(alone)
+                continue
             files, _ = read_caches(Layout(alone))
             self.offered[program] = {k: dict(t) for f in files for k, t in f.entries.items()}
             for file in files:
@@ -186,7 +189,7 @@ class Field:
         return forked(action, self.noise)
 
     def draw(self, random_: random.Random) -> Pair:
-        program = random_.choice([p for p in self.programs if self.offered[p]])
+        program = random_.choice([p for p in self.programs if self.offered.get(p)])
         key = random_.choice(sorted(self.offered[program], key=str))
         measured = self.measured(key)
         choices = sorted(name for name, ms in measured.items() if ms < float("inf"))
