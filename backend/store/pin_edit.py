@@ -90,8 +90,7 @@ def came_back(record: Record, found: Found) -> bool:
     it writes them: some are raised, or, of a pin of an older version, all losers that had a time
     are `Infinity` and the choice has its own."""
     return any(
-        any(is_raised(token.value) for token in found.get(precision, {}).values())
-        for precision in found
+        is_raised(token.value) for numbers in found.values() for token in numbers.values()
     ) or any(
         _all_infinite(record, precision, texts, found) for precision, texts in record.tokens.items()
     )

@@ -69,7 +69,7 @@ class GraphSweeper:
         """Move stale graphs aside and bring back those that are stale no more."""
         folder = self.folder(record)
         live, aside = self._index.live(), self._index.evicted(folder)
-        stale = self.judged(record, live).stale
+        stale = self.stale(record, live)
         kept = {entry.path for entry in self._contradicting(record, aside)}
         moved = graphs.move_aside(self._layout, stale, folder)
         restored = graphs.restore(self._layout, [e for e in aside if e.path not in kept])
@@ -84,15 +84,22 @@ class GraphSweeper:
     def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
         """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
         made."""
-        return list(self.judged(record, entries).stale)
+        return self._split(record, entries)[0]
+
+    def _split(
+        self, record: Record, entries: list[GraphEntry]
+    ) -> tuple[list[GraphEntry], list[GraphEntry]]:
+        """Those that contradict a pin: to be moved aside, and made again where one had been."""
+        stale = self._contradicting(record, entries)
+        again = [] if record.released else self._made_again(record, stale)
+        return [entry for entry in stale if entry not in again], again
 
     def judged(self, record: Record, entries: list[GraphEntry]) -> Judged:
-        """What `entries`, live ones, say of a pin."""
-        stale = self._contradicting(record, entries)
+        """What `entries`, live ones, say of a pin. Packages are looked for, too."""
+        stale, again = self._split(record, entries)
         wanted = self.wanted(record)
         if record.released or wanted is None:
             return Judged(tuple(stale))
-        again = self._made_again(record, stale)
         doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
             if verdict == "unclear" or (verdict == "unknown" and entry.mtime >= record.applied):
@@ -103,7 +110,7 @@ class GraphSweeper:
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
         doubts = tuple(Doubt(tuple(p), *said) for said, p in doubtful.items() if p)
-        return Judged(tuple(entry for entry in stale if entry not in again), doubts)
+        return Judged(tuple(stale), doubts)
 
     def folder(self, record: Record) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
