@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # An environment that has torch already keeps it: `make PYTHON=... TORCH=` installs none.
 
-.PHONY: demo test check matrix pictures benchmarks torch-tests triton clean tools
+.PHONY: demo test check matrix campaign pictures benchmarks torch-tests triton clean tools
 
 demo: $(VENV)/.installed
 	$(BIN)/rocm-tui demo
@@ -22,6 +22,11 @@ check: $(VENV)/.installed-test
 # TORCHES=/folder takes those that are there already: /folder/2.8.0/bin/python and so on.
 matrix: $(VENV)/.installed-test
 	$(BIN)/python -m tests.matrix $(if $(TORCHES),--torches $(TORCHES)) $(MATRIX)
+
+# Faults of every kind for so many minutes: docs/reliability.md. `make campaign ONLY="kills fuzz" SEED=7`.
+MINUTES ?= 10
+campaign: $(VENV)/.installed-test
+	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)
 
 pictures: $(VENV)/.installed-test
 	$(BIN)/python -m tests.pictures screenshots
