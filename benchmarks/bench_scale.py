@@ -1,0 +1,173 @@
+"""Ten times as many tunings: how much longer, in how much memory. Prints one JSON object.
+
+    python benchmarks/bench_scale.py [--tunings 50000] [--only log]
+
+Each kind of input is made twice, with a tenth of the tunings and with all, in a temporary folder.
+`ls`, `compare` and `watch` are run on both; the ratio of their times is what counts: at most 11.
+Seconds and MiB beside it are those of this machine. `watch` runs in a pty, until it shows that all
+is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from backend.events import (
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    SessionEnded,
+    SessionStarted,
+    TuningStarted,
+)
+from backend.records import Choice, Selection, Session
+from backend.store.event_codec import encode
+
+PROBLEMS = 50
+"""Tunings of one model, which each of its sessions does again."""
+CHOICES = 5
+
+
+def one_log(folder: Path, count: int) -> None:
+    """One log of stderr, each tuning of another shape."""
+    draw = random.Random(0)
+    with (folder / "train.log").open("w") as out:
+        for n in range(count):
+            m, k = 16 + n % 4096, 32 + n // 4096
+            best = draw.uniform(0.01, 1)
+            out.write(f"step {n} loss {draw.random():.4f}\n")
+            out.write(f"AUTOTUNE mm({m}x{k}, {k}x64)\n  mm {best:.4f} ms 100.0% \n")
+            out.write(f"  triton_mm_{n} {best * 1.25:.4f} ms 80.0% BLOCK_K=32, num_warps=4\n")
+            out.write("SingleProcess AUTOTUNE benchmarking takes 0.1234 seconds and 0.0123 seconds ")
+            out.write("precompiling for 2 choices\n")
+
+
+def one_table(folder: Path, count: int) -> None:
+    """One log in which the same table comes again and again."""
+    table = "AUTOTUNE mm(64x32, 32x64)\n  mm 0.0123 ms 100.0% \n  triton_mm_1 0.0246 ms 50.0% \n"
+    table += "SingleProcess AUTOTUNE benchmarking takes 0.1 seconds and 0.1 seconds precompiling\n"
+    (folder / "train.log").write_text(table * count)
+
+
+def one_session(folder: Path, count: int) -> None:
+    """One session that tuned nothing twice."""
+    _session(folder, 0, [_problem(n) for n in range(count)])
+
+
+def sessions(folder: Path, count: int) -> None:
+    """A model that was tuned by session after session."""
+    for at in range(count // PROBLEMS):
+        _session(folder, at, [_problem(n) for n in range(PROBLEMS)])
+
+
+def cached_sessions(folder: Path, count: int) -> None:
+    """A model that was tuned once; every later session took what the cache had."""
+    for at in range(count // PROBLEMS):
+        problems = [_problem(n) for n in range(PROBLEMS)]
+        _session(folder, at, problems, by="cache" if at else "timing")
+
+
+KINDS: dict[str, Callable[[Path, int], None]] = {
+    each.__name__: each for each in (one_log, one_table, one_session, sessions, cached_sessions)
+}
+
+
+def _problem(n: int) -> tuple[int, int, int]:
+    return 16 + n % 4096, 32 + n // 4096, 64
+
+
+def _session(
+    folder: Path, at: int, problems: Sequence[tuple[int, int, int]], by: Selection = "timing"
+) -> None:
+    logs = folder / "rocm_tui" / "sessions"
+    logs.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{encode(event)}\n" for event in _events(at, problems, by))
+    (logs / f"box-{1000 + at}-{1_700_000_000 + at}-{at:08x}.jsonl").write_text(lines)
+
+
+def _events(at: int, problems: Sequence[tuple[int, int, int]], by: Selection) -> Iterator[Event]:
+    draw, when = random.Random(at), 1_700_000_000.0 + at * 100
+    yield SessionStarted(Session(id=f"{at:016x}", host="box", pid=1000 + at, started=when))
+    for n, (m, k, wide) in enumerate(problems, start=1):
+        sizes = ((m, k), (k, wide))
+        inputs = (
+            f"[('cpu', 'torch.float32', {m}, {k}, {k}, 1, 0), "
+            f"('cpu', 'torch.float32', {k}, {wide}, {wide}, 1, 0)]"
+        )
+        choices = tuple(
+            Choice(name="mm", hash="mm-ext") if c == 0
+            else Choice(name=f"triton_mm_{c}", hash=f"triton_mm-{c:040x}")
+            for c in range(CHOICES)
+        )  # fmt: skip
+        yield TuningStarted(
+            n=n, when=when + n, op="mm", inputs=inputs, precision="highest", shapes=sizes,
+            strides=((k, 1), (wide, 1)), dtypes=("torch.float32",) * 2, device="cpu",
+            choices=choices,
+        )  # fmt: skip
+        if by == "timing":
+            for choice in choices:
+                yield ChoiceTimed(n, choice.hash or "", draw.uniform(0.01, 1))
+        yield ChoiceSelected(n, when + n + 0.5, choices[1].hash or "", by, 0.1, 0.1)
+    yield SessionEnded(when + len(problems) + 1)
+
+
+COMMANDS = {
+    "ls": lambda folder: ["ls", str(folder)],
+    "compare": lambda folder: ["compare", str(folder), str(folder)],
+}
+
+
+def run(words: Sequence[str], limit: float) -> tuple[float, float]:
+    """Seconds and MiB of one command; Raises TimeoutExpired."""
+    code = "import sys; from rocm_tui.cli import main; sys.exit(main())"
+    begin = time.perf_counter()
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    end = begin + limit
+    peak = 0.0
+    while True:
+        pid, _, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            peak = usage.ru_maxrss / 1024
+            break
+        if time.perf_counter() > end:
+            child.kill()
+            os.wait4(child.pid, 0)
+            return float("inf"), 0.0
+        time.sleep(0.01)
+    return time.perf_counter() - begin, peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tunings", type=int, default=50_000)
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds of one command")
+    args = parser.parse_args()
+    found = {}
+    for kind in args.only:
+        with tempfile.TemporaryDirectory() as name:
+            few, many = Path(name, "few"), Path(name, "many")
+            for folder, count in ((few, args.tunings // 10), (many, args.tunings)):
+                folder.mkdir()
+                KINDS[kind](folder, count)
+            for command, words in COMMANDS.items():
+                (short, _), (long, memory) = (run(words(f), args.limit) for f in (few, many))
+                found[f"{kind} {command}"] = {"few_s": round(short, 2), "many_s": round(long, 2),
+                  "ratio": round(long / short, 1), "mib": round(memory)}
+                print(kind, command, found[f"{kind} {command}"], file=sys.stderr, flush=True)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
