@@ -47,7 +47,9 @@ def one_log(folder: Path, count: int) -> None:
             out.write(f"step {n} loss {draw.random():.4f}\n")
             out.write(f"AUTOTUNE mm({m}x{k}, {k}x64)\n  mm {best:.4f} ms 100.0% \n")
             out.write(f"  triton_mm_{n} {best * 1.25:.4f} ms 80.0% BLOCK_K=32, num_warps=4\n")
-            out.write("SingleProcess AUTOTUNE benchmarking takes 0.1234 seconds and 0.0123 seconds ")
+            out.write(
+                "SingleProcess AUTOTUNE benchmarking takes 0.1234 seconds and 0.0123 seconds "
+            )
             out.write("precompiling for 2 choices\n")
 
 
@@ -114,8 +116,8 @@ def _events(at: int, problems: Sequence[tuple[int, int, int]], by: Selection) ->
             choices=choices,
         )  # fmt: skip
         if by == "timing":
-            for choice in choices:
-                yield ChoiceTimed(n, choice.hash or "", draw.uniform(0.01, 1))
+            for c, choice in enumerate(choices):  # as a quiet machine has it: some per cent apart
+                yield ChoiceTimed(n, choice.hash or "", (1 + c) * 0.0123 * draw.uniform(0.98, 1.02))
         yield ChoiceSelected(n, when + n + 0.5, choices[1].hash or "", by, 0.1, 0.1)
     yield SessionEnded(when + len(problems) + 1)
 
@@ -163,8 +165,12 @@ def main() -> None:
                 KINDS[kind](folder, count)
             for command, words in COMMANDS.items():
                 (short, _), (long, memory) = (run(words(f), args.limit) for f in (few, many))
-                found[f"{kind} {command}"] = {"few_s": round(short, 2), "many_s": round(long, 2),
-                  "ratio": round(long / short, 1), "mib": round(memory)}
+                found[f"{kind} {command}"] = {
+                    "few_s": round(short, 2),
+                    "many_s": round(long, 2),
+                    "ratio": round(long / short, 1),
+                    "mib": round(memory),
+                }
                 print(kind, command, found[f"{kind} {command}"], file=sys.stderr, flush=True)
     print(json.dumps(found))
 

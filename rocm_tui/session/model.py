@@ -6,9 +6,10 @@ that tells of it; only the problem that a record touches is joined again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import isinf
+from math import inf, isinf
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from backend.records import (
@@ -29,9 +30,10 @@ from rocm_tui.ingest.records import (
     SessionSeen,
     source_of,
 )
-from rocm_tui.session import join
-from rocm_tui.session.join import Member
+from rocm_tui.session.join import Member, group, problem_of
+from rocm_tui.session.join import Problem as Bucket
 from rocm_tui.session.measurements import Measurements
+from rocm_tui.session.merge import merge
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
@@ -80,6 +82,30 @@ class Changes:
         return bool(self.changed) or self.order_changed
 
 
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """One tuning out of its views, which are kept to see whether it has to be made again."""
+
+    views: tuple[Member, ...]
+    tuning: Tuning
+    aliases: frozenset[str]
+    asked: tuple[str, ...]
+
+    @classmethod
+    def of(cls, views: Sequence[Member]) -> _Joined:
+        told = [view.tuning for view in views]
+        return cls(
+            tuple(views),
+            merge(told),
+            frozenset({tuning.id for tuning in told}),
+            tuple(tuning.session for tuning in told if tuning.session),
+        )
+
+
+def _same(one: Sequence[Member], two: Sequence[Member]) -> bool:
+    return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
+
+
 class Model:
     """All tunings, sessions and problems of the sources read so far."""
 
@@ -87,8 +113,12 @@ class Model:
         self.sessions: dict[str, Session] = {}
         self._problems: dict[Problem, None] = {}
         self._members: dict[str, Member] = {}
-        self._buckets: dict[join.Problem, set[str]] = {}
-        self._bucket_rows: dict[join.Problem, list[str]] = {}
+        self._of_source: dict[str, dict[str, None]] = {}
+        self._of_keys: dict[tuple[str, str | None], set[Bucket]] = {}
+        self._buckets: dict[Bucket, set[str]] = {}
+        self._touched: dict[Bucket, None] = {}
+        self._joined: dict[str, _Joined] = {}
+        self._bucket_rows: dict[Bucket, list[str]] = {}
         self._rows: dict[str, Row] = {}
         self._arrival: dict[str, tuple[int, float | None]] = {}
         self._ids: dict[str, set[str]] = {}
@@ -118,25 +148,33 @@ class Model:
 
     def apply(self, records: Iterable[Record], now: float | None = None) -> Changes:
         """Take records in. `now` dates tunings whose source does not; none for old files."""
-        touched: set[join.Problem] = set()
+        self.put(records, now)
+        return self.join()
+
+    def put(self, records: Iterable[Record], now: float | None = None) -> None:
+        """Take records in without making rows of them: that is `join`."""
         for record in records:
             if isinstance(record, Seen):
-                touched |= self._put(record, now)
+                self._put(record, now)
             elif isinstance(record, Dropped):
-                touched |= self._remove(record.uid)
+                self._remove(record.uid)
             elif isinstance(record, Gone):
-                for uid in [u for u, m in self._members.items() if m.source == record.source]:
-                    touched |= self._remove(uid)
+                for uid in list(self._of_source.get(record.source, ())):
+                    self._remove(uid)
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
-                touched |= self._with_keys(self._measurements.forget(record.source))
+                self._touch(self._measurements.forget(record.source))
             elif isinstance(record, SessionSeen):
                 self.sessions[record.session.id] = record.session
             elif isinstance(record, MeasurementSeen):
-                touched |= self._with_keys(self._measurements.add(record))
+                self._touch(self._measurements.add(record))
             else:
                 self._problems[record] = None
-        return self._join(touched)
+
+    @property
+    def unjoined(self) -> bool:
+        """Whether records were taken in that no row shows yet."""
+        return bool(self._touched)
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
@@ -149,53 +187,66 @@ class Model:
             key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
         }
         self._pins = pins
-        return self._join(self._with_keys(keys))
+        self._touch(keys)
+        return self.join()
 
-    def _with_keys(self, keys: Set[tuple[str, str]]) -> set[join.Problem]:
-        """The problems of members with one of these ops and inputs keys."""
-        if not keys:
-            return set()
-        return {
-            join.problem_of(member.tuning)
-            for member in self._members.values()
-            if (member.tuning.op, member.tuning.inputs_key) in keys
-        }
+    def _touch(self, keys: Set[tuple[str, str]]) -> None:
+        """Join the problems of these ops and inputs keys again."""
+        for key in keys:
+            self._touched.update(dict.fromkeys(self._of_keys.get(key, ())))
 
-    def _put(self, record: Seen, now: float | None) -> set[join.Problem]:
+    def _put(self, record: Seen, now: float | None) -> None:
         old = self._members.get(record.uid)
-        if old is not None and old.tuning == record.tuning:
-            return set()
-        touched = self._remove(record.uid) if old else set()
+        if old is not None:
+            if old.tuning == record.tuning:
+                return
+            self._remove(record.uid)
         if record.uid not in self._arrival:
             self._arrivals += 1
             self._arrival[record.uid] = (self._arrivals, now)
-        source = source_of(record.uid)
-        member = Member(record.uid, source, record.tuning, self._arrival[record.uid][0])
-        self._members[record.uid] = member
-        bucket = join.problem_of(record.tuning)
+        tuning, source = record.tuning, source_of(record.uid)
+        self._members[record.uid] = Member(record.uid, source, tuning, self._arrival[record.uid][0])
+        self._of_source.setdefault(source, {})[record.uid] = None
+        bucket = problem_of(tuning)
+        self._of_keys.setdefault((tuning.op, tuning.inputs_key), set()).add(bucket)
         self._buckets.setdefault(bucket, set()).add(record.uid)
-        return touched | {bucket}
+        self._touched[bucket] = None
 
-    def _remove(self, uid: str) -> set[join.Problem]:
+    def _remove(self, uid: str) -> None:
         member = self._members.pop(uid, None)
         if member is None:
-            return set()
-        bucket = join.problem_of(member.tuning)
+            return
+        del self._of_source[member.source][uid]
+        bucket = problem_of(member.tuning)
         self._buckets[bucket].discard(uid)
-        return {bucket}
+        self._touched[bucket] = None
 
-    def _join(self, buckets: set[join.Problem]) -> Changes:
+    def join(self, seconds: float = inf) -> Changes:
+        """Make rows of what was taken in, problem by problem, until so many seconds are over."""
+        end = monotonic() + seconds
         before: dict[str, Row] = {}
+        after: list[str] = []
         ids: set[str] = set()
-        for bucket in buckets:
-            for key in self._bucket_rows.pop(bucket, ()):
-                row = before[key] = self._rows.pop(key)
-                self._ids[row.id].discard(key)
+        while self._touched and (not after or monotonic() < end):
+            bucket = next(iter(self._touched))
+            del self._touched[bucket]
+            old = {key: self._rows.pop(key) for key in self._bucket_rows.pop(bucket, ())}
+            for row in old.values():
+                self._ids[row.id].discard(row.key)
+            ids.update(row.id for row in old.values())
+            rows = self._rows_of(bucket, old)
+            for row in rows:
+                self._rows[row.key] = row
+                self._ids.setdefault(row.id, set()).add(row.key)
                 ids.add(row.id)
-            ids |= self._fill_bucket(bucket)
+                after.append(row.key)
+            before |= old
         self._number(ids)
-        after = {key for bucket in buckets for key in self._bucket_rows.get(bucket, ())}
-        changed = {key for key in after | before.keys() if before.get(key) != self._rows.get(key)}
+        changed = {
+            key
+            for key in {*before, *after}
+            if before.get(key) is not self._rows.get(key) and before.get(key) != self._rows.get(key)
+        }
         order = any(
             (old is None) != (new is None) or (old and new and old.when != new.when)
             for key in changed
@@ -204,30 +255,32 @@ class Model:
         self._order = None if order else self._order
         return Changes(frozenset(changed), order)
 
-    def _fill_bucket(self, bucket: join.Problem) -> set[str]:
-        """Make the rows of one problem; return their ids."""
+    def _rows_of(self, bucket: Bucket, old: Mapping[str, Row]) -> list[Row]:
+        """The rows of one problem, as before where nothing about them changed."""
         uids = self._buckets.get(bucket)
+        known = {key: self._joined.pop(key) for key in old}
         if not uids:
             self._buckets.pop(bucket, None)
-            return set()
+            return []
         members = [self._unmasked(self._members[uid]) for uid in uids]
-        members.sort(key=lambda member: member.seq)
-        ids: set[str] = set()
-        keys: list[str] = []
-        for views in join.group(members):
-            tuning = self._measurements.attach(join.merge(views), self.sessions)
+        rows: list[Row] = []
+        for views in group(members):
             key = min(views, key=lambda view: view.seq).uid
-            pin = self._pin_of(tuning)
-            seen = self._arrival[key][1]
-            aliases = frozenset(view.tuning.id for view in views)
-            asked = tuple(view.tuning.session for view in views if view.tuning.session)
-            row = Row(key, tuning.id, 1, tuning, pin, seen, aliases, asked)
-            self._rows[key] = row
-            self._ids.setdefault(row.id, set()).add(key)
-            ids.add(row.id)
-            keys.append(key)
-        self._bucket_rows[bucket] = keys
-        return ids
+            one = known.get(key)
+            if one is None or not _same(one.views, views):
+                one = _Joined.of(views)
+            self._joined[key] = one
+            rows.append(self._row_of(key, one, old.get(key)))
+        self._bucket_rows[bucket] = [row.key for row in rows]
+        return rows
+
+    def _row_of(self, key: str, one: _Joined, old: Row | None) -> Row:
+        tuning = self._measurements.attach(one.tuning, self.sessions)
+        pin = self._pin_of(tuning)
+        if old is not None and old.tuning is tuning and old.pin == pin:
+            return old
+        seen = self._arrival[key][1]
+        return Row(key, one.tuning.id, 1, tuning, pin, seen, one.aliases, one.asked)
 
     def _number(self, ids: set[str]) -> None:
         """Count the occurrences of each id, oldest first."""

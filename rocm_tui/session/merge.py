@@ -1,0 +1,127 @@
+"""One tuning out of what several sources tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from backend.records import Choice, Seconds, Tuning, sort_choices
+from rocm_tui.session.same_tuning import PLACES, offered
+
+_T = TypeVar("_T")
+
+
+def merge(views: Sequence[Tuning]) -> Tuning:
+    """One tuning out of its views, of which the first says most."""
+    if len(views) == 1:
+        return views[0]
+    base = views[0]
+    choices = list(base.choices)
+    for view in views[1:]:
+        choices = _merge_choices(choices, view.choices)
+    told = offered(views)
+    if told:
+        choices = [replace(c, offered=c.hash is None or c.hash in told) for c in choices]
+    uses = [view for view in views if view.selected is not None]
+    latest = max(uses, key=lambda view: view.when or 0.0, default=base)
+    return replace(
+        base,
+        shapes=_first(view.shapes for view in views) or (),
+        strides=_first(view.strides for view in views) or (),
+        dtypes=_first(view.dtypes for view in views) or (),
+        device=_first(view.device for view in views),
+        precision=_first(view.precision for view in views),
+        inputs_key=_first(view.inputs_key for view in views),
+        choices=sort_choices(choices),
+        num_choices=len(told)
+        if told
+        else max((view.num_choices or 0 for view in views), default=0) or None,
+        seconds=Seconds(
+            benchmark=_known(view.seconds.benchmark for view in views),
+            precompile=_known(view.seconds.precompile for view in views),
+            prescreen=_known(view.seconds.prescreen for view in views),
+        ),
+        selected=latest.selected,
+        selected_by=latest.selected_by,
+        rank=next((view.rank for view in views if view.rank is not None), None),
+        session=_first(view.session for view in views),
+        when=_known(view.when for view in views),
+        sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
+        threads=_first(view.threads for view in views),
+    )
+
+
+def _first(values: Iterable[_T]) -> _T | None:
+    return next((value for value in values if value), None)
+
+
+def _known(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _merge_choices(known: list[Choice], seen: Sequence[Choice]) -> list[Choice]:
+    merged = list(known)
+    taken: set[int] = set()
+    extra: list[Choice] = []
+    for choice in seen:
+        places = _places(choice, known, taken)
+        if len(places) == 1:
+            taken.add(places[0])
+            merged[places[0]] = _fill(merged[places[0]], choice)
+        elif not places:
+            extra.append(choice)
+    return merged + extra
+
+
+def _places(choice: Choice, known: list[Choice], taken: set[int]) -> list[int]:
+    """Where `choice` may stand among `known`; several places mean that it cannot be told."""
+    free = [at for at in range(len(known)) if at not in taken]
+    for same in (_same_hash, _same_time, _same_name):
+        places = [at for at in free if same(choice, known[at])]
+        if len(places) > 1:
+            named = [at for at in places if _same_name(choice, known[at])]
+            places = named if len(named) == 1 else places
+        if places:
+            return places
+    return []
+
+
+def _same_hash(one: Choice, two: Choice) -> bool:
+    return one.hash is not None and one.hash == two.hash
+
+
+def _same_time(one: Choice, two: Choice) -> bool:
+    if one.ms is None or two.ms is None or (one.hash and two.hash):
+        return False
+    return one.ms == two.ms or round(one.ms, PLACES) == round(two.ms, PLACES)
+
+
+def _same_name(one: Choice, two: Choice) -> bool:
+    """Equal names, or an ATen name that the hash begins with."""
+    if one.hash and two.hash:
+        return False
+    if one.name is not None and one.name == two.name:
+        return True
+    return any(
+        a.name is not None and b.hash is not None and b.hash.startswith(f"{a.name}-")
+        for a, b in ((one, two), (two, one))
+    )
+
+
+def _fill(known: Choice, seen: Choice) -> Choice:
+    return replace(
+        known,
+        name=known.name or seen.name,
+        hash=known.hash or seen.hash,
+        ms=_fuller(known.ms, seen.ms),
+        description=known.description or seen.description,
+        reason=known.reason or seen.reason,
+    )
+
+
+def _fuller(one: float | None, two: float | None) -> float | None:
+    """The time with more digits."""
+    if one is None or two is None:
+        return two if one is None else one
+    return two if round(one, PLACES) == one else one
