@@ -13,11 +13,11 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
 from backend import events
-from backend.events import Event
+from backend.events import ChoiceTimed, Event
 from backend.records import Choice
 from backend.store.errors import EventInvalid, brief
 
@@ -26,6 +26,13 @@ _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
 }
 _KINDS: dict[str, type] = {name: kind for kind, name in _NAMES.items()}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def encode(event: Event) -> str:
@@ -44,7 +51,10 @@ def decode(line: str) -> Event | None:
     Unknown fields are left out. Raises EventInvalid for anything else that is not an event.
     """
     try:
-        document = json.loads(line, parse_constant=_refuse_constant)
+        line = line.strip()
+        document, end = _JSON.raw_decode(line)
+        if end != len(line):
+            raise ValueError("more than one value")
     except (ValueError, RecursionError) as error:
         raise EventInvalid(f"not JSON: {brief(line, 60)}") from error
     if not isinstance(document, dict) or not isinstance(document.get("event"), str):
@@ -52,8 +62,23 @@ def decode(line: str) -> Event | None:
     kind = _KINDS.get(document["event"])
     if kind is None:
         return None
-    event: Event = _build(kind, document)
+    event: Event = _reader(kind)(document, "event")
     return event
+
+
+_TIMED = re.compile(
+    rb'\{"event":"choice_timed","n":(\d{1,9}),"hash":"([ !#-\[\]-~]*)",'
+    rb'"ms":(\d{1,9}\.\d{1,20}(?:e-?\d{1,2})?)\}\s*'
+)
+
+
+def decode_timed(line: bytes) -> ChoiceTimed | None:
+    """What `decode` makes of the line that logs have most of, as `encode` writes it; else None."""
+    found = _TIMED.fullmatch(line)
+    if found is None:
+        return None
+    n, hash_, ms = found.groups()
+    return ChoiceTimed(int(n), hash_.decode("ascii"), float(ms))
 
 
 _DERIVED = {field.name for field in dataclasses.fields(Choice) if field.metadata.get("derived")}
@@ -78,63 +103,111 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+Reader = Callable[[Any, str], Any]
+"""Makes what a type asks for of a JSON value, which the name says in errors; or EventInvalid.
+
+A year of sessions is millions of lines: what a type asks for is worked out once.
+"""
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
-    """Name, type and whether it may be missing, of each field of a dataclass."""
+def _reader(hint: Any) -> Reader:
+    """Of a scalar, `X | None`, `tuple[X, ...]`, Literal, dataclass."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _optional(_reader(inner[0])) if type(None) in inner else _reader(inner[0])
+    if origin is tuple:
+        return _list_of_int if inner[0] is int else _list(_reader(inner[0]))
+    if origin is Literal:
+        return _one_of(frozenset(inner))
+    if hint is float:
+        return _float
+    if hint in (str, int, bool):
+        return _just(hint)
+    return _object(hint)
+
+
+def _wrong(value: Any, name: str) -> EventInvalid:
+    return EventInvalid(f"{name} is not what it should be: {brief(repr(value), 60)}")
+
+
+def _optional(read: Reader) -> Reader:
+    return lambda value, name: None if value is None else read(value, name)
+
+
+def _just(kind: type) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not kind:
+            raise _wrong(value, name)
+        return value
+
+    return read
+
+
+def _one_of(known: frozenset[str]) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not str or value not in known:
+            raise _wrong(value, name)
+        return value
+
+    return read
+
+
+def _list(read_one: Reader) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not list:
+            raise _wrong(value, name)
+        return tuple([read_one(item, name) for item in value])
+
+    return read
+
+
+def _list_of_int(value: Any, name: str) -> Any:
+    if type(value) is not list or any(type(item) is not int for item in value):
+        raise _wrong(value, name)
+    return tuple(value)
+
+
+def _object(kind: type) -> Reader:
     hints = typing.get_type_hints(kind)
-    return tuple(
-        (
-            field.name,
-            hints[field.name],
-            field.default is not dataclasses.MISSING
-            or field.default_factory is not dataclasses.MISSING,
-        )
+    fields = [
+        (field.name, _reader(hints[field.name]), _default(field))
         for field in dataclasses.fields(kind)
         if field.name not in _DERIVED
-    )
+    ]
+
+    def read(value: Any, name: str) -> Any:
+        if type(value) is not dict:
+            raise _wrong(value, name)
+        told = []
+        for field, read_one, default in fields:
+            if field in value:
+                told.append(read_one(value[field], field))
+            elif default is None:
+                raise EventInvalid(f"{kind.__name__} without {field}")
+            else:
+                told.append(default())
+        return kind(*told)
+
+    return read
 
 
-def _build(kind: type, document: Mapping[str, Any]) -> Any:
-    values = {}
-    for name, hint, optional in _fields(kind):
-        if name in document:
-            values[name] = _convert(hint, document[name], name)
-        elif not optional:
-            raise EventInvalid(f"{kind.__name__} without {name}")
-    return kind(**values)
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    """`value` as the type `hint`: a scalar, `X | None`, `tuple[X, ...]`, Literal, dataclass."""
-    origin = typing.get_origin(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in typing.get_args(hint):
-            return None
-        return _convert(typing.get_args(hint)[0], value, name)
-    if origin is tuple and isinstance(value, list):
-        inner = typing.get_args(hint)[0]
-        return tuple(_convert(inner, item, name) for item in value)
-    if origin is Literal and isinstance(value, str) and value in typing.get_args(hint):
-        return value
-    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-        return _build(typing.cast(type, hint), value)
-    if hint is float:
-        return _float(value, name)
-    if hint in (str, int, bool) and type(value) is hint:
-        return value
-    raise EventInvalid(f"{name} is not what it should be: {brief(repr(value), 60)}")
+def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    """Makes what stands for a field that is missing; None where it may not be."""
+    if field.default is not dataclasses.MISSING:
+        return lambda: field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory
 
 
 def _float(value: Any, name: str) -> float:
-    if type(value) in (int, float):
+    kind = type(value)
+    if kind is float:
+        return float(value)
+    if kind is int:
         try:
             return float(value)
         except OverflowError:
             pass
-    elif value in ("inf", "-inf", "nan"):
+    elif kind is str and value in ("inf", "-inf", "nan"):
         return float(value)
     raise EventInvalid(f"{name} is no number: {brief(repr(value), 60)}")

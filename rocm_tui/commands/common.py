@@ -60,11 +60,13 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
     from backend.records import Problem
     from backend.store.errors import StoreError
     from backend.store.pins import PinStore
+    from rocm_tui.collector import no_collector
     from rocm_tui.ingest.watcher import read_sources
     from rocm_tui.session.model import Model
 
     model = Model()
-    model.apply(read_sources(list(paths) or [str(layout.root)]))
+    with no_collector():
+        model.apply(read_sources(list(paths) or [str(layout.root)]))
     try:
         model.set_pins(PinStore(layout).status())
     except StoreError as error:

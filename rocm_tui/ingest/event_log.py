@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from sys import intern
 
 from backend.events import (
     ChoiceCompiled,
@@ -15,7 +16,6 @@ from backend.events import (
     SessionEnded,
     SessionStarted,
     TuningFailed,
-    TuningMeasured,
     TuningStarted,
 )
 from backend.records import (
@@ -24,11 +24,12 @@ from backend.records import (
     Problem,
     Seconds,
     Session,
+    State,
     Tuning,
     sort_choices,
 )
 from backend.store.errors import EventInvalid
-from backend.store.events import decode
+from backend.store.event_codec import decode, decode_timed
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 from rocm_tui.ingest.writer import can_be_told, is_gone
@@ -37,15 +38,55 @@ MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
 
 
+_Outcome = ChoiceTimed | ChoiceFailed
+_OfTuning = ChoiceTimed | ChoiceCompiled | ChoiceSelected | ChoiceFailed | TuningFailed
+
+
 @dataclass(slots=True)
 class _Fold:
-    """One tuning so far; `choices` by hash, in the order they were announced."""
+    """A running tuning: as it started, with `choices` by hash, and what has come of them since."""
 
-    tuning: Tuning
-    choices: dict[str, Choice] = field(default_factory=dict)
+    started: Tuning
+    choices: dict[str, Choice]
+    outcomes: dict[str, _Outcome] = field(default_factory=dict)
+    state: State = "running"
+    compiled: int = 0
+    timed: int = 0
+    selected: ChoiceSelected | None = None
+
+    @classmethod
+    def again(cls, ended: Tuning) -> _Fold:
+        """Of a tuning that had ended, should more be told of it."""
+        choices = {choice.hash or choice.label: choice for choice in ended.choices}
+        return cls(ended, choices, {}, ended.state, ended.compiled, ended.timed)
+
+    def take(self, event: _OfTuning) -> None:
+        if isinstance(event, _Outcome):
+            self.timed += isinstance(event, ChoiceTimed) or event.phase == "benchmark"
+            self.outcomes[_text(event.hash)] = event
+        elif isinstance(event, ChoiceCompiled):
+            self.compiled += 1
+        else:
+            self.state = "done"
+            if isinstance(event, ChoiceSelected):
+                self.selected = event
 
     def result(self) -> Tuning:
-        return replace(self.tuning, choices=sort_choices(list(self.choices.values())))
+        known = dict(self.choices)
+        for key, event in self.outcomes.items():
+            known[key] = _after(known.get(key) or Choice(hash=key), event)
+        now = replace(
+            self.started,
+            choices=sort_choices(list(known.values())),
+            state=self.state,
+            compiled=self.compiled,
+            timed=self.timed,
+        )
+        end = self.selected
+        if end is None:
+            return now
+        seconds = Seconds(end.benchmark_seconds, end.precompile_seconds)
+        return replace(now, selected=_text(end.hash), selected_by=end.by, seconds=seconds)
 
 
 class EventLog:
@@ -57,6 +98,7 @@ class EventLog:
         self._line = 0
         self._session: Session | None = None
         self._folds: dict[int, _Fold] = {}
+        self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
         self._found: list[Record] = []
         self._bad = 0
@@ -84,8 +126,7 @@ class EventLog:
     @property
     def waits(self) -> bool:
         """Whether a tuning is running, and `settle` can tell if it never ends."""
-        running = any(fold.tuning.state == "running" for fold in self._folds.values())
-        return running and can_be_told(self._session)
+        return bool(self._folds) and can_be_told(self._session)
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut while it lives."""
@@ -97,7 +138,7 @@ class EventLog:
         if not line.strip():
             return
         try:
-            event = decode(line.decode("utf-8", "replace"))
+            event = decode_timed(line) or decode(line.decode("utf-8", "replace"))
         except EventInvalid as error:
             if not torn:
                 self._problem(clean(str(error)))
@@ -106,39 +147,41 @@ class EventLog:
             self._fold(event)
 
     def _fold(self, event: Event) -> None:
-        if isinstance(event, SessionStarted):
+        if isinstance(event, _OfTuning):
+            fold = self._folds.get(event.n)
+            if fold is None:
+                if event.n not in self._ended:
+                    self._problem(f"an event of tuning {event.n}, which did not start")
+                    return
+                fold = self._folds[event.n] = _Fold.again(self._ended[event.n])
+            if isinstance(event, TuningFailed):
+                self._problem(f"tuning {fold.started.op} failed: {clean(event.reason)}")
+            fold.take(event)
+            self._changed[event.n] = None
+        elif isinstance(event, TuningStarted):
+            self._start(event)
+        elif isinstance(event, SessionStarted):
             self._session = _clean_session(event.session)
             self._found.append(SessionSeen(self._session))
         elif isinstance(event, SessionEnded):
             self._cut()
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
-        elif isinstance(event, TuningStarted):
-            self._start(event)
-        elif isinstance(event, TuningMeasured):
+        else:
             measurement = _clean_measurement(event.measurement)
             self._found.append(MeasurementSeen(self.source, measurement))
-        else:
-            fold = self._folds.get(event.n)
-            if fold is None:
-                self._problem(f"an event of tuning {event.n}, which did not start")
-                return
-            if isinstance(event, TuningFailed):
-                self._problem(f"tuning {fold.tuning.op} failed: {clean(event.reason)}")
-            _advance(fold, event)
-            self._changed[event.n] = None
 
     def _start(self, event: TuningStarted) -> None:
         session = self._session
-        choices = {clean(c.hash or c.label): _clean_choice(c) for c in event.choices}
+        choices = {_text(c.hash or c.label): _clean_choice(c) for c in event.choices}
         tuning = Tuning(
-            op=clean(event.op),
+            op=_text(event.op),
             shapes=event.shapes,
             strides=event.strides,
-            dtypes=tuple(clean(dtype) for dtype in event.dtypes),
-            device=clean(event.device),
-            precision=clean(event.precision),
-            inputs_key=clean(event.inputs),
+            dtypes=tuple([_text(dtype) for dtype in event.dtypes]),
+            device=_text(event.device),
+            precision=_text(event.precision),
+            inputs_key=_text(event.inputs),
             num_choices=len(event.choices),
             state="running",
             rank=session.rank if session else None,
@@ -147,13 +190,14 @@ class EventLog:
             sources=(self.source,),
             threads=session.threads if session else None,
         )
+        self._ended.pop(event.n, None)
         self._folds[event.n] = _Fold(tuning, choices)
         self._changed[event.n] = None
 
     def _cut(self) -> None:
         for n, fold in self._folds.items():
-            if fold.tuning.state == "running":
-                fold.tuning = replace(fold.tuning, state="cut")
+            if fold.state == "running":
+                fold.state = "cut"
                 self._changed[n] = None
 
     def _problem(self, what: str) -> None:
@@ -164,60 +208,39 @@ class EventLog:
             self._found.append(Problem(self.source, "more problems are not listed", self._line))
 
     def _take(self) -> list[Record]:
-        seen = [Seen(uid_of(self.source, n), self._folds[n].result()) for n in self._changed]
-        found = [*self._found, *seen]
+        found = self._found
+        for n in self._changed:
+            fold = self._folds[n]
+            tuning = fold.result()
+            found.append(Seen(uid_of(self.source, n), tuning))
+            if fold.state != "running":
+                self._ended[n] = tuning
+                del self._folds[n]
         self._found, self._changed = [], {}
         return found
 
 
-def _advance(
-    fold: _Fold, event: ChoiceCompiled | ChoiceTimed | ChoiceFailed | ChoiceSelected | TuningFailed
-) -> None:
-    tuning = fold.tuning
-    if isinstance(event, TuningFailed):
-        fold.tuning = replace(tuning, state="done")
-    elif isinstance(event, ChoiceSelected):
-        fold.tuning = replace(
-            tuning,
-            state="done",
-            selected=clean(event.hash),
-            selected_by=event.by,
-            seconds=Seconds(event.benchmark_seconds, event.precompile_seconds),
-        )
-    elif isinstance(event, ChoiceCompiled):
-        fold.tuning = replace(tuning, compiled=tuning.compiled + 1)
-    else:
-        fold.tuning = replace(tuning, timed=tuning.timed + _ends_benchmark(event))
-        key = clean(event.hash)
-        choice = fold.choices.get(key, Choice(hash=key))
-        fold.choices[key] = _after(choice, event)
-
-
-def _ends_benchmark(event: ChoiceTimed | ChoiceFailed) -> bool:
-    """Whether the event ends the benchmark of a choice."""
-    return isinstance(event, ChoiceTimed) or event.phase == "benchmark"
-
-
-def _after(choice: Choice, event: ChoiceTimed | ChoiceFailed) -> Choice:
+def _after(choice: Choice, event: _Outcome) -> Choice:
+    name, hash_, text = choice.name, choice.hash, choice.description
     if isinstance(event, ChoiceFailed):
-        return replace(choice, ms=None, failed=True, reason=clean(event.reason) or None)
+        return Choice(name, hash_, None, text, failed=True, reason=clean(event.reason) or None)
     if math.isfinite(event.ms):
-        return replace(choice, ms=event.ms)
-    return replace(choice, ms=None, failed=True)
+        return Choice(name, hash_, event.ms, text)
+    return Choice(name, hash_, None, text, failed=True)
 
 
-def _clean_choice(choice: Choice) -> Choice:
-    return replace(
-        choice,
-        name=_tidy(choice.name),
-        hash=_tidy(choice.hash),
-        description=clean(choice.description),
-        reason=_tidy(choice.reason),
-    )
+def _text(text: str) -> str:
+    """Clean, and kept once however often it comes: a model's tunings share hashes and keys."""
+    return intern(clean(text))
 
 
 def _tidy(text: str | None) -> str | None:
-    return None if text is None else clean(text)
+    return None if text is None else _text(text)
+
+
+def _clean_choice(choice: Choice) -> Choice:
+    name, hash_, reason = _tidy(choice.name), _tidy(choice.hash), _tidy(choice.reason)
+    return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
 
 
 def _clean_measurement(measurement: Measurement) -> Measurement:

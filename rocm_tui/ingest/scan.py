@@ -6,15 +6,13 @@ is the streaming reader's, which skips by the same rule.
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from backend.records import Problem
+from rocm_tui.collector import no_collector
 from rocm_tui.ingest.log_parser import AUTOTUNE, LOOK_BACK, RARE, LogParser
 from rocm_tui.ingest.markers import marker_offsets
 from rocm_tui.ingest.plain_table import MAX_TABLE
@@ -28,22 +26,7 @@ _READ = 48 << 10
 _COUNT = 1 << 20
 
 
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Without Python's search for cycles, of which records have none.
-
-    While they pile up it would look through all of them again and again.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-@_no_collector()
+@no_collector()
 def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
     """Read the first `size` bytes of the log `fd`; and the reader that goes on from there.
 

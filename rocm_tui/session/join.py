@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
+from typing import TypeVar
 
 from backend.records import Tuning, TuningKey
 from rocm_tui.session.same_tuning import (
@@ -30,8 +31,7 @@ from rocm_tui.session.same_tuning import (
 )
 
 Problem = tuple[object, ...]
-Owner = tuple[str | None, int | None]
-"""Session and rank of a program, as far as they are known."""
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,30 +171,30 @@ class _Line:
         return len(self.groups) - self._passed.get(source, 0)
 
 
-_Lines = dict[Owner, _Line]
+_Lines = dict[str | None, _Line]
+"""One line for each session, and one for groups of which no session is known."""
 
 
 class _Timed:
-    """Groups by their times, each program's for themselves."""
+    """Groups by their times, each program's for themselves.
+
+    Programs that tell who they are come first, and only look among their own groups; what tells no
+    program is looked for among all, which are put in order when the first of these comes.
+    """
 
     def __init__(self) -> None:
         self.groups: list[_Group] = []
+        self._own: dict[tuple[str | None, float], _Line] = {}
         self._with: dict[float, _Lines] = {}
         self._span: dict[tuple[float, float], _Lines] = {}
+        self._placed = 0
 
     def add(self, made: _Group) -> None:
         """Take in a new group; one without a time is found by nobody."""
         made.at = len(self.groups)
         self.groups.append(made)
-        if not made.times:
-            return
-        owner = made.base.session, made.base.rank
-        span = min(made.times), max(made.times)
-        for lines in (*(self._with.setdefault(time, {}) for time in made.times),
-                      self._span.setdefault(span, {})):  # fmt: skip
-            if owner not in lines:
-                lines[owner] = _Line()
-            lines[owner].groups.append(made)
+        if made.times:
+            _line(self._own, (made.base.session, min(made.times))).groups.append(made)
 
     def home(self, member: Member, times: Counter[float]) -> _Group | None:
         """The first group that the member is a view of."""
@@ -210,12 +210,28 @@ class _Timed:
 
     def _near(self, member: Member, times: Counter[float]) -> Iterator[_Group]:
         """Groups that may hold all of these times, or none but these; the oldest first."""
-        owner, source = (member.tuning.session, member.tuning.rank), member.source
-        holding = [_open(self._with.get(time), owner) for time in times]
-        rarest = min(holding, key=lambda lines: sum(line.left(source) for line in lines))
-        held = [line for lines in self._spans(member, times) for line in _open(lines, owner)]
-        found = [line.without(source) for line in (*rarest, *held)]
-        return found[0] if len(found) == 1 else merge(*found, key=lambda one: one.at)
+        session, source = member.tuning.session, member.source
+        if session is not None:
+            keys = ((one, min(times)) for one in (session, None))
+            found = [self._own[key] for key in keys if key in self._own]
+        else:
+            self._place()
+            holding = [list(self._with.get(time, {}).values()) for time in times]
+            found = min(holding, key=lambda lines: sum(line.left(source) for line in lines))
+            found += [line for lines in self._spans(member, times) for line in lines.values()]
+        groups = [line.without(source) for line in found]
+        return groups[0] if len(groups) == 1 else merge(*groups, key=lambda one: one.at)
+
+    def _place(self) -> None:
+        """Put groups where those look that tell no program."""
+        for made in self.groups[self._placed :]:
+            session = made.base.session
+            for time in made.times:
+                _line(self._with.setdefault(time, {}), session).groups.append(made)
+            if made.times:
+                span = min(made.times), max(made.times)
+                _line(self._span.setdefault(span, {}), session).groups.append(made)
+        self._placed = len(self.groups)
 
     def _spans(self, member: Member, times: Counter[float]) -> list[_Lines]:
         """Groups whose least and greatest time are among these."""
@@ -226,20 +242,11 @@ class _Timed:
         return [self._span[pair] for pair in pairs if pair in self._span]
 
 
-def _open(lines: _Lines | None, owner: Owner) -> list[_Line]:
-    """The lines of programs that may be this one."""
-    if not lines:
-        return []
-    session, rank = owner
-    if session is not None and rank is not None:
-        may_be = dict.fromkeys((s, r) for s in (session, None) for r in (rank, None))
-        return [lines[one] for one in may_be if one in lines]
-    return [
-        line
-        for (other, place), line in lines.items()
-        if (session is None or other is None or session == other)
-        and (rank is None or place is None or rank == place)
-    ]
+def _line(lines: dict[_Key, _Line], key: _Key) -> _Line:
+    line = lines.get(key)
+    if line is None:
+        line = lines[key] = _Line()
+    return line
 
 
 class _Reused:

@@ -58,7 +58,7 @@ class Row:
     tuning: Tuning
     pin: PinStatus | None = None
     seen: float | None = None
-    aliases: frozenset[str] = frozenset()
+    aliases: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ class _Joined:
 
     views: tuple[Member, ...]
     tuning: Tuning
-    aliases: frozenset[str]
+    aliases: tuple[str, ...]
     asked: tuple[str, ...]
 
     @classmethod
@@ -97,7 +97,7 @@ class _Joined:
         return cls(
             tuple(views),
             merge(told),
-            frozenset({tuning.id for tuning in told}),
+            tuple({tuning.id: None for tuning in told}),
             tuple(tuning.session for tuning in told if tuning.session),
         )
 
@@ -300,8 +300,10 @@ class Model:
 
         Where no source tells the system, the pin of any.
         """
-        pins = self._pins.get((tuning.op, tuning.inputs_key or ""), [])
-        places = [source.rsplit("/", 2) for source in tuning.sources] if pins else []
+        pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
+        if not pins:
+            return None
+        places = [source.rsplit("/", 2) for source in tuning.sources]
         systems = {place[-1] for place in places if place[-2:-1] == [_CACHE_FILES]}
         session = self.sessions.get(tuning.session or "")
         if session is not None and session.system_hash:

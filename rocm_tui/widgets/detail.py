@@ -138,5 +138,5 @@ class Detail(LineView):
 
 def _same(before: Row, after: Row) -> bool:
     """Whether two rows are the same tuning; the key changes while a source is written anew."""
-    aliases = before.aliases & after.aliases
+    aliases = {*before.aliases} & {*after.aliases}
     return before.key == after.key or (bool(aliases) and before.occurrence == after.occurrence)
