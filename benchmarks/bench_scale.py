@@ -20,6 +20,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from bench_terminal import Screen
 
 from backend.events import (
     ChoiceSelected,
@@ -50,7 +53,7 @@ def one_log(folder: Path, count: int) -> None:
             out.write(
                 "SingleProcess AUTOTUNE benchmarking takes 0.1234 seconds and 0.0123 seconds "
             )
-            out.write("precompiling for 2 choices\n")
+            out.write("seconds precompiling for 2 choices\n")
 
 
 def one_table(folder: Path, count: int) -> None:
@@ -122,56 +125,81 @@ def _events(at: int, problems: Sequence[tuple[int, int, int]], by: Selection) ->
     yield SessionEnded(when + len(problems) + 1)
 
 
-COMMANDS = {
-    "ls": lambda folder: ["ls", str(folder)],
-    "compare": lambda folder: ["compare", str(folder), str(folder)],
-}
+COMMANDS: dict[str, tuple[str, ...]] = {"ls": ("ls", "{}"), "compare": ("compare", "{}", "{}")}
+MAIN = "import sys; from rocm_tui.cli import main; sys.exit(main())"
 
 
-def run(words: Sequence[str], limit: float) -> tuple[float, float]:
-    """Seconds and MiB of one command; Raises TimeoutExpired."""
-    code = "import sys; from rocm_tui.cli import main; sys.exit(main())"
-    begin = time.perf_counter()
+class Cost(NamedTuple):
+    """Seconds, and MiB at the peak."""
+
+    seconds: float
+    mib: float
+
+
+def run(words: Sequence[str], limit: float) -> Cost:
+    """One command, from its start to its end; infinite if it takes longer than `limit`."""
+    begun = time.perf_counter()
     child = subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", MAIN, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    end = begin + limit
-    peak = 0.0
     while True:
         pid, _, usage = os.wait4(child.pid, os.WNOHANG)
+        seconds = time.perf_counter() - begun
         if pid:
-            peak = usage.ru_maxrss / 1024
-            break
-        if time.perf_counter() > end:
+            return Cost(seconds, usage.ru_maxrss / 1024)
+        if seconds > limit:
             child.kill()
             os.wait4(child.pid, 0)
-            return float("inf"), 0.0
-        time.sleep(0.01)
-    return time.perf_counter() - begin, peak
+            return Cost(float("inf"), 0.0)
+        time.sleep(0.005)
+
+
+def watch(folder: Path, shown: int, limit: float) -> Cost:
+    """The screen, from its start until it shows that it has so many rows."""
+    screen = Screen.start([sys.executable, "-m", "rocm_tui", "watch", str(folder)])
+    time.sleep(0.2)
+    begun = screen.go()
+    try:
+        seconds = screen.wait_for(f"{shown} tuning".encode(), limit) - begun
+        status = Path(f"/proc/{screen.pid}/status").read_text()
+        return Cost(seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+    except SystemExit:
+        return Cost(float("inf"), 0.0)
+    finally:
+        screen.stop()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tunings", type=int, default=50_000)
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--what", nargs="+", choices=[*COMMANDS, "watch"])
     parser.add_argument("--limit", type=float, default=300.0, help="seconds of one command")
     args = parser.parse_args()
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for kind in args.only:
         with tempfile.TemporaryDirectory() as name:
             few, many = Path(name, "few"), Path(name, "many")
             for folder, count in ((few, args.tunings // 10), (many, args.tunings)):
                 folder.mkdir()
                 KINDS[kind](folder, count)
-            for command, words in COMMANDS.items():
-                (short, _), (long, memory) = (run(words(f), args.limit) for f in (few, many))
-                found[f"{kind} {command}"] = {
-                    "few_s": round(short, 2),
-                    "many_s": round(long, 2),
-                    "ratio": round(long / short, 1),
-                    "mib": round(memory),
+            for what in args.what or [*COMMANDS, "watch"]:
+                costs = []
+                for folder, count in ((few, args.tunings // 10), (many, args.tunings)):
+                    if what == "watch":
+                        rows = PROBLEMS if kind == "cached_sessions" else count
+                        costs.append(watch(folder, rows, args.limit))
+                    else:
+                        words = [word.format(folder) for word in COMMANDS[what]]
+                        costs.append(run(words, args.limit))
+                short, long = costs
+                found[f"{kind} {what}"] = {
+                    "few_s": round(short.seconds, 2),
+                    "many_s": round(long.seconds, 2),
+                    "ratio": round(long.seconds / short.seconds, 1),
+                    "many_mib": round(long.mib),
                 }
-                print(kind, command, found[f"{kind} {command}"], file=sys.stderr, flush=True)
+                print(kind, what, found[f"{kind} {what}"], file=sys.stderr, flush=True)
     print(json.dumps(found))
 
 

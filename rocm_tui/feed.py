@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from backend.records import Problem
 from backend.store.paths import Layout
@@ -20,8 +21,21 @@ from rocm_tui.session.model import Model
 
 _BITE = 2000
 """Records taken in one go, so that keys work while a big log is read."""
+_SLICE = 0.015
+"""Seconds for which rows are made in one go; one problem is always done."""
+_REST = 4.0
+"""Rows are left alone for so many times what making them took last: a problem that a thousand
+sessions tuned is joined anew each time that one more tells of it."""
 _OLD = 1.5
 """Seconds after the start within which what is found counts as having been there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Whether more is waiting, and which pins had drifted."""
+
+    more: bool
+    drifted: Sequence[PinStatus]
 
 
 class Feed:
@@ -41,6 +55,7 @@ class Feed:
         self._paths = [os.path.abspath(path) for path in paths if path != STDIN]  # noqa: PTH100
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
+        self._spent = self._rested = 0.0
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -72,13 +87,19 @@ class Feed:
         """The pins were just changed by us."""
         self._reconciler.poke()
 
-    def take(self) -> tuple[bool, Sequence[PinStatus]]:
-        """Bring the model up to date; whether more is waiting, and which pins had drifted."""
+    def take(self) -> Taken:
+        """Bring the model up to date with what arrived, in a few hundredths of a second."""
         batch, more = self.inbox.take(_BITE)
-        old = time.monotonic() - self._started < _OLD
-        self.model.apply(batch.records, now=None if old else time.time())
+        now = time.monotonic()
+        old = now - self._started < _OLD
+        self.model.put(batch.records, now=None if old else time.time())
         if batch.pins is not None:
             self.pins, self.pin_problem = tuple(batch.pins), batch.pin_problem
             self.model.set_pins(self.pins)
             self.drifts += len(batch.drifted)
-        return more, batch.drifted
+        if now >= self._rested:
+            self.model.join(_SLICE)
+            self._spent += time.monotonic() - now
+            if not self.model.unjoined:
+                self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
+        return Taken(more or self.model.unjoined, batch.drifted)

@@ -36,6 +36,8 @@ _CELLS = 2700.0
 """Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
 _AHEAD = 0.7
 """Seconds of that by which a burst may run ahead."""
+_LEISURE = 4.0
+"""No update for so many times what the last one took: a big table leaves time for keys."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
@@ -76,8 +78,8 @@ class RocmTui(App[int]):
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
-        self._shown_at = 0.0
-        self._paid_at = 0.0
+        self._scheduled = False
+        self._taken_at = self._show_at = self._paid_at = 0.0
         for theme in themes.ALL:
             self.register_theme(theme)
         self.theme = themes.default_theme(self.console.color_system)
@@ -149,32 +151,41 @@ class RocmTui(App[int]):
         self.call_from_any_thread(self._schedule)
 
     def _schedule(self) -> None:
+        """Take in what arrived, soon; once, however often it is asked for."""
         assert self._loop is not None
-        now = time.monotonic()
-        due = max(self._shown_at + _FRAME, self._paid_at - _AHEAD)
-        self._loop.call_later(max(0.0, due - now), self._take)
+        if self._scheduled:
+            return
+        self._scheduled = True
+        # The first is taken and shown at once; while more keeps coming, keys come first.
+        due = self._taken_at + _FRAME
+        self._loop.call_later(max(0.0, due - time.monotonic()), self._take)
 
     def _take(self) -> None:
+        self._scheduled = False
         if not self.is_running:
             return
-        more, drifted = self.feed.take()
-        for status in drifted:
+        taken = self.feed.take()
+        for status in taken.drifted:
             self._tell_drift(status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        self._update()
-        if more:
+        self._taken_at = time.monotonic()
+        due = self._taken_at >= self._show_at
+        if due:
+            self._update()
+        if taken.more or not due:
             self._schedule()
 
     def _update(self) -> None:
-        before = self._painted()
+        begun, before = time.monotonic(), self._painted()
         for screen in self.screen_stack:
             update: Callable[[], None] | None = getattr(screen, "update", None)
             if update is not None and screen.is_mounted:
                 update()
-        self._shown_at = time.monotonic()
+        now = time.monotonic()
         cost = max(0, self._painted() - before) / _CELLS
-        self._paid_at = max(self._paid_at, self._shown_at) + cost
+        self._paid_at = max(self._paid_at, now) + cost
+        self._show_at = max(now + (now - begun) * _LEISURE, self._paid_at - _AHEAD)
 
     def _painted(self) -> int:
         return sum(view.painted for view in self.screen.query(LineView))
