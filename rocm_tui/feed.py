@@ -23,7 +23,7 @@ _BITE = 2000
 """Records taken in one go, so that keys work while a big log is read."""
 _SLICE = 0.015
 """Seconds for which rows are made in one go; one problem is always done."""
-_REST = 4.0
+_REST = 1.0
 """Rows are left alone for so many times what making them took last: a problem that a thousand
 sessions tuned is joined anew each time that one more tells of it."""
 _OLD = 1.5
@@ -32,9 +32,10 @@ _OLD = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Whether more is waiting, and which pins had drifted."""
+    """Whether more is waiting, how many tunings are held, and which pins had drifted."""
 
     more: bool
+    held: int
     drifted: Sequence[PinStatus]
 
 
@@ -102,4 +103,4 @@ class Feed:
             self._spent += time.monotonic() - now
             if not self.model.unjoined:
                 self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
-        return Taken(more or self.model.unjoined, batch.drifted)
+        return Taken(more or self.model.unjoined, self.model.held, batch.drifted)

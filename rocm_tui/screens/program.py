@@ -19,6 +19,7 @@ from textual.screen import ModalScreen, Screen
 
 from backend.store.paths import Layout
 from rocm_tui import themes
+from rocm_tui.collector import Pile
 from rocm_tui.format import plain
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.widgets.line_view import LineView
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""
+_BREATH = 0.005
+"""Seconds for keys between two takes of records that are waiting."""
 _CELLS = 2700.0
 """Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
 _AHEAD = 0.7
 """Seconds of that by which a burst may run ahead."""
-_LEISURE = 4.0
+_LEISURE = 2.0
 """No update for so many times what the last one took: a big table leaves time for keys."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
@@ -78,8 +81,9 @@ class RocmTui(App[int]):
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
+        self._pile = Pile()
         self._scheduled = False
-        self._taken_at = self._show_at = self._paid_at = 0.0
+        self._show_at = self._paid_at = 0.0
         for theme in themes.ALL:
             self.register_theme(theme)
         self.theme = themes.default_theme(self.console.color_system)
@@ -150,31 +154,30 @@ class RocmTui(App[int]):
     def _wake(self) -> None:
         self.call_from_any_thread(self._schedule)
 
-    def _schedule(self) -> None:
+    def _schedule(self, wait: float = 0.0) -> None:
         """Take in what arrived, soon; once, however often it is asked for."""
         assert self._loop is not None
-        if self._scheduled:
-            return
-        self._scheduled = True
-        # The first is taken and shown at once; while more keeps coming, keys come first.
-        due = self._taken_at + _FRAME
-        self._loop.call_later(max(0.0, due - time.monotonic()), self._take)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_later(wait, self._take)
 
     def _take(self) -> None:
         self._scheduled = False
         if not self.is_running:
             return
         taken = self.feed.take()
+        self._pile.grown(taken.held, taken.more)
         for status in taken.drifted:
             self._tell_drift(status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        self._taken_at = time.monotonic()
-        due = self._taken_at >= self._show_at
-        if due:
+        early = self._show_at - time.monotonic()
+        if early <= 0:
             self._update()
-        if taken.more or not due:
-            self._schedule()
+        if taken.more:
+            self._schedule(_BREATH)
+        elif early > 0:
+            self._schedule(early)
 
     def _update(self) -> None:
         begun, before = time.monotonic(), self._painted()
@@ -185,7 +188,8 @@ class RocmTui(App[int]):
         now = time.monotonic()
         cost = max(0, self._painted() - before) / _CELLS
         self._paid_at = max(self._paid_at, now) + cost
-        self._show_at = max(now + (now - begun) * _LEISURE, self._paid_at - _AHEAD)
+        rest = max(_FRAME, (now - begun) * _LEISURE)
+        self._show_at = max(now + rest, self._paid_at - _AHEAD)
 
     def _painted(self) -> int:
         return sum(view.painted for view in self.screen.query(LineView))

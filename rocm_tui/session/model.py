@@ -172,6 +172,11 @@ class Model:
                 self._problems[record] = None
 
     @property
+    def held(self) -> int:
+        """How many tunings the sources tell of, before they are joined."""
+        return len(self._members)
+
+    @property
     def unjoined(self) -> bool:
         """Whether records were taken in that no row shows yet."""
         return bool(self._touched)
