@@ -6,16 +6,16 @@ that tells of it; only the problem that a record touches is joined again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, isinf
+from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from backend.records import (
     Choice,
     Measurement,
-    PinState,
     Problem,
     Session,
     Tuning,
@@ -30,10 +30,11 @@ from rocm_tui.ingest.records import (
     SessionSeen,
     source_of,
 )
-from rocm_tui.session.join import Member, group, problem_of
+from rocm_tui.session.join import Member, problem_of
 from rocm_tui.session.join import Problem as Bucket
 from rocm_tui.session.measurements import Measurements
-from rocm_tui.session.merge import merge
+from rocm_tui.session.place import Place
+from rocm_tui.session.place import Row as Row
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
@@ -41,34 +42,6 @@ if TYPE_CHECKING:
 
 _CACHE_FILES = "cache"
 """The folder of Inductor's persistent cache, whose files are named by their system's hash."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One tuning as it is shown.
-
-    `key` is stable while the row lives; `seen` is Unix time. `aliases` are the ids under which
-    the single sources know it: a log, which tells no precision, gives it another than the cache.
-    `asked` holds the session of each time that a session log tells of it, reuses included.
-    """
-
-    key: str
-    id: str
-    occurrence: int
-    tuning: Tuning
-    pin: PinStatus | None = None
-    seen: float | None = None
-    aliases: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
-
-    @property
-    def when(self) -> float | None:
-        """When it was tuned, else when it was first seen, if either is known."""
-        return self.tuning.when if self.tuning.when is not None else self.seen
-
-    @property
-    def pin_state(self) -> PinState | None:
-        return self.pin.state if self.pin else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,50 +55,23 @@ class Changes:
         return bool(self.changed) or self.order_changed
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """One tuning out of its views, which are kept to see whether it has to be made again."""
-
-    views: tuple[Member, ...]
-    tuning: Tuning
-    aliases: tuple[str, ...]
-    asked: tuple[str, ...]
-
-    @classmethod
-    def of(cls, views: Sequence[Member]) -> _Joined:
-        told = [view.tuning for view in views]
-        return cls(
-            tuple(views),
-            merge(told),
-            tuple({tuning.id: None for tuning in told}),
-            tuple(tuning.session for tuning in told if tuning.session),
-        )
-
-
-def _same(one: Sequence[Member], two: Sequence[Member]) -> bool:
-    return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
-
-
 class Model:
     """All tunings, sessions and problems of the sources read so far."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self._problems: dict[Problem, None] = {}
-        self._members: dict[str, Member] = {}
-        self._of_source: dict[str, dict[str, None]] = {}
-        self._of_keys: dict[tuple[str, str | None], set[Bucket]] = {}
-        self._buckets: dict[Bucket, set[str]] = {}
+        self._places: dict[Bucket, Place] = {}
+        self._of_uid: dict[str, Bucket] = {}
+        self._of_source: dict[str, list[str]] = {}
+        self._seen: dict[str, float | None] = {}
+        self._seq: dict[str, int] = {}
         self._touched: dict[Bucket, None] = {}
-        self._joined: dict[str, _Joined] = {}
-        self._bucket_rows: dict[Bucket, list[str]] = {}
+        self._touched_keys: set[tuple[str, str]] = set()
         self._rows: dict[str, Row] = {}
-        self._arrival: dict[str, tuple[int, float | None]] = {}
-        self._ids: dict[str, set[str]] = {}
         self._pins: dict[tuple[str, str], list[PinStatus]] = {}
         self._measurements = Measurements()
         self._order: list[str] | None = None
-        self._arrivals = 0
 
     @property
     def problems(self) -> list[Problem]:
@@ -138,7 +84,7 @@ class Model:
     def rows(self) -> list[Row]:
         """Newest first; tunings of unknown age are as old as their place in their source says."""
         if self._order is None:
-            rows = sorted(self._rows.values(), key=self._age, reverse=True)
+            rows = sorted(self._rows.values(), key=lambda row: row.age, reverse=True)
             self._order = [row.key for row in rows]
         return [self._rows[key] for key in self._order]
 
@@ -159,27 +105,26 @@ class Model:
             elif isinstance(record, Dropped):
                 self._remove(record.uid)
             elif isinstance(record, Gone):
-                for uid in list(self._of_source.get(record.source, ())):
-                    self._remove(uid)
+                self._forget(record.source)
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
-                self._touch(self._measurements.forget(record.source))
+                self._touched_keys |= self._measurements.forget(record.source)
             elif isinstance(record, SessionSeen):
                 self.sessions[record.session.id] = record.session
             elif isinstance(record, MeasurementSeen):
-                self._touch(self._measurements.add(record))
+                self._touched_keys |= self._measurements.add(record)
             else:
                 self._problems[record] = None
 
     @property
     def held(self) -> int:
         """How many tunings the sources tell of, before they are joined."""
-        return len(self._members)
+        return len(self._of_uid)
 
     @property
     def unjoined(self) -> bool:
         """Whether records were taken in that no row shows yet."""
-        return bool(self._touched)
+        return bool(self._touched or self._touched_keys)
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
@@ -188,117 +133,86 @@ class Model:
             pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
         if pins == self._pins:
             return Changes()
-        keys = {
+        self._touched_keys |= {
             key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
         }
         self._pins = pins
-        self._touch(keys)
         return self.join()
 
-    def _touch(self, keys: Set[tuple[str, str]]) -> None:
-        """Join the problems of these ops and inputs keys again."""
-        for key in keys:
-            self._touched.update(dict.fromkeys(self._of_keys.get(key, ())))
-
     def _put(self, record: Seen, now: float | None) -> None:
-        old = self._members.get(record.uid)
-        if old is not None:
-            if old.tuning == record.tuning:
-                return
-            self._remove(record.uid)
-        if record.uid not in self._arrival:
-            self._arrivals += 1
-            self._arrival[record.uid] = (self._arrivals, now)
-        tuning, source = record.tuning, source_of(record.uid)
-        self._members[record.uid] = Member(record.uid, source, tuning, self._arrival[record.uid][0])
-        self._of_source.setdefault(source, {})[record.uid] = None
-        bucket = problem_of(tuning)
-        self._of_keys.setdefault((tuning.op, tuning.inputs_key), set()).add(bucket)
-        self._buckets.setdefault(bucket, set()).add(record.uid)
+        uid, tuning = record.uid, record.tuning
+        bucket, before = problem_of(tuning), self._of_uid.get(uid)
+        if before is not None and before != bucket:
+            self._remove(uid)
+        if uid not in self._seq:
+            self._seq[uid], self._seen[uid] = len(self._seq) + 1, now
+        place = self._places.get(bucket)
+        if place is None:
+            place = self._places[bucket] = Place()
+        source = intern(source_of(uid))
+        if before != bucket:
+            self._of_source.setdefault(source, []).append(uid)
+            self._of_uid[uid] = bucket
+        elif place.tells(uid, tuning):
+            return
+        else:
+            place.remove({uid})
+        place.members.append(Member(uid, source, tuning, self._seq[uid]))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:
-        member = self._members.pop(uid, None)
-        if member is None:
-            return
-        del self._of_source[member.source][uid]
-        bucket = problem_of(member.tuning)
-        self._buckets[bucket].discard(uid)
-        self._touched[bucket] = None
+        bucket = self._of_uid.pop(uid, None)
+        if bucket is not None:
+            self._places[bucket].remove({uid})
+            self._touched[bucket] = None
+
+    def _forget(self, source: str) -> None:
+        gone = {uid for uid in self._of_source.pop(source, ()) if uid in self._of_uid}
+        for bucket in {self._of_uid.pop(uid) for uid in gone}:
+            self._places[bucket].remove(gone)
+            self._touched[bucket] = None
 
     def join(self, seconds: float = inf) -> Changes:
         """Make rows of what was taken in, problem by problem, until so many seconds are over."""
         end = monotonic() + seconds
+        self._find_touched()
         before: dict[str, Row] = {}
-        after: list[str] = []
-        ids: set[str] = set()
-        while self._touched and (not after or monotonic() < end):
-            bucket = next(iter(self._touched))
-            del self._touched[bucket]
-            old = {key: self._rows.pop(key) for key in self._bucket_rows.pop(bucket, ())}
-            for row in old.values():
-                self._ids[row.id].discard(row.key)
-            ids.update(row.id for row in old.values())
-            rows = self._rows_of(bucket, old)
-            for row in rows:
-                self._rows[row.key] = row
-                self._ids.setdefault(row.id, set()).add(row.key)
-                ids.add(row.id)
-                after.append(row.key)
-            before |= old
-        self._number(ids)
+        after: dict[str, Row] = {}
+        while self._touched:
+            bucket, _ = self._touched.popitem()
+            place = self._places[bucket]
+            for row in place.join(self._unmasked, self._finished, self._seen):
+                before[row.key] = self._rows.pop(row.key)
+            for row in place.rows:
+                after[row.key] = self._rows[row.key] = row
+            if not place.members:
+                del self._places[bucket]
+            if monotonic() >= end:
+                break
         changed = {
             key
-            for key in {*before, *after}
-            if before.get(key) is not self._rows.get(key) and before.get(key) != self._rows.get(key)
+            for key in before.keys() | after.keys()
+            if before.get(key) is not after.get(key) and before.get(key) != after.get(key)
         }
         order = any(
             (old is None) != (new is None) or (old and new and old.when != new.when)
             for key in changed
-            for old, new in [(before.get(key), self._rows.get(key))]
+            for old, new in [(before.get(key), after.get(key))]
         )
         self._order = None if order else self._order
         return Changes(frozenset(changed), order)
 
-    def _rows_of(self, bucket: Bucket, old: Mapping[str, Row]) -> list[Row]:
-        """The rows of one problem, as before where nothing about them changed."""
-        uids = self._buckets.get(bucket)
-        known = {key: self._joined.pop(key) for key in old}
-        if not uids:
-            self._buckets.pop(bucket, None)
-            return []
-        members = [self._unmasked(self._members[uid]) for uid in uids]
-        rows: list[Row] = []
-        for views in group(members):
-            key = min(views, key=lambda view: view.seq).uid
-            one = known.get(key)
-            if one is None or not _same(one.views, views):
-                one = _Joined.of(views)
-            self._joined[key] = one
-            rows.append(self._row_of(key, one, old.get(key)))
-        self._bucket_rows[bucket] = [row.key for row in rows]
-        return rows
+    def _find_touched(self) -> None:
+        """The problems of the ops and inputs keys of which something else became known."""
+        keys, self._touched_keys = self._touched_keys, set()
+        if keys:
+            for bucket, place in self._places.items():
+                if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
+                    self._touched[bucket] = None
 
-    def _row_of(self, key: str, one: _Joined, old: Row | None) -> Row:
-        tuning = self._measurements.attach(one.tuning, self.sessions)
-        pin = self._pin_of(tuning)
-        if old is not None and old.tuning is tuning and old.pin == pin:
-            return old
-        seen = self._arrival[key][1]
-        return Row(key, one.tuning.id, 1, tuning, pin, seen, one.aliases, one.asked)
-
-    def _number(self, ids: set[str]) -> None:
-        """Count the occurrences of each id, oldest first."""
-        for id_ in ids:
-            rows = sorted((self._rows[key] for key in self._ids.get(id_, ())), key=self._age)
-            for occurrence, row in enumerate(rows, start=1):
-                if row.occurrence != occurrence:
-                    self._rows[row.key] = replace(row, occurrence=occurrence)
-            if not rows:
-                self._ids.pop(id_, None)
-
-    def _age(self, row: Row) -> tuple[float, int]:
-        return row.when or 0.0, self._arrival[row.key][0]
+    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None]:
+        measured = self._measurements.attach(tuning, self.sessions)
+        return measured, self._pin_of(measured)
 
     def _pin_of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.
