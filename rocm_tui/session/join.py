@@ -171,10 +171,6 @@ class _Line:
         return len(self.groups) - self._passed.get(source, 0)
 
 
-_Lines = dict[str | None, _Line]
-"""One line for each session, and one for groups of which no session is known."""
-
-
 class _Timed:
     """Groups by their times, each program's for themselves.
 
@@ -185,8 +181,8 @@ class _Timed:
     def __init__(self) -> None:
         self.groups: list[_Group] = []
         self._own: dict[tuple[str | None, float], _Line] = {}
-        self._with: dict[float, _Lines] = {}
-        self._span: dict[tuple[float, float], _Lines] = {}
+        self._with: dict[float, _Line] = {}
+        self._span: dict[tuple[float, float], _Line] = {}
         self._placed = 0
 
     def add(self, made: _Group) -> None:
@@ -216,28 +212,27 @@ class _Timed:
             found = [self._own[key] for key in keys if key in self._own]
         else:
             self._place()
-            holding = [list(self._with.get(time, {}).values()) for time in times]
-            found = min(holding, key=lambda lines: sum(line.left(source) for line in lines))
-            found += [line for lines in self._spans(member, times) for line in lines.values()]
+            found = self._spans(member, times)
+            holding = [self._with[time] for time in times if time in self._with]
+            if len(holding) == len(times):
+                found.append(min(holding, key=lambda line: line.left(source)))
         groups = [line.without(source) for line in found]
         return groups[0] if len(groups) == 1 else merge(*groups, key=lambda one: one.at)
 
     def _place(self) -> None:
         """Put groups where those look that tell no program."""
         for made in self.groups[self._placed :]:
-            session = made.base.session
             for time in made.times:
-                _line(self._with.setdefault(time, {}), session).groups.append(made)
+                _line(self._with, time).groups.append(made)
             if made.times:
-                span = min(made.times), max(made.times)
-                _line(self._span.setdefault(span, {}), session).groups.append(made)
+                _line(self._span, (min(made.times), max(made.times))).groups.append(made)
         self._placed = len(self.groups)
 
-    def _spans(self, member: Member, times: Counter[float]) -> list[_Lines]:
+    def _spans(self, member: Member, times: Counter[float]) -> list[_Line]:
         """Groups whose least and greatest time are among these."""
         least = times if is_cache(member.tuning) else [min(times)]
         if len(least) * len(times) > len(self._span):
-            return [lines for (a, b), lines in self._span.items() if a in times and b in times]
+            return [line for (a, b), line in self._span.items() if a in times and b in times]
         pairs = ((a, b) for a in least for b in times)
         return [self._span[pair] for pair in pairs if pair in self._span]
 
