@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from backend.records import Problem
 from rocm_tui.ingest import markers
-from rocm_tui.ingest.log_parser import AUTOTUNE, PATIENCE, RARE
+from rocm_tui.ingest.log_text import MARKERS
+from rocm_tui.ingest.open_tables import PATIENCE
 from rocm_tui.ingest.records import Record
 from rocm_tui.ingest.scan import scan
 from tests.test_ingest_log import BMM, LOGLIKE, LOGS, MM, Result, needs_corpus, read
@@ -116,14 +117,15 @@ def test_markers_are_found_at_every_offset(rare: int, monkeypatch: pytest.Monkey
     data = bytearray(rng.choice(b".UAE\n") for _ in range(5000))
     expected = []
     at = 0
-    while at < len(data) - 20:
-        data[at : at + len(AUTOTUNE)] = AUTOTUNE
+    while at < len(data) - 40:
+        marker, _ = rng.choice(MARKERS)
+        data[at : at + len(marker)] = marker
         expected.append(at)
-        at += len(AUTOTUNE) + rng.randrange(70)
+        at += len(marker) + rng.randrange(70)
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        found = list(markers.marker_offsets(file.fileno(), len(data), AUTOTUNE, RARE))
+        found = list(markers.marker_offsets(file.fileno(), len(data), MARKERS))
     assert found == expected
 
 

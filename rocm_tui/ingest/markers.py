@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 _PIECE = 256 << 10
@@ -20,10 +20,13 @@ _RARE = 200
 """Occurrences in a piece up to which a letter is rare."""
 
 
-def marker_offsets(fd: int, size: int, marker: bytes, rare: int) -> Iterator[int]:
-    """Where `marker` occurs in the first `size` bytes, ascending.
+Marker = tuple[bytes, int]
+"""What is looked for, and the place in it of a byte that ordinary text seldom has."""
 
-    `rare` is the place in `marker` of a byte that ordinary text seldom has.
+
+def marker_offsets(fd: int, size: int, markers: Sequence[Marker]) -> Iterator[int]:
+    """Where the markers occur in the first `size` bytes, ascending.
+
     Raises OSError if the file cannot be read; a file that shrinks meanwhile just ends.
     """
     stretches = iter(range(0, size, _STRETCH))
@@ -33,7 +36,7 @@ def marker_offsets(fd: int, size: int, marker: bytes, rare: int) -> Iterator[int
             while True:
                 while len(waiting) < 2 * _THREADS and (at := next(stretches, None)) is not None:
                     end = min(at + _STRETCH, size)
-                    waiting.append(pool.submit(_search, fd, at, end, marker, rare))
+                    waiting.append(pool.submit(_search, fd, at, end, markers))
                 if not waiting:
                     return
                 yield from waiting.popleft().result()
@@ -42,22 +45,27 @@ def marker_offsets(fd: int, size: int, marker: bytes, rare: int) -> Iterator[int
                 future.cancel()
 
 
-def _search(fd: int, start: int, stop: int, marker: bytes, rare: int) -> list[int]:
-    overlap = len(marker) - 1
+def _search(fd: int, start: int, stop: int, markers: Sequence[Marker]) -> list[int]:
+    overlap = max(len(marker) for marker, _ in markers) - 1
     buffer = bytearray(_PIECE + overlap)
     view = memoryview(buffer)
     found: list[int] = []
-    is_rare = True
+    common: set[bytes] = set()
     for at in range(start, stop, _PIECE):
-        # A marker that begins in the overlap belongs to the next piece.
-        size = os.preadv(fd, [view[: min(_PIECE, stop - at) + overlap]], at)
+        piece = min(_PIECE, stop - at)
+        size = os.preadv(fd, [view[: piece + overlap]], at)
         if not size:
             break
-        places = _find_rare(buffer, size, marker, rare) if is_rare else None
-        if places is None:
-            is_rare = False
-            places = find_all(buffer, marker, size)[::-1]
-        found.extend(at + place for place in places)
+        here: list[int] = []
+        for marker, rare in markers:
+            # One that begins in the overlap belongs to the next piece.
+            end = min(size, piece + len(marker) - 1)
+            places = None if marker in common else _find_rare(buffer, end, marker, rare)
+            if places is None:
+                common.add(marker)
+                places = find_all(buffer, marker, end)
+            here += places
+        found.extend(at + place for place in sorted(here))
     return found
 
 
