@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from rocm_tui.ingest.triton_lines import LINES
 
 AUTOTUNE = b"AUTOTUNE "
-MARKERS = ((AUTOTUNE, 1), (LINES[0].encode(), 0))
-"""What a line that matters wherever it stands holds; and the place in it of a letter that few logs
-are full of."""
+MARKERS = ((AUTOTUNE, (2, 1)), (LINES[0].encode(), (0, 18)))
+"""What a line holds that matters wherever it stands; and the places in it of letters that few logs
+are full of: T, else U and f."""
 BEFORE = (b'"num_choices', b"out of resource")
 """What may stand before a table and belongs to it."""
 _LONG = 64 << 10
-_TRITON = tuple(line.encode() for line in LINES)
+_BEGIN, _KEY, _SECONDS, _BEST = (line.encode() for line in LINES)
 _ESCAPE = re.compile(rb'\\(["\\/bfrt]|u[0-9a-fA-F]{4})')
 _PLAIN = {b"t": b" ", b'"': b'"', b"\\": b"\\", b"/": b"/"}
 
@@ -34,7 +34,10 @@ def may_matter(line: bytes) -> bool:
         or b"..." in line
         or b"\xe2\x80\xa6" in line
         or b"out of resource" in line
-        or any(part in line for part in _TRITON)
+        or _BEGIN in line
+        or _KEY in line
+        or _SECONDS in line
+        or _BEST in line
     )
 
 

@@ -20,8 +20,9 @@ _RARE = 200
 """Occurrences in a piece up to which a letter is rare."""
 
 
-Marker = tuple[bytes, int]
-"""What is looked for, and the place in it of a byte that ordinary text seldom has."""
+Marker = tuple[bytes, tuple[int, ...]]
+"""What is looked for, and the places in it of bytes that ordinary text seldom has. A byte that
+several markers share is looked for once."""
 
 
 def marker_offsets(fd: int, size: int, markers: Sequence[Marker]) -> Iterator[int]:
@@ -50,35 +51,55 @@ def _search(fd: int, start: int, stop: int, markers: Sequence[Marker]) -> list[i
     buffer = bytearray(_PIECE + overlap)
     view = memoryview(buffer)
     found: list[int] = []
-    common: set[bytes] = set()
+    common: set[int] = set()
     for at in range(start, stop, _PIECE):
         piece = min(_PIECE, stop - at)
         size = os.preadv(fd, [view[: piece + overlap]], at)
         if not size:
             break
-        here: list[int] = []
-        for marker, rare in markers:
-            # One that begins in the overlap belongs to the next piece.
-            end = min(size, piece + len(marker) - 1)
-            places = None if marker in common else _find_rare(buffer, end, marker, rare)
-            if places is None:
-                common.add(marker)
-                places = find_all(buffer, marker, end)
-            here += places
-        found.extend(at + place for place in sorted(here))
+        # One that begins in the overlap belongs to the next piece.
+        places = (place for place in _find(buffer, size, markers, common) if place < piece)
+        found.extend(at + place for place in sorted(places))
     return found
 
 
-def _find_rare(buffer: bytearray, size: int, marker: bytes, rare: int) -> list[int] | None:
-    """By one letter of the marker, several times as fast; None if that is not rare here."""
-    letter = marker[rare]
+def _find(buffer: bytearray, size: int, markers: Sequence[Marker], common: set[int]) -> list[int]:
+    """By one letter of a marker, several times as fast, unless each of them is `common` here."""
     found: list[int] = []
-    at = buffer.find(letter, rare, size)
+    rest = list(markers)
+    while rest:
+        marker, places = rest[-1]
+        rare = next((place for place in places if marker[place] not in common), None)
+        if rare is None:
+            found += find_all(buffer, marker, size)
+            rest.pop()
+            continue
+        letter = marker[rare]
+        shared = [one for one in rest if any(one[0][place] == letter for place in one[1])]
+        there = _find_rare(buffer, size, letter, shared)
+        if there is None:
+            common.add(letter)
+            continue
+        found += there
+        rest = [one for one in rest if one not in shared]
+    return found
+
+
+def _find_rare(
+    buffer: bytearray, size: int, letter: int, markers: Sequence[Marker]
+) -> list[int] | None:
+    """By a letter that each of these has at one of its places; None if that is not rare here."""
+    wanted = [
+        (marker, place) for marker, places in markers for place in places if marker[place] == letter
+    ]
+    found: list[int] = []
+    at = buffer.find(letter, 0, size)
     for _ in range(_RARE):
         if at < 0:
             return found
-        if buffer.startswith(marker, at - rare, size):
-            found.append(at - rare)
+        for marker, place in wanted:
+            if at >= place and buffer.startswith(marker, at - place, size):
+                found.append(at - place)
         at = buffer.find(letter, at + 1, size)
     return None
 
