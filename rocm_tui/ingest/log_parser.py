@@ -297,7 +297,7 @@ class LogParser:
         return list(tables) if stream == who.key or len(tables) == 1 else []
 
     def _touch(self, block: Block, end: int) -> None:
-        block.touched = end
+        self._open.touch(block, end)
         self._changed[block.n] = block
 
     def _close(self, block: Block) -> None:

@@ -19,8 +19,8 @@ BEFORE = (b'"num_choices', b"out of resource")
 """What may stand before a table and belongs to it."""
 _LONG = 64 << 10
 _BEGIN, _KEY, _SECONDS, _BEST = (line.encode() for line in LINES)
-_ESCAPE = re.compile(rb'\\(["\\/bfrt]|u[0-9a-fA-F]{4})')
-_PLAIN = {b"t": b" ", b'"': b'"', b"\\": b"\\", b"/": b"/"}
+_ESCAPE = re.compile(rb"""\\(["'\\/bfrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})""")
+_PLAIN = {b"b": b"", b"f": b"", b"r": b"", b"t": b" "}
 
 
 def may_matter(line: bytes) -> bool:
@@ -56,9 +56,9 @@ def segments(line: bytes) -> Iterator[bytes]:
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
     what = match[1]
-    if what.startswith(b"u"):
+    if what[0] in b"ux":
         return chr(int(what[1:], 16)).encode("utf-8", "replace")
-    return _PLAIN.get(what, b"")
+    return _PLAIN.get(what, what)
 
 
 def _window(text: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from rocm_tui.ingest.block import Block
 from rocm_tui.ingest.log_lines import Origin
@@ -16,16 +17,17 @@ class OpenTables:
 
     def __init__(self) -> None:
         self._streams: dict[str, list[Block]] = {}
-        self._expiry = 0
+        self._by_age: dict[int, Block] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._streams)
+        return bool(self._by_age)
 
     def __iter__(self) -> Iterator[Block]:
-        return (block for blocks in self._streams.values() for block in blocks)
+        """The one that was touched last comes last."""
+        return iter(self._by_age.values())
 
     def __contains__(self, block: Block) -> bool:
-        return block in self.of(block.origin.key)
+        return block.n in self._by_age
 
     def of(self, key: str) -> list[Block]:
         """Those of one stream, oldest first."""
@@ -44,23 +46,22 @@ class OpenTables:
 
     def add(self, block: Block) -> None:
         self._streams.setdefault(block.origin.key, []).append(block)
+        self._by_age[block.n] = block
+
+    def touch(self, block: Block, end: int) -> None:
+        """The line that ends at `end` belonged to it; later lines end later."""
+        block.touched = end
+        if self._by_age.pop(block.n, None) is not None:
+            self._by_age[block.n] = block
 
     def remove(self, block: Block) -> None:
         """Take it out, if it is there."""
-        blocks = self.of(block.origin.key)
-        if block in blocks:
+        if self._by_age.pop(block.n, None) is not None:
+            blocks = self._streams[block.origin.key]
             blocks.remove(block)
             if not blocks:
                 del self._streams[block.origin.key]
 
     def expired(self, offset: int) -> list[Block]:
-        """Those of which nothing came for long, now that the log is at `offset`.
-
-        Asked before every line; `touched` only grows, so most of the time nobody need be looked at.
-        """
-        if offset <= self._expiry:
-            return []
-        found = [block for block in self if offset - block.touched > PATIENCE]
-        rest = [block.touched for block in self if offset - block.touched <= PATIENCE]
-        self._expiry = min(rest, default=offset - PATIENCE) + PATIENCE
-        return found
+        """Those of which nothing came for long, now that the log is at `offset`."""
+        return list(takewhile(lambda block: offset - block.touched > PATIENCE, self))
