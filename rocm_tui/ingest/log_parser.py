@@ -91,10 +91,14 @@ class LogParser:
             end = before.find(b"\n", start)
             self.line(before[start : end if end >= 0 else size], 0, place_of(start))
 
-    def line(self, data: bytes, offset: int, place: int) -> None:
-        """Take one line, without its end; `offset` is where it begins."""
+    def line(self, data: bytes, offset: int, place: int, cut: bool = False) -> None:
+        """Take one line, without its end; `offset` is where it begins. `cut` tells that it is a
+        piece of a longer one, and that what it says may be cut with it."""
         if not may_matter(data):
             return
+        if cut:
+            what = "the line is too long: it is read in pieces, and what is cut in two is lost"
+            self._problems.once("long line", place, what)
         first = b""
         for at_segment, segment in enumerate(segments(data)):
             text = clean_bytes(segment)
@@ -104,11 +108,6 @@ class LogParser:
                 if at_segment and not who.key:  # the prefix stands before the progress bar
                     who = origin(clean_bytes(first))
                 self._take(part, who, offset + len(data), place)
-
-    def cut_line(self, place: int) -> None:
-        """The line at `place` is so long that it was cut, and what it says maybe with it."""
-        what = "the line is too long: it is read in pieces, and what stands where they meet is lost"
-        self._problems.once("long line", place, what)
 
     def table(self, data: bytes, at: int, offset: int, place: int) -> int:
         """Take the whole table that begins at `data[at]`, which is `offset` in the file.

@@ -94,7 +94,7 @@ def _follow(parser: LogParser, lines: _Lines, at: int) -> int:
 
 def _take(parser: LogParser, lines: _Lines, at: int, before: bytes = b"") -> int | None:
     """Parse the line or the table at `at`; return what follows it, None if it has no end yet."""
-    line, after, forced = lines.line(at)
+    line, after, cut = lines.line(at)
     if after is None:
         return None
     if before:
@@ -104,9 +104,7 @@ def _take(parser: LogParser, lines: _Lines, at: int, before: bytes = b"") -> int
         end = parser.table(window, low, at, at)
         if end:
             return at + end - low
-    if forced:
-        parser.cut_line(at)
-    parser.line(line, at, at)
+    parser.line(line, at, at, cut)
     return after
 
 

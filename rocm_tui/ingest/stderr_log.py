@@ -91,9 +91,8 @@ class StderrLog:
                 at = table_end
                 continue
             ended = data[end - 1] == ord("\n")
-            if is_forced(data, end):
-                self._parser.cut_line(self._line)
-            self._parser.line(data[at : end - ended], base + at, self._line)
+            cut = is_forced(data, end)
+            self._parser.line(data[at : end - ended], base + at, self._line, cut)
             self._line += ended
             at = end
         self._offset = base + at
