@@ -141,12 +141,11 @@ def test_a_bad_link_hides_no_other_file(tmp_path: Path) -> None:
     assert all(what.startswith("cannot read it: ") for _, what in bad)
 
 
-@pytest.mark.parametrize("inner", [b"", b'{"a": "b_template_autotuning"\n\t'])
-def test_a_trace_of_braces_is_read_in_time(inner: bytes) -> None:
+def test_a_trace_of_braces_is_read_in_time() -> None:
     head = b'V1120 10:10:29.070000 6512 x.py:23] {"chromium_event": {}, "has_payload": "x"}\n'
     start = time.monotonic()
     reader = TorchTrace("x")
-    reader.feed(head + (b"\t" + inner + b"}\n") * 100_000)
+    reader.feed(head + b'\t{"a": "b_template_autotuning",\n' + b"\t}\n" * 100_000)
     reader.feed((b"\t" + b"{" * 300_000 + b"\n\t}\n") * 3)
     reader.close()
     assert time.monotonic() - start < 10  # more than a minute if each brace is tried
