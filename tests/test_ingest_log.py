@@ -402,6 +402,13 @@ SNIPPETS = st.sampled_from(
         "strides: [s0, 1], [\n",
         "out of resource\n",
         "...\n",
+        "\\n",
+        "AUTOTUNE mm(64x32, 32x16)\n  mm 0.0100 ms  100.0%\n",
+        "  A='x', B=2 0.0200 ms 50.0%\n",
+        "Triton autotuning for function f,\n",
+        "Triton autotuning for function g finished after 1.0s; best config selected: A: 1;\n",
+        "finished after 2.50s,\n",
+        "best config selected: B: 2, num_warps: 4;\n",
         "\0\xff\n",
     ]
 )

@@ -205,8 +205,9 @@ class _Lines:
             self._load(low, at - low + MAX_TABLE)
         newline = self._window.rfind(b"\n", low - self._start, at - self._start)
         if newline >= 0:
-            return self._start + newline + 1
-        start = low if low == floor else self._far_start(low, floor)
+            start = self._start + newline + 1
+        else:
+            start = low if low == floor else self._far_start(low, floor)
         while (end := self._end(start)) is not None and end <= at:
             start = end
         return start
