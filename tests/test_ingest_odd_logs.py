@@ -157,6 +157,12 @@ def test_columns_aligned_by_blanks_and_headings_with_an_emoji() -> None:
     assert not result.problems
 
 
+def test_blanks_before_a_configuration_are_no_part_of_it() -> None:
+    text = MM.replace(" BLOCK_M=32", "    BLOCK_M=32")
+    ends = [at + 1 for at, letter in enumerate(text) if letter == "\n"]
+    assert read(text).tunings == read(text, ends).tunings == read(MM).tunings
+
+
 def test_dots_between_the_rows_do_not_end_a_table() -> None:
     lines = MM.replace("for 2 choices", "for 34 choices").splitlines()
     (tuning,) = read("\n".join([*lines[:5], "    ...", lines[5]]) + "\n").tunings

@@ -93,7 +93,7 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
     if footer.num_choices is not None and footer.num_choices < len(rows):
         return None
     found = [
-        Row(name, float(ms), float(percent), description.rstrip(" "))
+        Row(name, float(ms), float(percent), description.strip(" "))
         for name, ms, percent, description in rows
     ]
     return PlainTable(prefix, header, operands, found, footer, end)
