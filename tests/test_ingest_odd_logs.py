@@ -237,7 +237,7 @@ def test_tritons_lines_of_two_ranks() -> None:
     [
         "AUTOTUNE f(" * 90_000,
         "AUTOTUNE f" + "(" * 1_000_000,
-        ("AUTOTUNE f(" + "(" * 50) * 16_000,
+        (("AUTOTUNE f(" + "(" * 12) * 2700 + "\n") * 16,
         "AUTOTUNE mm(8x4, 4x8)\n" * 20_000,
         "".join(f"[rank{n}]:AUTOTUNE mm(8x4, 4x8)\n" for n in range(20_000)),
         "AUTOTUNE mm(8x4, 4x8)\n" * 60 + "  mm 0.1 ms 100.0%\n" * 20_000,

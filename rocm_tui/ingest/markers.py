@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 _PIECE = 256 << 10
 """Bytes searched at a time: what a core's own cache holds."""
@@ -52,55 +53,76 @@ def _search(fd: int, start: int, stop: int, markers: Sequence[Marker]) -> list[i
     view = memoryview(buffer)
     found: list[int] = []
     common: set[int] = set()
+    ways = _ways(markers, common)
     for at in range(start, stop, _PIECE):
         piece = min(_PIECE, stop - at)
         size = os.preadv(fd, [view[: piece + overlap]], at)
         if not size:
             break
+        places = _find(buffer, size, ways)
+        while isinstance(places, int):  # a letter that is not rare in this log
+            common.add(places)
+            ways = _ways(markers, common)
+            places = _find(buffer, size, ways)
         # One that begins in the overlap belongs to the next piece.
-        places = (place for place in _find(buffer, size, markers, common) if place < piece)
-        found.extend(at + place for place in sorted(places))
+        found.extend(at + place for place in sorted(places) if place < piece)
     return found
 
 
-def _find(buffer: bytearray, size: int, markers: Sequence[Marker], common: set[int]) -> list[int]:
-    """By one letter of a marker, several times as fast, unless each of them is `common` here."""
-    found: list[int] = []
-    rest = list(markers)
-    while rest:
-        marker, places = rest[-1]
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How some markers are found: by a letter that each has at a place; else (None) as a whole.
+
+    `nexts` are what follows the letter in them.
+    """
+
+    letter: int | None
+    markers: tuple[tuple[bytes, int], ...]
+    nexts: bytes = b""
+
+
+def _ways(markers: Sequence[Marker], common: Set[int]) -> list[_Way]:
+    """By one letter a marker is found several times as fast as by all, unless they are common."""
+    found: dict[int, list[tuple[bytes, int]]] = {}
+    ways: list[_Way] = []
+    for marker, places in markers:
         rare = next((place for place in places if marker[place] not in common), None)
         if rare is None:
-            found += find_all(buffer, marker, size)
-            rest.pop()
+            ways.append(_Way(None, ((marker, 0),)))
+        else:
+            found.setdefault(marker[rare], []).append((marker, rare))
+    for letter, shared in found.items():
+        nexts = bytes(marker[place + 1] for marker, place in shared)
+        ways.append(_Way(letter, tuple(shared), nexts))
+    return ways
+
+
+def _find(buffer: bytearray, size: int, ways: Sequence[_Way]) -> list[int] | int:
+    """Where they are; or the letter that turned out not to be rare."""
+    found: list[int] = []
+    for way in ways:
+        if way.letter is None:
+            found += find_all(buffer, way.markers[0][0], size)
             continue
-        letter = marker[rare]
-        shared = [one for one in rest if any(one[0][place] == letter for place in one[1])]
-        there = _find_rare(buffer, size, letter, shared)
+        there = _find_rare(buffer, size, way.letter, way)
         if there is None:
-            common.add(letter)
-            continue
+            return way.letter
         found += there
-        rest = [one for one in rest if one not in shared]
     return found
 
 
-def _find_rare(
-    buffer: bytearray, size: int, letter: int, markers: Sequence[Marker]
-) -> list[int] | None:
-    """By a letter that each of these has at one of its places; None if that is not rare here."""
-    wanted = [
-        (marker, place) for marker, places in markers for place in places if marker[place] == letter
-    ]
+def _find_rare(buffer: bytearray, size: int, letter: int, way: _Way) -> list[int] | None:
+    """By a letter; None if that is not rare here."""
     found: list[int] = []
-    at = buffer.find(letter, 0, size)
+    at = buffer.find(letter, 0, size - 1)
     for _ in range(_RARE):
         if at < 0:
             return found
-        for marker, place in wanted:
-            if at >= place and buffer.startswith(marker, at - place, size):
-                found.append(at - place)
-        at = buffer.find(letter, at + 1, size)
+        if buffer[at + 1] in way.nexts:
+            for marker, place in way.markers:
+                if at >= place and buffer.startswith(marker, at - place, size):
+                    found.append(at - place)
+        at = buffer.find(letter, at + 1, size - 1)
     return None
 
 

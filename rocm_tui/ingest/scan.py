@@ -155,6 +155,7 @@ class _Lines:
         self._size = size
         self._start = 0
         self._window = b""
+        self._last = (-1, 0)
 
     def text(self, start: int, stop: int) -> bytes:
         """The bytes between two offsets."""
@@ -185,6 +186,14 @@ class _Lines:
 
     def _end(self, at: int) -> int | None:
         """Where the line or the piece that begins at `at` ends, which is in the window then."""
+        if self._last[0] == at:
+            return self._last[1]
+        end = self._found_end(at)
+        if end is not None:
+            self._last = at, end
+        return end
+
+    def _found_end(self, at: int) -> int | None:
         for size in (_READ, MAX_LINE + 1):
             if not self._start <= at < self._start + len(self._window):
                 self._load(at, size)
@@ -226,7 +235,9 @@ class _Lines:
         """Whether the marker at an offset stands in the line that begins at `start`."""
         end = self._end(start)
         longest = max(len(mark) for mark, _ in MARKERS)
-        text = self.text(marker, min(marker + longest, self._size if end is None else end))
+        if end is None or end - marker >= longest:
+            return True
+        text = self.text(marker, end)
         return any(text.startswith(mark) for mark, _ in MARKERS)
 
     def last_line(self) -> int:
@@ -235,6 +246,7 @@ class _Lines:
 
     def _load(self, at: int, size: int) -> None:
         self._start = at
+        self._last = (-1, 0)
         self._window = _pread(self._fd, at, min(at + size, self._size))
 
 
