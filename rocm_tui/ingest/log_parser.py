@@ -99,15 +99,15 @@ class LogParser:
         if cut:
             what = "the line is too long: it is read in pieces, and what is cut in two is lost"
             self._problems.once("long line", place, what)
-        first = b""
+        first = ""
         for at_segment, segment in enumerate(segments(data)):
             text = clean_bytes(segment)
-            first = first if at_segment else segment[:512]
             for at, part in parts(text):
                 who = origin(text[:at])
-                if at_segment and not who.key:  # the prefix stands before the progress bar
-                    who = origin(clean_bytes(first))
+                if first and not who.key:  # the prefix stands before the progress bar
+                    who = origin(first)
                 self._take(part, who, offset + len(data), place)
+            first = text[:512] if at_segment == 0 else first
 
     def table(self, data: bytes, at: int, offset: int, place: int) -> int:
         """Take the whole table that begins at `data[at]`, which is `offset` in the file.

@@ -7,7 +7,7 @@ A progress bar puts several texts on one line, with carriage returns between. A 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rocm_tui.ingest.triton_lines import LINES
 
@@ -41,9 +41,15 @@ def may_matter(line: bytes) -> bool:
     )
 
 
-def segments(line: bytes) -> Iterator[bytes]:
+def segments(line: bytes) -> Iterable[bytes]:
     """The texts of a line, one after another; the first one always, others if they may matter."""
     escaped = b"\\n" in line
+    if not escaped and b"\r" not in line:
+        return (_window(line),)
+    return _split(line, escaped)
+
+
+def _split(line: bytes, escaped: bool) -> Iterator[bytes]:
     if escaped:
         line = line.replace(b"\\n", b"\r").replace(b"\\r", b"\r")
     first = True

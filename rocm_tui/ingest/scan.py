@@ -28,6 +28,7 @@ BIG = 8 << 20
 _READ = 48 << 10
 """Bytes read at a time where lines are read one after another."""
 _COUNT = 1 << 20
+_LONGEST = max(len(marker) for marker, _ in MARKERS)
 
 
 @contextmanager
@@ -234,8 +235,7 @@ class _Lines:
     def holds(self, start: int, marker: int) -> bool:
         """Whether the marker at an offset stands in the line that begins at `start`."""
         end = self._end(start)
-        longest = max(len(mark) for mark, _ in MARKERS)
-        if end is None or end - marker >= longest:
+        if end is None or end - marker >= _LONGEST:
             return True
         text = self.text(marker, end)
         return any(text.startswith(mark) for mark, _ in MARKERS)
