@@ -52,7 +52,8 @@ class TuneOptions:
 
 def problem_of(tuning: Tuning) -> Tuning:
     """The problem of a known tuning, without its results. Raises NotTunable."""
-    if tuning.inputs_key is None and not (tuning.shapes and tuning.dtypes):
+    known = tuning.inputs_key is not None and tuning.precision is not None
+    if not known and not (tuning.shapes and tuning.dtypes):
         raise NotTunable(
             f"{fmt.plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )

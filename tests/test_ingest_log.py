@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from backend.records import Problem, Seconds, Tuning
 from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.records import Record, Seen
+from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.ingest.stderr_log import StderrLog
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"
@@ -26,7 +26,12 @@ class Result:
     """The last version of each tuning, and all problems."""
 
     def __init__(self, records: list[Record]) -> None:
-        self.by_uid = {r.uid: r.tuning for r in records if isinstance(r, Seen)}
+        self.by_uid: dict[str, Tuning] = {}
+        for record in records:
+            if isinstance(record, Seen):
+                self.by_uid[record.uid] = record.tuning
+            elif isinstance(record, Dropped):
+                del self.by_uid[record.uid]
         self.problems = [r for r in records if isinstance(r, Problem)]
 
     @property
@@ -397,6 +402,13 @@ SNIPPETS = st.sampled_from(
         "strides: [s0, 1], [\n",
         "out of resource\n",
         "...\n",
+        "\\n",
+        "AUTOTUNE mm(64x32, 32x16)\n  mm 0.0100 ms  100.0%\n",
+        "  A='x', B=2 0.0200 ms 50.0%\n",
+        "Triton autotuning for function f,\n",
+        "Triton autotuning for function g finished after 1.0s; best config selected: A: 1;\n",
+        "finished after 2.50s,\n",
+        "best config selected: B: 2, num_warps: 4;\n",
         "\0\xff\n",
     ]
 )

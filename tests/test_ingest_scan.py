@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.records import Problem
-from rocm_tui.ingest import markers
-from rocm_tui.ingest.log_parser import AUTOTUNE, PATIENCE, RARE
-from rocm_tui.ingest.records import Record
+from rocm_tui.ingest import long_lines, markers
+from rocm_tui.ingest import scan as scan_module
+from rocm_tui.ingest.log_text import MARKERS
+from rocm_tui.ingest.open_tables import PATIENCE
+from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.ingest.scan import scan
 from tests.test_ingest_log import BMM, LOGLIKE, LOGS, MM, Result, needs_corpus, read
 
@@ -43,15 +46,13 @@ def scanned(data: bytes, more: bytes = b"") -> Result:
 
 def _renamed(record: Record, path: str) -> Record:
     """As if the file were called what `read` calls it."""
-    from dataclasses import replace
-
-    from rocm_tui.ingest.records import Seen
-
     if isinstance(record, Seen):
         tuning = replace(record.tuning, sources=("x.log",))
         return Seen(record.uid.replace(path, "x.log"), tuning)
     if isinstance(record, Problem):
         return replace(record, source="x.log")
+    if isinstance(record, Dropped):
+        return Dropped(record.uid.replace(path, "x.log"))
     return record
 
 
@@ -100,6 +101,26 @@ def test_anything_is_the_same(text: str, cut: int, fill: int) -> None:
     assert scanned(data[:-cut] if cut else data, data[-cut:] if cut else b"") == whole
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_lines_without_an_end_are_cut_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the bytes come, and whether the file is searched or read."""
+    for name, size in (("MAX_LINE", 300), ("_READ", 90)):
+        monkeypatch.setattr(scan_module, name, size)
+    monkeypatch.setattr(long_lines, "MAX_LINE", 300)
+    rng = random.Random(seed)
+    tokens = [*MM.split("\n"), *BMM.splitlines(keepends=True), MM, "x" * 250, "x" * 900, "\r"]
+    tokens += ["\\n", "\n", *(marker.decode() for marker, _ in MARKERS), "é" * 170, " ms 1.0 ms "]
+    far = FILLER * 1000 if seed % 2 else ""
+    data = (far + "".join(rng.choices(tokens, k=80)) + far).encode()
+    data += "".join(rng.choices(tokens, k=80)).encode()
+    whole = read(data)
+    assert read(data, [rng.randrange(len(data)) for _ in range(60)]) == whole
+    assert read(data, list(range(0, len(data), 7))) == whole
+    assert scanned(data) == whole
+    cut = rng.randrange(len(data))
+    assert scanned(data[:cut], data[cut:]) == whole
+
+
 def test_a_table_without_an_end_does_not_stay_open_for_ever() -> None:
     table = MM.rpartition("SingleProcess")[0]
     late = "  triton_mm_9 0.0400 ms 25.0% \n"
@@ -116,14 +137,15 @@ def test_markers_are_found_at_every_offset(rare: int, monkeypatch: pytest.Monkey
     data = bytearray(rng.choice(b".UAE\n") for _ in range(5000))
     expected = []
     at = 0
-    while at < len(data) - 20:
-        data[at : at + len(AUTOTUNE)] = AUTOTUNE
+    while at < len(data) - 40:
+        marker, _ = rng.choice(MARKERS)
+        data[at : at + len(marker)] = marker
         expected.append(at)
-        at += len(AUTOTUNE) + rng.randrange(70)
+        at += len(marker) + rng.randrange(70)
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        found = list(markers.marker_offsets(file.fileno(), len(data), AUTOTUNE, RARE))
+        found = list(markers.marker_offsets(file.fileno(), len(data), MARKERS))
     assert found == expected
 
 

@@ -217,6 +217,18 @@ async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> 
         await until(pilot, lambda: "3000 problems" in screen_text(about))
 
 
+async def test_the_same_problem_thirty_times_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    log = tmp_path / "train.log"
+    log.write_text("Exception out of resource: shared memory\n" * 30)
+    async with running(tmp_path, log) as (app, pilot):
+        await until(pilot, lambda: "1 problem (S)" in screen_text(app.screen))
+        await pilot.press("S")
+        await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
+        assert "1 problem, newest first" in screen_text(app.screen.query_one("#about"))
+        assert "shared memory (30 times)" in screen_text(app.screen.query_one("#problems"))
+
+
 async def test_the_cursor_stays_on_its_pin_and_the_history_grows(tmp_path: Path) -> None:
     path = write_cache(tmp_path, 8, 16)
     store = PinStore(Layout(tmp_path))

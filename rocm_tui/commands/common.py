@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backend.records import Problem
     from backend.store.paths import Layout
     from rocm_tui.session.model import Model, Row
 
@@ -84,25 +83,22 @@ def print_json(value: object) -> None:
 
 
 def print_problems(model: Model) -> None:
-    for problem in model.problems:
-        print(f"rocm-tui: {_one_line(problem)}", file=sys.stderr)
+    from rocm_tui.session.troubles import troubles
+
+    for trouble in troubles(model.problems):
+        print(f"rocm-tui: {trouble.line()}", file=sys.stderr)
 
 
 def find_row(model: Model, id_: str) -> Row:
     """The tuning a person means. Raises NoSuchTuning, which names what could not be read."""
     from rocm_tui.errors import NoSuchTuning
     from rocm_tui.session import find
+    from rocm_tui.session.troubles import Trouble
 
     try:
         return find.find_row(model.rows(), id_)
     except NoSuchTuning as error:
         if not model.problems:
             raise
-        raise NoSuchTuning(f"{error}. Not read: {_one_line(model.problems[0])}") from error
-
-
-def _one_line(problem: Problem) -> str:
-    from rocm_tui.format import plain
-
-    where = problem.source if problem.line is None else f"{problem.source}:{problem.line}"
-    return plain(problem.what if where in problem.what else f"{where}: {problem.what}")
+        first = Trouble(model.problems[0]).line()
+        raise NoSuchTuning(f"{error}. Not read: {first}") from error

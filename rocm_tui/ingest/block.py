@@ -7,18 +7,20 @@ import sys
 from dataclasses import dataclass, field
 
 from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
-from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Origin, Row, Stats, Strides
+from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Origin, Stats, Strides
+from rocm_tui.ingest.log_row import Row
 
 SHOWN = 10
 """Rows that Inductor prints unless it is told otherwise."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Block:
     """A table whose header was seen.
 
     `place` is the header's line, `touched` the offset of the last line that belonged to it,
-    `crowded` whether another table was open at the same time under the same prefix.
+    `crowded` whether another table was open at the same time under the same prefix. After dots
+    (`elided`) rows may be missing; `told` is whether anyone was given it.
     """
 
     n: int
@@ -33,12 +35,14 @@ class Block:
     footer: Footer | None = None
     stats: Stats | None = None
     ended: bool = False
+    elided: bool = False
     crowded: bool = False
+    told: bool = False
 
     @property
     def complete(self) -> bool:
         """Nothing more is to come, as far as the text tells."""
-        return self.footer is not None or self.ended or len(self.rows) >= SHOWN
+        return self.footer is not None or self.ended or self.elided or len(self.rows) >= SHOWN
 
     def takes_operands(self, part: Strides | Dtypes) -> bool:
         """Whether strides or dtypes are still to come, as many as the header has operands."""
@@ -68,9 +72,22 @@ class Block:
             return False
         if not self.rows:
             return row.percent is None or row.percent == 100.0
-        if not row.ms >= self.rows[-1].ms or any(r.name == row.name for r in self.rows):
+        if not row.ms >= self.rows[-1].ms or any(r.said == row.said for r in self.rows):
             return False
         return _share_fits(self.rows[0].ms, row)
+
+    def takes(self, part: Row | Strides | Dtypes | Footer) -> bool:
+        """Whether what a line says can belong to it, by its numbers."""
+        if isinstance(part, Row):
+            return self.takes_row(part)
+        if isinstance(part, Footer):
+            return self.takes_footer(part)
+        return self.takes_operands(part)
+
+    def restart(self) -> None:
+        """As it was when its header was seen."""
+        self.strides = self.dtypes = self.footer = self.stats = None
+        self.rows, self.ended, self.elided = [], False, False
 
     def takes_footer(self, footer: Footer) -> bool:
         return self.footer is None and (
@@ -118,7 +135,7 @@ class Block:
             description = description.replace('""', '"')
         failed = not math.isfinite(row.ms)
         return Choice(
-            name=row.name,
+            name=row.name or None,
             ms=None if failed else row.ms,
             description=sys.intern(description),  # the same few configs in every table
             failed=failed,

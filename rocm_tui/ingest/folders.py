@@ -74,8 +74,16 @@ def _files(folder: str) -> Iterator[Member]:
             path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
             known = known_format(path)
             wanted = frozenset({known}) if known else _wanted(entry.name)
-            if wanted is not None and entry.is_file():
+            if wanted is not None and _may_be_file(entry):
                 yield Member(path, known, wanted)
+
+
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Also what cannot be told: one bad link must not hide the rest, and whoever reads it says."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
 
 
 def _wanted(name: str) -> frozenset[Format] | None:
@@ -84,7 +92,7 @@ def _wanted(name: str) -> frozenset[Format] | None:
         return None
     if _SYSTEM_HASH.match(name):
         return _OF_DOCUMENTS
-    suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122
+    suffix = os.path.splitext(name.removesuffix(".gz"))[1].lower()  # noqa: PTH122
     if suffix in LOGS:
         return _OF_LOGS
     if suffix in DOCUMENTS:

@@ -18,22 +18,23 @@ progress bar, a comment sign. So each part is found by what it is, not by where 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from backend.records import Shape
 from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.log_row import MS, Row, find_row
+from rocm_tui.ingest.triton_lines import Kernel, find_kernel
 
 WORD = "AUTOTUNE "
 OUT_OF_RESOURCE = "out of resource"
 _STATS = '{"num_choices"'
-_MS = " ms "
 _MAX_OPERANDS = 16_384
 _MAX_TRIES = 8
+"""Headers without an end that are looked at on one line: each costs a search for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +58,6 @@ class Strides:
 @dataclass(frozen=True, slots=True)
 class Dtypes:
     dtypes: tuple[str, ...]
-
-
-class Row(NamedTuple):
-    """`name ms percent description`; `percent` is the best time over this one, None if unknown.
-
-    A tuple, because a log has more of these than of anything else.
-    """
-
-    name: str
-    ms: float
-    percent: float | None
-    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +89,7 @@ class OutOfResource:
     what: str
 
 
-Part = Header | Strides | Dtypes | Row | Footer | Stats | Ellipsis | OutOfResource
+Part = Header | Strides | Dtypes | Row | Footer | Stats | Ellipsis | OutOfResource | Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +114,8 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
         if stats:
             yield at, stats
         return
-    if _MS in text:
-        row = _find_row(text)
+    if MS in text:
+        row = find_row(text)
         if row:
             yield row
             return
@@ -143,7 +132,11 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
     at = text.find(OUT_OF_RESOURCE)
     if at >= 0:
         yield at, OutOfResource(_reason(text, at))
-    elif text.strip(" #") == "...":
+        return
+    kernel = find_kernel(text)
+    if kernel:
+        yield kernel
+    elif text.strip(" #|") in ("...", "…"):
         yield 0, Ellipsis()
 
 
@@ -155,7 +148,8 @@ def _reason(text: str, at: int) -> str:
 
 def _autotune_parts(text: str) -> Iterator[tuple[int, Part]]:
     at = text.find(WORD)
-    while at >= 0:
+    tries = _MAX_TRIES
+    while at >= 0 and tries:
         end = at + len(WORD)
         if at == 0 or not (text[at - 1].isalnum() or text[at - 1] == "_"):
             footer = _FOOTER.match(text, end)
@@ -166,10 +160,13 @@ def _autotune_parts(text: str) -> Iterator[tuple[int, Part]]:
                 header, end = _parse_header(text, at)
                 if header:
                     yield at, header
+                else:
+                    tries -= 1
         at = text.find(WORD, end)
 
 
-_OP = re.compile(r"[A-Za-z_][\w.:]{0,199}\(")
+_OP = re.compile(r"[^\w\x21-\x7e]{0,16}([A-Za-z_][\w.:]{0,199})\(")
+"""An operation; blanks and an emoji may stand before it."""
 _PARENTHESIS = re.compile(r"[()]")
 
 
@@ -181,13 +178,12 @@ def _parse_header(text: str, at: int) -> tuple[Header | None, int]:
     close = _closing(text, match.end())
     if close < 0:
         return None, start
-    op = text[start : match.end() - 1]
     operands = text[match.end() : close]
     before = text[:at]
     header = Header(
-        op=op,
+        op=match[1],
         shapes=_shapes(operands),
-        text=text[start : min(close + 1, start + 300)],
+        text=text[match.start(1) : min(close + 1, match.start(1) + 300)],
         quoted=before.count('"') % 2 == 1,
         when=_when(before),
     )
@@ -224,10 +220,10 @@ def parse_shapes(text: str) -> tuple[Shape, ...] | None:
 
 
 _FOOTER = re.compile(
-    r"(?:benchmarking )?takes (\d{1,12}(?:\.\d{1,12})?) seconds"
-    r"(?: and (\d{1,12}(?:\.\d{1,12})?) seconds precompiling)?"
-    r"(?: for (\d{1,9}) choices)?"
-    r"(?: and (\d{1,12}(?:\.\d{1,12})?) seconds prescreening)?"
+    r" *(?:benchmarking )?takes +(\d{1,12}(?:\.\d{1,12})?) seconds"
+    r"(?: +and +(\d{1,12}(?:\.\d{1,12})?) seconds precompiling)?"
+    r"(?: +for +(\d{1,9}) choices)?"
+    r"(?: +and +(\d{1,12}(?:\.\d{1,12})?) seconds prescreening)?"
 )
 
 
@@ -239,47 +235,6 @@ def _footer(match: re.Match[str]) -> Footer:
         prescreen=float(prescreen) if prescreen else None,
         num_choices=int(choices) if choices else None,
     )
-
-
-def _find_row(text: str) -> tuple[int, Row] | None:
-    at = text.find(_MS)
-    for _ in range(_MAX_TRIES):
-        if at < 0:
-            return None
-        row = _row_at(text, at)
-        if row:
-            return row
-        at = text.find(_MS, at + 1)
-    return None
-
-
-_NAME = re.compile(r"[A-Za-z_][\w.:<>-]*\Z")
-_NUMBER = re.compile(r"(?:\d{1,15}(?:\.\d{1,15})?|inf|nan)\Z")
-
-
-def _row_at(text: str, at: int) -> tuple[int, Row] | None:
-    """The row whose ` ms ` stands at `at`."""
-    after = text[at + len(_MS) :]
-    share, _, description = after.partition(" ")
-    if share.endswith("%") and _NUMBER.match(share[:-1]):
-        percent = float(share[:-1])
-    elif after.startswith("<DIVIDED BY ZERO ERROR>"):
-        percent, description = math.nan, ""
-    else:
-        return None
-    value_at = text.rfind(" ", 0, at) + 1
-    if value_at == 0 or not _NUMBER.match(text[value_at:at]):
-        return None
-    before = text[: value_at - 1].rstrip(" ")
-    name_at = before.rfind(" ") + 1
-    # `[rank0]:mm`, `"mm`: what is glued to an unindented name is no part of it.
-    name_at = max(name_at, before.rfind("]:") + 2 if "]:" in before else 0)
-    name_at = max(name_at, before.rfind('"') + 1, before.rfind("#") + 1)
-    name = before[name_at:]
-    if not _NAME.match(name):
-        return None
-    ms = float(text[value_at:at])
-    return name_at, Row(name, ms, None if math.isnan(percent) else percent, description.rstrip(" "))
 
 
 def _parse_strides(text: str) -> Strides | None:

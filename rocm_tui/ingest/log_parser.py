@@ -1,50 +1,50 @@
 """Lines of an autotuning log -> tunings and problems, whoever brings the lines.
 
 A log may hold several processes' output. Where a prefix names the process, each has tables of its
-own. Where none does, a line goes to the one open table that it can belong to by its numbers; a
-line that could belong to two, or to none, is a problem and not a guess.
+own. Where none does, a header ends the table before it, unless what follows shows that two
+processes write at once (see `doubt`): then a line goes to the one open table that it can belong to
+by its numbers, and a line that could belong to two, or to none, is a problem and not a guess.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from backend.records import Problem
 from rocm_tui.ingest.block import Block
 from rocm_tui.ingest.clean import clean_bytes
+from rocm_tui.ingest.doubt import Doubt
+from rocm_tui.ingest.doubt import Part as OfTable
+from rocm_tui.ingest.kernel_log import KernelLog
 from rocm_tui.ingest.log_lines import (
     Dtypes,
     Ellipsis,
     Footer,
     Header,
     Origin,
+    OutOfResource,
     Part,
-    Row,
     Stats,
     Strides,
     origin,
     parts,
 )
+from rocm_tui.ingest.log_problems import LogProblems, row_problem
+from rocm_tui.ingest.log_row import Row
+from rocm_tui.ingest.log_text import BEFORE, may_matter, segments
 from rocm_tui.ingest.markers import find_all
+from rocm_tui.ingest.open_tables import OpenTables
 from rocm_tui.ingest.plain_table import plain_table
-from rocm_tui.ingest.records import Record, Seen, uid_of
+from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
+from rocm_tui.ingest.triton_lines import REACH, Kernel
 
 START = 64 << 10
 """Bytes at a file's start that are read line by line: it may begin inside a table."""
 GRACE = 256
 """Bytes after a table in which its statistics may begin."""
-PATIENCE = 256 << 10
-"""Bytes after its last line that a table without a footer stays open."""
 LOOK_BACK = 16 << 10
 """Bytes before a header in which its statistics, and choices that failed, may stand."""
-MAX_PROBLEMS = 50
-"""Problems of one kind that are reported one by one; the rest is counted at the end."""
-_LONG = 64 << 10
-AUTOTUNE = b"AUTOTUNE "
-"""A line with it matters wherever it stands."""
-RARE = 1
-"""The place of `U` in it, a letter that few logs are full of."""
-_BEFORE = (b'{"num_choices"', b"out of resource")
+MAX_OPEN = 64
+"""Tables without an end that one stream can have at once: as many processes as write into it."""
 
 
 class LogParser:
@@ -56,14 +56,14 @@ class LogParser:
     def __init__(self, source: str) -> None:
         self.source = source
         self._sources = (source,)
-        self._open: list[Block] = []
+        self._open = OpenTables()
+        self._doubts: dict[str, Doubt] = {}
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
-        self._seen: list[Seen] = []
-        self._problems: list[Problem] = []
-        self._counts: dict[str, int] = {}
-        self._orphans: dict[str, list[tuple[int, Row]]] = {}
+        self._found: list[Record] = []
+        self._problems = LogProblems(source)
+        self._kernels = KernelLog(source)
         self._ends: dict[str, int] = {}
         self._until = START
         self._n = 0
@@ -85,26 +85,29 @@ class LogParser:
         """
         size = len(before)
         starts = {
-            before.rfind(b"\n", 0, at) + 1
-            for part in _BEFORE
-            for at in find_all(before, part, size)
+            before.rfind(b"\n", 0, at) + 1 for part in BEFORE for at in find_all(before, part, size)
         }
         for start in sorted(starts):
             end = before.find(b"\n", start)
-            self.line(before[start:end], 0, place_of(start))
+            self.line(before[start : end if end >= 0 else size], 0, place_of(start))
 
-    def line(self, data: bytes, offset: int, place: int) -> None:
-        """Take one line, without its end; `offset` is where it begins."""
-        if not _may_matter(data):
+    def line(self, data: bytes, offset: int, place: int, cut: bool = False) -> None:
+        """Take one line, without its end; `offset` is where it begins. `cut` tells that it is a
+        piece of a longer one, and that what it says may be cut with it."""
+        if not may_matter(data):
             return
-        segments = _window(data).split(b"\r")
-        for at_segment, segment in enumerate(segments):
+        if cut:
+            what = "the line is too long: it is read in pieces, and what is cut in two is lost"
+            self._problems.once("long line", place, what)
+        first = ""
+        for at_segment, segment in enumerate(segments(data)):
             text = clean_bytes(segment)
             for at, part in parts(text):
                 who = origin(text[:at])
-                if at_segment and not who.key:  # the prefix stands before the progress bar
-                    who = origin(clean_bytes(segments[0][:512]))
+                if first and not who.key:  # the prefix stands before the progress bar
+                    who = origin(first)
                 self._take(part, who, offset + len(data), place)
+            first = text[:512] if at_segment == 0 else first
 
     def table(self, data: bytes, at: int, offset: int, place: int) -> int:
         """Take the whole table that begins at `data[at]`, which is `offset` in the file.
@@ -118,7 +121,7 @@ class LogParser:
             return 0
         who = origin(plain.prefix)
         end = offset + plain.end - 1 - at
-        self._report_orphans(who.key)
+        self._problems.report_orphans(who.key)
         block = self._begin(plain.header, who, end, place)
         for operands in plain.operands:
             if block.takes_operands(operands):
@@ -132,35 +135,81 @@ class LogParser:
     # What a line does
 
     def _take(self, part: Part, who: Origin, end: int, place: int) -> None:
-        if isinstance(part, Row):
-            self._row(part, who, end, place)
+        if isinstance(part, (Row, Strides, Dtypes, Footer)):
+            self._of_a_table(part, who, end, place)
         elif isinstance(part, Header):
             self._header(part, who, end, place)
-        elif isinstance(part, (Strides, Dtypes)):
-            self._operands(part, who, end)
-        elif isinstance(part, Footer):
-            self._footer(part, who, end, place)
         elif isinstance(part, Stats):
             self._statistics(part, who)
         elif isinstance(part, Ellipsis):
             self._ellipsis(who)
-        else:
-            self._problem("out of resource", place, part.what)
+        elif isinstance(part, Kernel):
+            self._kernel(part, who, end)
+        elif isinstance(part, OutOfResource):
+            self._problems.add("out of resource", place, part.what)
+
+    def _kernel(self, kernel: Kernel, who: Origin, end: int) -> None:
+        if kernel.name is not None:
+            self._until = max(self._until, end + REACH)
+        found = self._kernels.take(kernel, who, self._n + 1)
+        if found is not None:
+            self._n += 1
+            self._found.append(found)
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
-        self._report_orphans(who.key)
-        for other in [b for b in self._open if b.origin.key == who.key]:
-            if other.complete:
-                self._close(other)
-        rivals = [b for b in self._open if b.origin.key == who.key]
+        self._problems.report_orphans(who.key)
+        tables = self._open.of(who.key)
+        doubt = self._doubts.get(who.key)
+        if doubt is not None and doubt.newest.rows:  # a whole table, and nothing spoke against it
+            self._end_doubt(doubt)
+        over = len(tables) >= MAX_OPEN
+        for other in [block for block in tables if over or block.complete]:
+            self._close(other)
+        rivals = list(self._open.of(who.key))
         block = self._begin(header, who, end, place)
-        for other in rivals:
-            other.crowded = block.crowded = True
+        if rivals:
+            self._doubts.setdefault(who.key, Doubt(rivals)).begin(block)
+
+    def _of_a_table(self, part: OfTable, who: Origin, end: int, place: int) -> None:
+        stream = self._open.stream(who)
+        doubt = self._doubts.get(stream)
+        if doubt is not None:
+            doubt.hold(part, who, end, place)
+            if doubt.refuted_by(part):
+                self._deal_out(stream, doubt)
+                return
+        if isinstance(part, Row):
+            self._row(part, who, end, place)
+        elif isinstance(part, Footer):
+            self._footer(part, who, end, place)
+        else:
+            self._operands(part, who, end)
+
+    def _deal_out(self, stream: str, doubt: Doubt) -> None:
+        """Two processes write into this stream: give each line since then to whom it fits."""
+        del self._doubts[stream]
+        for block in doubt.newer:
+            self._open.remove(block)
+            self._changed.pop(block.n, None)
+            if block.stats is not None:
+                self._stats.setdefault(stream, []).append(block.stats)
+            block.restart()
+        for held in doubt.held:
+            if isinstance(held.what, Block):
+                self._open.add(held.what)
+                for block in self._open.of(stream):
+                    block.crowded = True
+            else:
+                self._of_a_table(held.what, held.who, held.end, held.place)
+        for block in doubt.newer:
+            if block.told and not block.rows:
+                self._found.append(Dropped(uid_of(self.source, block.n)))
+                block.told = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
         self._n += 1
         block = Block(self._n, self._sources, header, who, place, end)
-        self._open.append(block)
+        self._open.add(block)
         return block
 
     def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
@@ -171,8 +220,11 @@ class LogParser:
 
     def _row(self, row: Row, who: Origin, end: int, place: int) -> None:
         near = self._reachable(who)
+        if len(near) == 1 and near[0].elided and not near[0].takes_row(row):
+            self._close(near[0])  # the dots hid the beginning of another table
+            near = []
         if not near:
-            self._orphans.setdefault(who.key, []).append((place, row))
+            self._problems.orphan(who.key, place)
             return
         if len(near) == 1 and not near[0].crowded:
             takers = near
@@ -182,8 +234,7 @@ class LogParser:
             ready = [b for b in takers if b.dtypes is not None]
             takers = ready or takers
         if len(takers) != 1:
-            why = "could belong to several tables" if takers else "belongs to no open table"
-            self._problem("row", place, f"the row of {row.name} ({row.ms:g} ms) {why}")
+            self._problems.add("row", place, row_problem(row, len(takers)))
             return
         takers[0].rows.append(row)
         self._touch(takers[0], end)
@@ -195,7 +246,8 @@ class LogParser:
             full = [b for b in takers if _is_full(b, footer)]
             takers = full if len(full) == 1 else takers
         if len(takers) > 1:
-            self._problem("footer", place, "the end of a table could belong to several tables")
+            what = "the end of a table could belong to several tables"
+            self._problems.add("footer", place, what)
             self._ambiguous_end(who.key, takers)
             return
         if takers:
@@ -204,8 +256,7 @@ class LogParser:
             self._close(takers[0])
             self._until = max(self._until, end + GRACE)
             return
-        rows = len(self._orphans.pop(who.key, ()))
-        self._problem("headless", place, _headless(rows, footer.num_choices))
+        self._problems.end_of_orphans(who.key, place, footer.num_choices)
 
     def _ambiguous_end(self, key: str, takers: list[Block]) -> None:
         """As many ends as open tables: all have ended, whichever was whose."""
@@ -229,125 +280,110 @@ class LogParser:
     def _ellipsis(self, who: Origin) -> None:
         near = [b for b in self._reachable(who) if b.rows]
         if len(near) == 1:
-            near[0].ended = True
-            self._close(near[0])
+            near[0].elided = True
+            self._changed[near[0].n] = near[0]
 
     # Which table a line can belong to
 
     def _reachable(self, who: Origin) -> list[Block]:
-        """The open tables of the same stream; failing that, the only one there is.
-
-        Some loggers put their prefix on some lines alone.
-        """
-        same = [b for b in self._open if b.origin.key == who.key]
-        if same:
-            return same
-        if len(self._open) == 1 and (not who.key or not self._open[0].origin.key):
-            return list(self._open)
-        return []
+        """The open tables that it may speak of: the newest of the stream, as long as no line
+        tells that an older one goes on."""
+        stream = self._open.stream(who)
+        doubt = self._doubts.get(stream)
+        tables = self._open.of(stream)
+        if doubt is not None:
+            tables = [block for block in tables if block is doubt.newest]
+        return list(tables) if stream == who.key or len(tables) == 1 else []
 
     def _touch(self, block: Block, end: int) -> None:
-        block.touched = end
+        self._open.touch(block, end)
         self._changed[block.n] = block
 
     def _close(self, block: Block) -> None:
+        key = block.origin.key
         self._open.remove(block)
-        self._closed[block.origin.key] = block
-        pending = self._stats.get(block.origin.key, [])
+        self._closed[key] = block
+        doubt = self._doubts.get(key)
+        if doubt is not None and not any(other in self._open for other in doubt.rest):
+            del self._doubts[key]
+        pending = self._stats.get(key, [])
         fitting = [stats for stats in pending if block.fits_stats(stats)]
         if len(set(fitting)) == 1:
             block.stats = fitting[0]
             pending.remove(fitting[0])
-        if not any(b.origin.key == block.origin.key for b in self._open):
+        if not self._open.of(key):
             pending.clear()
-            self._ends.pop(block.origin.key, None)
+            self._ends.pop(key, None)
         if block.rows:
             self._changed[block.n] = block
         else:
             self._changed.pop(block.n, None)
-            self._problem("empty", block.place, f"no rows follow AUTOTUNE {block.header.text}")
+            what = f"no rows follow AUTOTUNE {block.header.text}"
+            self._problems.add("empty", block.place, what)
+
+    def _end_doubt(self, doubt: Doubt) -> None:
+        """Its older tables are over."""
+        for block in doubt.rest:
+            if block in self._open:
+                self._close(block)
 
     def _expire(self, offset: int) -> None:
-        for block in [b for b in self._open if offset - b.touched > PATIENCE]:
-            self._close(block)
-
-    # Problems
-
-    def _report_orphans(self, key: str) -> None:
-        lost = self._orphans.pop(key, None)
-        if lost:
-            self._problem("headless", lost[0][0], _headless(len(lost), None))
-
-    def _problem(self, kind: str, place: int, what: str) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if self._counts[kind] <= MAX_PROBLEMS:
-            short = what if len(what) <= 300 else what[:299] + "…"
-            self._problems.append(Problem(self.source, short, place))
-        elif self._counts[kind] == MAX_PROBLEMS + 1:
-            more = f"more problems of this kind follow and are not listed: {kind}"
-            self._problems.append(Problem(self.source, more, place))
+        for block in self._open.expired(offset):
+            doubt = self._doubts.get(block.origin.key)
+            if doubt is not None:
+                self._end_doubt(doubt)
+            if block in self._open:
+                self._close(block)
 
     # Results
 
     def take(self) -> list[Record]:
         """What changed since the last call: tunings as they are now, then problems."""
         self._make_tunings()
-        found: list[Record] = [*self._seen, *self._problems]
-        self._seen = []
-        self._problems = []
-        return found
+        found = self._found
+        self._found = []
+        return [*found, *self._problems.take()]
 
     def _make_tunings(self) -> None:
         """Make tunings of the tables that changed: what a tuning is made from takes more memory."""
-        self._seen += [
-            Seen(uid_of(self.source, block.n), block.tuning(open_=block in self._open))
-            for block in self._changed.values()
-            if block.rows
-        ]
+        for block in self._changed.values():
+            if block.rows:
+                self._found.append(self._seen(block, block in self._open))
+                block.told = True
         self._changed = {}
+
+    def _seen(self, block: Block, open_: bool) -> Seen:
+        return Seen(uid_of(self.source, block.n), block.tuning(open_=open_))
+
+    @property
+    def _placed(self) -> list[Block]:
+        """The tables that may still have problems."""
+        held = (block for doubt in self._doubts.values() for block in doubt.newer)
+        return list(dict.fromkeys([*self._open, *held]))
 
     @property
     def places(self) -> list[int]:
         """The places that problems still to come may carry."""
-        lost = [place for rows in self._orphans.values() for place, _ in rows]
-        return [block.place for block in self._open] + lost
+        held = [place for doubt in self._doubts.values() for place in doubt.places]
+        return [block.place for block in self._placed] + held + self._problems.places
 
     def replace_places(self, numbers: Mapping[int, int]) -> None:
         """Call the places so far by other numbers."""
-        for block in self._open:
+        for block in self._placed:
             block.place = numbers[block.place]
-        self._orphans = {
-            key: [(numbers[place], row) for place, row in rows]
-            for key, rows in self._orphans.items()
-        }
+        for doubt in self._doubts.values():
+            doubt.replace_places(numbers)
+        self._problems.replace_places(numbers)
 
     def cut(self) -> list[Record]:
         """The tables that are still open, as they would be if nothing more came."""
-        return [
-            Seen(uid_of(self.source, block.n), block.tuning(open_=False))
-            for block in self._open
-            if block.rows
-        ]
+        return [self._seen(block, False) for block in self._open if block.rows]
 
     def finish(self) -> None:
         """The log has ended: what is open stays as it is."""
         for block in list(self._open):
             self._close(block)
-        for key in list(self._orphans):
-            self._report_orphans(key)
-
-
-def _may_matter(line: bytes) -> bool:
-    """Whether `parts` could find anything; written out because it is asked of every line."""
-    return (
-        b" ms " in line
-        or AUTOTUNE in line
-        or b'{"num_choices"' in line
-        or b"strides: " in line
-        or b"dtypes: " in line
-        or b"..." in line
-        or b"out of resource" in line
-    )
+        self._problems.report_orphans()
 
 
 def _is_full(block: Block, footer: Footer) -> bool:
@@ -355,21 +391,3 @@ def _is_full(block: Block, footer: Footer) -> bool:
     if footer.num_choices is None:
         return len(block.rows) >= 10
     return len(block.rows) == min(10, footer.num_choices)
-
-
-def _headless(rows: int, choices: int | None) -> str:
-    told = f" of {choices} choices" if choices is not None else ""
-    if not rows:
-        return f"the end of a table{told} whose beginning is missing"
-    plural = "row" if rows == 1 else "rows"
-    return f"{rows} {plural} of a table{told} whose beginning is missing"
-
-
-def _window(line: bytes) -> bytes:
-    """What matters of a line; all of it unless it is very long."""
-    if len(line) <= _LONG:
-        return line
-    at = line.find(AUTOTUNE)
-    if at < 0:
-        return line[:_LONG]
-    return line[max(0, at - 4096) : at + _LONG - 4096]

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Part, Row, Strides, parts
+from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Part, Strides, parts
+from rocm_tui.ingest.log_row import Row
 
 MAX_TABLE = 12 << 10
 _END = b"Process AUTOTUNE "
@@ -54,7 +55,9 @@ def plain_table(data: bytes, at: int) -> PlainTable | None:
         return None
     prefix = data[at:word]
     raw = data[word:end]
-    if b"\n" in prefix or raw.count(_WORD) != 2 or b"{" in raw or raw.translate(None, _PLAIN):
+    if b"\n" in prefix or raw.count(_WORD) != 2 or b"{" in raw or b"\\" in raw:
+        return None
+    if raw.translate(None, _PLAIN):
         return None
     if prefix:
         if not _is_plain(prefix) or raw.count(b"\n" + prefix) != raw.count(b"\n") - 1:
@@ -90,7 +93,7 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
     if footer.num_choices is not None and footer.num_choices < len(rows):
         return None
     found = [
-        Row(name, float(ms), float(percent), description.rstrip(" "))
+        Row(name, float(ms), float(percent), description.strip(" "))
         for name, ms, percent, description in rows
     ]
     return PlainTable(prefix, header, operands, found, footer, end)

@@ -13,17 +13,20 @@ from pathlib import Path
 
 from backend.records import Problem
 from rocm_tui.collector import no_collector
-from rocm_tui.ingest.log_parser import AUTOTUNE, LOOK_BACK, RARE, LogParser
+from rocm_tui.ingest.log_parser import LOOK_BACK, LogParser
+from rocm_tui.ingest.log_text import AUTOTUNE, MARKERS
+from rocm_tui.ingest.long_lines import MAX_LINE, is_forced, line_end
 from rocm_tui.ingest.markers import marker_offsets
 from rocm_tui.ingest.plain_table import MAX_TABLE
 from rocm_tui.ingest.records import Record
-from rocm_tui.ingest.stderr_log import MAX_LINE, StderrLog
+from rocm_tui.ingest.stderr_log import StderrLog
 
 BIG = 8 << 20
 """Bytes from which on a scan is faster than the streaming reader."""
 _READ = 48 << 10
 """Bytes read at a time where lines are read one after another."""
 _COUNT = 1 << 20
+_LONGEST = max(len(marker) for marker, _ in MARKERS)
 
 
 @no_collector()
@@ -35,10 +38,12 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
     lines = _Lines(fd, size)
     parser = LogParser(source)
     at = _follow(parser, lines, 0)
-    for marker in marker_offsets(fd, size, AUTOTUNE, RARE):
+    for marker in marker_offsets(fd, size, MARKERS):
         if marker < at:
             continue
         start = lines.start_of(marker, at)
+        if not lines.holds(start, marker):
+            continue  # cut in two with its line, which has no end within reason
         parser.busy(start)
         skipped = lines.text(max(at, start - LOOK_BACK), start)
         after = _take(parser, lines, start, skipped)
@@ -73,7 +78,7 @@ def _follow(parser: LogParser, lines: _Lines, at: int) -> int:
 
 def _take(parser: LogParser, lines: _Lines, at: int, before: bytes = b"") -> int | None:
     """Parse the line or the table at `at`; return what follows it, None if it has no end yet."""
-    line, after = lines.line(at)
+    line, after, cut = lines.line(at)
     if after is None:
         return None
     if before:
@@ -83,7 +88,7 @@ def _take(parser: LogParser, lines: _Lines, at: int, before: bytes = b"") -> int
         end = parser.table(window, low, at, at)
         if end:
             return at + end - low
-    parser.line(line, at, at)
+    parser.line(line, at, at, cut)
     return after
 
 
@@ -134,6 +139,7 @@ class _Lines:
         self._size = size
         self._start = 0
         self._window = b""
+        self._last = (-1, 0)
 
     def text(self, start: int, stop: int) -> bytes:
         """The bytes between two offsets."""
@@ -149,38 +155,73 @@ class _Lines:
             self._load(at, max(size, _READ))
         return self._window, at - self._start
 
-    def line(self, at: int) -> tuple[bytes, int | None]:
-        """The line that begins at `at`, without its end, and where the next one begins.
+    def line(self, at: int) -> tuple[bytes, int | None, bool]:
+        """The line that begins at `at`, or its next piece, without its end; where what follows
+        begins; and whether it was cut where nothing new begins.
 
-        None instead of that if the line has no end yet.
+        None instead of that place if the line has no end yet.
         """
-        if not self._start <= at < self._start + len(self._window):
-            self._load(at, _READ)
-        low = at - self._start
-        end = self._window.find(b"\n", low)
-        size = _READ
-        while end < 0:
+        end = self._end(at)
+        if end is None:
+            return b"", None, False
+        low, high = at - self._start, end - self._start
+        ended = self._window[high - 1] == ord("\n")
+        return self._window[low : high - ended], end, is_forced(self._window, high)
+
+    def _end(self, at: int) -> int | None:
+        """Where the line or the piece that begins at `at` ends, which is in the window then."""
+        if self._last[0] == at:
+            return self._last[1]
+        end = self._found_end(at)
+        if end is not None:
+            self._last = at, end
+        return end
+
+    def _found_end(self, at: int) -> int | None:
+        for size in (_READ, MAX_LINE + 1):
+            if not self._start <= at < self._start + len(self._window):
+                self._load(at, size)
+            end = line_end(self._window, at - self._start)
+            if end >= 0:
+                return self._start + end
             if self._start + len(self._window) >= self._size:
-                return b"", None
-            size *= 4
+                return None
             self._load(at, size)
-            low = 0
-            end = self._window.find(b"\n")
-        return self._window[low:end], self._start + end + 1
+        end = line_end(self._window, at - self._start)
+        return self._start + end if end >= 0 else None
 
     def start_of(self, at: int, floor: int) -> int:
-        """Where the line that holds the offset `at` begins; not before `floor`."""
-        size = LOOK_BACK
-        while True:
-            low = max(floor, at - size)
-            if not self._start <= low <= at < self._start + len(self._window):
-                self._load(low, at - low + MAX_TABLE)
-            newline = self._window.rfind(b"\n", low - self._start, at - self._start)
+        """Where the line that holds the offset `at` begins, or the piece; not before `floor`,
+        where a line or a piece begins."""
+        low = max(floor, at - LOOK_BACK)
+        if not self._start <= low <= at < self._start + len(self._window):
+            self._load(low, at - low + MAX_TABLE)
+        newline = self._window.rfind(b"\n", low - self._start, at - self._start)
+        if newline >= 0:
+            start = self._start + newline + 1
+        else:
+            start = low if low == floor else self._far_start(low, floor)
+        while (end := self._end(start)) is not None and end <= at:
+            start = end
+        return start
+
+    def _far_start(self, at: int, floor: int) -> int:
+        """The same for a line that is longer than most."""
+        while at > floor:
+            low = max(floor, at - MAX_LINE)
+            newline = _pread(self._fd, low, at).rfind(b"\n")
             if newline >= 0:
-                return self._start + newline + 1
-            if low == floor:
-                return floor
-            size *= 4
+                return low + newline + 1
+            at = low
+        return floor
+
+    def holds(self, start: int, marker: int) -> bool:
+        """Whether the marker at an offset stands in the line that begins at `start`."""
+        end = self._end(start)
+        if end is None or end - marker >= _LONGEST:
+            return True
+        text = self.text(marker, end)
+        return any(text.startswith(mark) for mark, _ in MARKERS)
 
     def last_line(self) -> int:
         """Where the last line begins, which has no end yet; the size if there is none."""
@@ -188,12 +229,13 @@ class _Lines:
 
     def _load(self, at: int, size: int) -> None:
         self._start = at
+        self._last = (-1, 0)
         self._window = _pread(self._fd, at, min(at + size, self._size))
 
 
 def _pread(fd: int, start: int, stop: int) -> bytes:
     parts: list[bytes] = []
-    while start < stop and (part := os.pread(fd, min(stop - start, MAX_LINE), start)):
+    while start < stop and (part := os.pread(fd, stop - start, start)):
         parts.append(part)
         start += len(part)
     return b"".join(parts)

@@ -17,6 +17,8 @@ _EVENTS = re.compile(rb'\{"event"\s*:\s*"')
 _TRACE = re.compile(rb"V\d{4} \d\d:\d\d:\d\d\.\d{3,9} \d+ [^\s:]{1,300}:\d+\] \{")
 _OPENING = re.compile(rb'[\[{][\s\[{]*(?:"[\w(]{0,20})?\Z')
 _TEXT_CONTROLS = b"\t\n\r\f\b\x1b"
+_HOLE = re.compile(rb"\0{256,}")
+"""What a log has where it was cut while a program wrote it."""
 _CONTROLS = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
 
 
@@ -48,6 +50,7 @@ def sniff(head: bytes) -> Format:
 
 def _is_binary(head: bytes) -> bool:
     """A NUL byte, or more control bytes than text has."""
+    head = _HOLE.sub(b"", head)
     if b"\0" in head:
         return True
     odd = len(head) - len(head.translate(None, _CONTROLS))

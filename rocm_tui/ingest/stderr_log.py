@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import partial
 
 from backend.records import Problem
-from rocm_tui.ingest.log_parser import AUTOTUNE, LOOK_BACK, LogParser
+from rocm_tui.ingest.log_parser import LOOK_BACK, LogParser
+from rocm_tui.ingest.log_text import MARKERS
+from rocm_tui.ingest.long_lines import is_forced, line_end, piece_start
 from rocm_tui.ingest.records import Record
-
-MAX_LINE = 32 << 20
-"""Bytes. Of a longer line only the beginning and the end are looked at."""
 
 
 class StderrLog:
@@ -22,7 +21,7 @@ class StderrLog:
         self._parser = LogParser(source)
         self._offset = 0
         self._line = 1
-        self._carry = bytearray()
+        self._carry = b""
         self._skipped = b""
         self._count_lines: Callable[[], int] | None = None
         self._lines_before = 0
@@ -43,22 +42,14 @@ class StderrLog:
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
-        last = data.rfind(b"\n")
-        if last < 0:
-            self._carry += data
-            if len(self._carry) > MAX_LINE:
-                del self._carry[MAX_LINE // 4 : -MAX_LINE // 4]
-            return []
-        complete = bytes(self._carry) + data[: last + 1]
-        self._carry = bytearray(data[last + 1 :])
-        self._lines(complete)
+        data = self._carry + data
+        self._carry = data[self._lines(data) :]
         return self._take()
 
     def close(self) -> list[Record]:
         """The log has ended, perhaps in the middle of a line or of a table."""
-        if self._carry:
-            rest = bytes(self._carry)
-            self._carry = bytearray()
+        rest, self._carry = self._carry, b""
+        if rest:
             self._lines(rest + b"\n")
         self._parser.finish()
         return self._take()
@@ -81,37 +72,40 @@ class StderrLog:
             for r in records
         ]
 
-    def _lines(self, data: bytes) -> None:
-        """Take whole lines; skip to the next marker where none is expected."""
+    def _lines(self, data: bytes) -> int:
+        """Take lines, and pieces of over-long ones, up to the last that ends; return how far that
+        is. Skip to the next marker where nothing else is expected."""
         at, base = 0, self._offset
-        while at < len(data):
+        while True:
             if not self._parser.busy(base + at):
-                start = _next_marked_line(data, at)
-                self._line += data.count(b"\n", at, start)
-                skipped = self._skipped + data[max(at, start - LOOK_BACK) : start]
-                self._skipped = skipped[-LOOK_BACK:]
-                at = start
-                if at >= len(data):
-                    break
-                before = self._skipped
+                at = self._skip(data, at)
+            end = line_end(data, at)
+            if end < 0:
+                break
+            if self._skipped:
+                before, self._skipped = self._skipped, b""
                 self._parser.look_back(before, partial(_line_of, before, self._line))
-            self._skipped = b""
             table_end = self._parser.table(data, at, base + at, self._line)
             if table_end:
                 self._line += data.count(b"\n", at, table_end)
                 at = table_end
                 continue
-            end = data.find(b"\n", at)
-            self._parser.line(data[at:end], base + at, self._line)
-            self._line += 1
-            at = end + 1
-        self._offset = base + len(data)
+            ended = data[end - 1] == ord("\n")
+            cut = is_forced(data, end)
+            self._parser.line(data[at : end - ended], base + at, self._line, cut)
+            self._line += ended
+            at = end
+        self._offset = base + at
+        return at
 
-
-def _next_marked_line(data: bytes, at: int) -> int:
-    """Where the next line with a marker begins, `at` or later; the end if there is none."""
-    found = data.find(AUTOTUNE, at)
-    return len(data) if found < 0 else data.rfind(b"\n", at, found) + 1 or at
+    def _skip(self, data: bytes, at: int) -> int:
+        """Where the next line with a marker begins; without one, the last that has no end yet."""
+        found = [place for marker, _ in MARKERS if (place := data.find(marker, at)) >= 0]
+        start = piece_start(data, at, min(found, default=len(data)))
+        self._line += data.count(b"\n", at, start)
+        skipped = self._skipped + data[max(at, start - LOOK_BACK) : start]
+        self._skipped = skipped[-LOOK_BACK:]
+        return start
 
 
 def _line_of(before: bytes, line: int, start: int) -> int:

@@ -14,6 +14,7 @@ from typing import Protocol
 from backend.records import Problem, Tuning
 from rocm_tui.ingest import cache_file, mm_log
 from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.encoded import Decoder, decoder_of, text_start
 from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.event_log import EventLog
 from rocm_tui.ingest.records import Dropped, Format, Gone, Record, Seen, SourceState
@@ -69,14 +70,16 @@ class _Print:
 class _Content:
     """What is known of the file's present content; a new one when it is another file.
 
-    `read` counts bytes; `told` is whether the fault of a broken document was reported; times are
-    monotonic seconds.
+    `read` counts bytes, from `start` on, which is behind a hole; `told` is whether the fault of a
+    broken document was reported; times are monotonic seconds.
     """
 
     format: Format
     read: int = 0
+    start: int = 0
     problems: int = 0
     stream: StreamReader | None = None
+    decoder: Decoder | None = None
     tunings: dict[str, Tuning] = field(default_factory=dict)
     faults: frozenset[Problem] = frozenset()
     print: _Print | None = None
@@ -170,35 +173,73 @@ class Tailer:
         content = self._now
         self.size, self.state = status.st_size, "following"
         if content.format in ("", "empty"):
-            content.format = sniff(os.pread(fd, HEAD, 0))
+            self._sniff(fd)
         if self._wanted and content.format not in self._wanted:
             records = []
         elif content.format in STREAMS:
             records = self._take_stream(fd, now)
+        elif content.decoder is not None and content.format in WHOLE:
+            records = self._refused(
+                f"{content.format} in {content.decoder.what}, which is not read: unpack it first"
+            )
         elif content.format in WHOLE:
             records = self._take_whole(fd, now)
-        elif content.format == "empty" or content.told:
+        elif content.format == "empty":
             records = []
         else:
-            content.told = True
-            records = [Problem(self.path, REFUSED[content.format])]
+            records = self._refused(REFUSED[content.format])
         content.print = _print_of(fd, status, content.read)
         return records
+
+    def _sniff(self, fd: int) -> None:
+        """Find out what the file holds, and where and how its text is written."""
+        content = self._now
+        head = os.pread(fd, HEAD, 0)
+        start = text_start(fd, head, self.size)
+        if start:
+            head = os.pread(fd, HEAD, start)
+        decoder = decoder_of(head)
+        if decoder is not None:
+            head = _text(decoder, head)
+            content.decoder = decoder_of(os.pread(fd, HEAD, start))
+        content.format, content.start = sniff(head), start
+
+    def _refused(self, why: str) -> list[Record]:
+        """Nothing is read; why is said once."""
+        if self._now.told:
+            return []
+        self._now.told = True
+        return [Problem(self.path, why)]
 
     def _take_stream(self, fd: int, now: float) -> list[Record]:
         content = self._now
         records: list[Record] = []
         if content.stream is None:
-            if content.format == "stderr log" and self.size >= BIG:
+            plain = content.decoder is None and not content.start
+            if content.format == "stderr log" and self.size >= BIG and plain:
                 records, content.stream = scan(fd, self.path, self.size)
                 content.read = self.size
             else:
                 content.stream = STREAMS[content.format](self.path)
+                content.read = content.start
         while data := os.pread(fd, CHUNK, content.read):
-            records += content.stream.feed(data)
+            records += self._feed(content.stream, data)
             content.read += len(data)
         self.size = content.read
         content.settle_at = now + QUIET
+        return records
+
+    def _feed(self, stream: StreamReader, data: bytes) -> list[Record]:
+        decoder = self._now.decoder
+        if decoder is None:
+            return stream.feed(data)
+        records: list[Record] = []
+        if not self._now.told:
+            try:
+                for text in decoder.feed(data):
+                    records += stream.feed(text)
+            except NotReadable as error:
+                records += self._refused(str(error))
         return records
 
     def _take_whole(self, fd: int, now: float) -> list[Record]:
@@ -285,6 +326,14 @@ class Tailer:
             return []
         self._failure = why
         return [Problem(self.path, f"cannot read it: {why}")]
+
+
+def _text(decoder: Decoder, head: bytes) -> bytes:
+    """The beginning of the text of an encoded file."""
+    try:
+        return next(decoder.feed(head), b"")
+    except NotReadable:
+        return b""
 
 
 def _print_of(fd: int, status: os.stat_result, read: int) -> _Print:

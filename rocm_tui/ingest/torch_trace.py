@@ -20,7 +20,7 @@ from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 _TUNING = "_template_autotuning"
 _PRECOMPILING = "_template_precompiling"
 MAX_EVENT = 4 << 20
-MAX_LINE = 32 << 20
+MAX_LINE = 8 << 20
 
 
 class TorchTrace:
@@ -85,15 +85,14 @@ class TorchTrace:
                 self._end_payload(b"\n".join(self._payload))
 
     def _end_payload(self, payload: bytes) -> None:
-        """Take an event; what is no complete JSON yet goes on."""
+        """Take an event. It ends at the first brace that stands alone; what is no JSON is none."""
+        self._payload = None
         if _TUNING.encode() not in payload and _PRECOMPILING.encode() not in payload:
-            self._payload = None
             return
         try:
             event = json.loads(payload)
         except (ValueError, RecursionError):
             return
-        self._payload = None
         if isinstance(event, dict):
             self._event(event)
 

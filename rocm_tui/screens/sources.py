@@ -11,13 +11,13 @@ from textual.events import DescendantFocus
 
 from rocm_tui.format import plain
 from rocm_tui.screens.base import BaseScreen
+from rocm_tui.session.troubles import Trouble, troubles
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.grid import Cells, Grid
 from rocm_tui.widgets.line_view import LineView, Span
 from rocm_tui.widgets.one_line import Key, OneLine
 
 if TYPE_CHECKING:
-    from backend.records import Problem
     from rocm_tui.ingest.records import SourceStatus
 
 _EVERY = 1.0
@@ -72,7 +72,7 @@ class SourcesScreen(BaseScreen):
 
     def on_mount(self) -> None:
         self._statuses: list[SourceStatus] = []
-        self._problems: list[Problem] = []
+        self._problems: list[Trouble] = []
         self.update()
         self.set_interval(_EVERY, self.update)
 
@@ -82,7 +82,7 @@ class SourcesScreen(BaseScreen):
         self._statuses = list(self.program.feed.watcher.sources())
         places = (at for at, one in enumerate(self._statuses) if here and one.path == here.path)
         self._sources.put([_source_cells(s) for s in self._statuses], next(places, None))
-        problems = self.program.feed.model.problems[::-1]
+        problems = troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
             self._trouble.put([_problem_cells(p) for p in problems[:_MOST]])
@@ -105,7 +105,7 @@ class SourcesScreen(BaseScreen):
         return self._statuses[at] if at < len(self._statuses) else None
 
     @property
-    def _problem(self) -> Problem | None:
+    def _problem(self) -> Trouble | None:
         """The problem under the cursor, for a person who is among the problems."""
         at = self._trouble.cursor
         there = self.focused is self._trouble and at < len(self._problems)
@@ -146,10 +146,11 @@ def _source_cells(status: SourceStatus) -> Cells:
     }
 
 
-def _problem_cells(problem: Problem) -> Cells:
+def _problem_cells(trouble: Trouble) -> Cells:
+    problem = trouble.problem
     name = problem.source.rsplit("/", 1)[-1]
     where = name if problem.line is None else f"{name}:{problem.line}"
-    return {"where": (plain(where), "dim"), "what": (plain(problem.what), "")}
+    return {"where": (plain(where), "dim"), "what": (trouble.what, "")}
 
 
 def _bytes(size: int) -> str:

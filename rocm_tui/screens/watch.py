@@ -12,6 +12,7 @@ from textual.events import DescendantFocus
 
 from rocm_tui.format import plain, shorten
 from rocm_tui.screens.base import BaseScreen
+from rocm_tui.session.troubles import troubles
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 
@@ -147,7 +148,7 @@ class WatchScreen(BaseScreen):
         model = self.program.feed.model
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
-        problems = len(model.problems)
+        problems = len(troubles(model.problems))
         facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
         facts += [f"{running} running"] if running else []
         facts += _of_jobs(self.program.unfinished)

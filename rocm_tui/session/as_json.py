@@ -27,7 +27,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "precision": tuning.precision,
         "inputs_key": tuning.inputs_key,
         "state": tuning.state,
-        "num_choices": stats.tried(tuning),
+        "num_choices": None if tuning.num_choices is None else stats.tried(tuning),
         "choices": [
             choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
         ],

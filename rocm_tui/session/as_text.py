@@ -28,13 +28,19 @@ def row_cells(row: Row) -> tuple[str, ...]:
         fmt.plain(tuning.op),
         fmt.shorten(fmt.shapes(tuning), 40),
         fmt.plain(stats.dtype_of(tuning)),
-        str(stats.tried(tuning)),
-        fmt.shorten(fmt.plain(best.label), 36) if best else tuning.state,
+        stats.tried_text(tuning),
+        fmt.shorten(fmt.plain(best.label), 36) if best else _unknown_time(tuning),
         fmt.duration(stats.time_ms(tuning, best)),
         _against_aten(tuning),
         lead_text(tuning),
         row.pin_state or "",
     )
+
+
+def _unknown_time(tuning: Tuning) -> str:
+    """What stands for the winner where no choice has a time."""
+    chosen = stats.chosen(tuning)
+    return fmt.shorten(fmt.plain(chosen.description), 36) if chosen else tuning.state
 
 
 def _against_aten(tuning: Tuning) -> str:
@@ -76,7 +82,8 @@ def _winner(row: Row) -> str:
     tuning = row.tuning
     best, found = stats.winner(tuning), stats.standing(tuning)
     if best is None or found is None:
-        return best.label if best else ""
+        known = best or stats.chosen(tuning)
+        return known.label if known else ""
     lead = stats.lead(tuning)
     if found == "tied":
         return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"

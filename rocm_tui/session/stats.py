@@ -47,6 +47,25 @@ def tried(tuning: Tuning) -> int:
     return max(tuning.num_choices or 0, sum(choice.offered for choice in tuning.choices))
 
 
+def total(tuning: Tuning) -> int | None:
+    """How many choices a running one will have timed; None if that is not known."""
+    count = tried(tuning)
+    return count if tuning.num_choices is not None or count > tuning.timed else None
+
+
+def tried_text(tuning: Tuning) -> str:
+    """`34`; `10 shown` if nobody says how many there were: a log lists its best ones alone."""
+    return str(tried(tuning)) if tuning.num_choices is not None else f"{tried(tuning)} shown"
+
+
+def chosen(tuning: Tuning) -> Choice | None:
+    """The winner where its source tells which it is and no time, as Triton's own autotuning."""
+    if tuning.state != "done" or tuning.selected_by != "timing" or len(tuning.choices) != 1:
+        return None
+    (only,) = tuning.choices
+    return only if only.ms is None and only.hash is None and not only.failed else None
+
+
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
     timed = ranked(tuning)

@@ -127,10 +127,11 @@ def when(seconds: float) -> str:
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
-    total = stats.tried(tuning)
+    total = stats.total(tuning)
+    of = f" of {total}" if total else ""
     done = bar(tuning.timed / total if total else 0.0, 12)
     spans: list[Span] = [(" Tuning ", "accent"), (done, "accent")]
-    spans.append((f" {tuning.timed} of {total} timed", "strong"))
+    spans.append((f" {tuning.timed}{of} timed", "strong"))
     if tuning.compiled:
         spans.append((f", {tuning.compiled} compiled", ""))
     if best is not None:
@@ -168,7 +169,8 @@ def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
     count = stats.tried(tuning)
-    facts = [f"{count} choice{'s' * (count != 1)}" + (f", {failed} failed" if failed else "")]
+    told = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
+    facts = [(told or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"
         for what, value in (

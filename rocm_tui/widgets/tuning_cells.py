@@ -30,7 +30,7 @@ ABOUT = {
     "op": "what Inductor tuned: mm, bmm, addmm, convolution, ...",
     "shape": "batch×M×N×K of a matrix product, else every operand",
     "dtype": "types of the operands",
-    "n": "number of choices tried",
+    "n": "number of choices tried; 10+: no more are shown",
     "winner": "the choice with the smallest measured time",
     "time": "the winner's time for one call; with a ±, the median of many",
     "error": "95 % interval of that median, if it was measured again (m)",
@@ -56,6 +56,7 @@ def cells(row: Row, now: float) -> dict[str, Span]:
     tuning = row.tuning
     best = stats.winner(tuning)
     again = stats.measured(tuning, best)
+    counted = tuning.num_choices is not None
     ms = stats.time_ms(tuning, best)
     live = "dim" if tuning.state == "running" else ""
     rank = "" if tuning.rank is None else str(tuning.rank)
@@ -63,8 +64,8 @@ def cells(row: Row, now: float) -> dict[str, Span]:
         "op": (plain(tuning.op), "strong"),
         "shape": (plain(fmt.shapes(tuning)) or fmt.NONE, ""),
         "dtype": (plain(stats.dtype_of(tuning)) or fmt.NONE, "dim"),
-        "n": (str(stats.tried(tuning)), "dim"),
-        "winner": (plain(best.label) if best else fmt.NONE, live if best else "dim"),
+        "n": (f"{stats.tried(tuning)}{'' if counted else '+'}", "dim"),
+        "winner": (_winner(tuning), live if best else "dim"),
         "time": (fmt.duration(ms), live),
         "error": (error(again) if again else "", "dim"),
         "tflops": (fmt.throughput(stats.tflops(tuning, ms)), "dim"),
@@ -74,6 +75,13 @@ def cells(row: Row, now: float) -> dict[str, Span]:
         "age": (fmt.age(row.when, now), "dim"),
         "rank": (rank, "dim"),
     }
+
+
+def _winner(tuning: Tuning) -> str:
+    best, chosen = stats.winner(tuning), stats.chosen(tuning)
+    if best is not None:
+        return plain(best.label)
+    return plain(chosen.description) if chosen else fmt.NONE
 
 
 def wins_clearly(tuning: Tuning) -> bool:
@@ -113,7 +121,8 @@ def _gain(tuning: Tuning) -> Span:
 
 def _lead(tuning: Tuning) -> Span:
     if tuning.state == "running":
-        return f"{tuning.timed}/{stats.tried(tuning)}", "accent"
+        total = stats.total(tuning) or "?"
+        return f"{tuning.timed}/{total}", "accent"
     if tuning.state == "cut":
         return "cut", "dim"
     found = stats.standing(tuning)
