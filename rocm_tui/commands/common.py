@@ -1,13 +1,13 @@
-"""What several commands need: options, the loaded model, printing."""
+"""What several commands need: options, the loaded model, its problems."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rocm_tui import say
 
 if TYPE_CHECKING:
     from backend.records import Problem
@@ -72,18 +72,9 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
     return model
 
 
-def print_json(value: object) -> None:
-    """Strict JSON, one line where it is not for a person's eyes.
-
-    ASCII, so that no locale, no half character and no control character of a file can spoil it.
-    """
-    indent = 2 if sys.stdout.isatty() else None
-    print(json.dumps(value, indent=indent, allow_nan=False))
-
-
 def print_problems(model: Model) -> None:
     for problem in model.problems:
-        print(f"rocm-tui: {_one_line(problem)}", file=sys.stderr)
+        say.err(_one_line(problem))
 
 
 def find_row(model: Model, id_: str) -> Row:
@@ -100,7 +91,5 @@ def find_row(model: Model, id_: str) -> Row:
 
 
 def _one_line(problem: Problem) -> str:
-    from rocm_tui.format import plain
-
     where = problem.source if problem.line is None else f"{problem.source}:{problem.line}"
-    return plain(problem.what if where in problem.what else f"{where}: {problem.what}")
+    return problem.what if where in problem.what else f"{where}: {problem.what}"
