@@ -21,6 +21,9 @@ from backend.events import Event
 from backend.records import Choice
 from backend.store.errors import EventInvalid, brief
 
+MOST = (1 << 63) - 1
+"""No size, count or number of a process is above it."""
+
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
@@ -43,8 +46,10 @@ def decode(line: str) -> Event | None:
 
     Unknown fields are left out. Raises EventInvalid for anything else that is not an event.
     """
+    if not line.lstrip().startswith("{"):
+        raise EventInvalid(f"not an event: {brief(line, 60)}")
     try:
-        document = json.loads(line, parse_constant=_refuse_constant)
+        document = _JSON.decode(line)
     except (ValueError, RecursionError) as error:
         raise EventInvalid(f"not JSON: {brief(line, 60)}") from error
     if not isinstance(document, dict) or not isinstance(document.get("event"), str):
@@ -80,6 +85,10 @@ def _finite(value: Any) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Made once: `json.loads` would make one for each line."""
 
 
 @functools.cache
@@ -124,7 +133,9 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
         return _build(typing.cast(type, hint), value)
     if hint is float:
         return _float(value, name)
-    if hint in (str, int, bool) and type(value) is hint:
+    if hint in (str, bool) and type(value) is hint:
+        return value
+    if hint is int and type(value) is int and abs(value) <= MOST:
         return value
     raise EventInvalid(f"{name} is not what it should be: {brief(repr(value), 60)}")
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import Pin, TuningKey
+from backend.records import LATEST, Pin, TuningKey
 from backend.store import safe
 from backend.store.autotune_cache import load_json, read_bytes
 from backend.store.errors import CacheUnreadable
@@ -27,8 +27,6 @@ MAX_BYTES = 64 << 20
 MAX_HISTORY = 5_000
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
-LATEST = 253_402_300_799.0
-"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
 MAX_NAME = 200
 """Characters of a system hash: a file is named after it, and another with 20 more."""
 

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def _strict(ms: Any) -> float | str:
 def _number(value: Any) -> float:
     if isinstance(value, str):
         return {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}[value]
-    if not isinstance(value, (int, float)):
+    if type(value) not in (int, float):
         raise TypeError("a time is a number")
-    return value
+    float(value)  # raises OverflowError for one that no cache file holds
+    return cast("float", value)

@@ -19,6 +19,7 @@ from backend.events import (
     TuningStarted,
 )
 from backend.records import (
+    LATEST,
     Choice,
     Measurement,
     Problem,
@@ -117,7 +118,10 @@ class EventLog:
             self._start(event)
         elif isinstance(event, TuningMeasured):
             measurement = _clean_measurement(event.measurement)
-            self._found.append(MeasurementSeen(self.source, measurement))
+            if _can_be(measurement):
+                self._found.append(MeasurementSeen(self.source, measurement))
+            else:
+                self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
         else:
             fold = self._folds.get(event.n)
             if fold is None:
@@ -143,7 +147,7 @@ class EventLog:
             state="running",
             rank=session.rank if session else None,
             session=session.id if session else None,
-            when=event.when,
+            when=_known(event.when),
             sources=(self.source,),
             threads=session.threads if session else None,
         )
@@ -182,7 +186,7 @@ def _advance(
             state="done",
             selected=clean(event.hash),
             selected_by=event.by,
-            seconds=Seconds(event.benchmark_seconds, event.precompile_seconds),
+            seconds=Seconds(_known(event.benchmark_seconds), _known(event.precompile_seconds)),
         )
     elif isinstance(event, ChoiceCompiled):
         fold.tuning = replace(tuning, compiled=tuning.compiled + 1)
@@ -201,7 +205,7 @@ def _ends_benchmark(event: ChoiceTimed | ChoiceFailed) -> bool:
 def _after(choice: Choice, event: ChoiceTimed | ChoiceFailed) -> Choice:
     if isinstance(event, ChoiceFailed):
         return replace(choice, ms=None, failed=True, reason=clean(event.reason) or None)
-    if math.isfinite(event.ms):
+    if 0 <= event.ms < math.inf:
         return replace(choice, ms=event.ms)
     return replace(choice, ms=None, failed=True)
 
@@ -213,6 +217,25 @@ def _clean_choice(choice: Choice) -> Choice:
         hash=_tidy(choice.hash),
         description=clean(choice.description),
         reason=_tidy(choice.reason),
+    )
+
+
+def _known(seconds: float | None) -> float | None:
+    """What is not finite, or a date that no calendar has, is not known."""
+    return seconds if seconds is not None and 0 <= seconds <= LATEST else None
+
+
+def _can_be(measurement: Measurement) -> bool:
+    """Whether the numbers of a measurement are some that can be measured: an interval may have no
+    end above, all else is finite."""
+    told = [(one.ms, one.spread, one.ratio, one.low, one.ratio_low) for one in measurement.choices]
+    seconds = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
+    ends = [end for one in measurement.choices for end in (one.high, one.ratio_high)]
+    return (
+        all(0 <= number < math.inf for numbers in told for number in numbers)
+        and all(one.ms > 0 and one.ratio > 0 for one in measurement.choices)
+        and all(0 <= number <= LATEST for number in seconds)
+        and all(end >= 0 for end in ends)
     )
 
 
@@ -241,6 +264,7 @@ def _clean_measurement(measurement: Measurement) -> Measurement:
 def _clean_session(session: Session) -> Session:
     return replace(
         session,
+        started=_known(session.started) or 0.0,
         id=clean(session.id),
         host=clean(session.host),
         argv=tuple(clean(arg) for arg in session.argv),

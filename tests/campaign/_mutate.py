@@ -18,24 +18,26 @@ WORDS = [
     *(b"\0", b"\r\n", b"\n", b"\t", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc3", b"\\ud800", b"\\u0000"),
     *(b"inf", b"-inf", b"nan", b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-0.0", b"1e-400"),
     *(b"9" * 310, b"9" * 5000, b"-1", b"0", b"2147483648", b"18446744073709551616", b"1_0", b"0x1"),
-    *(b"[" * 3000, b"(" * 3000, b"{" * 3000, b'{"a":' * 2000, b")" * 3000, b"]" * 3000, b'"' * 999),
-    *("\u0661\u0662".encode(), "\u00b2".encode(), b"%s%n", b"../../..", b"'", b'"', b",", b"*" * 999),
-    *(b"AUTOTUNE mm(", b"AUTOTUNE ", b" ms ", b"strides: [", b"dtypes: torch.", b"100.0%", b"mm("),
-    *(b"SingleProcess AUTOTUNE benchmarking takes ", b"Autotune Choices Stats:", b'{"num_choices": '),
+    *(b"[" * 3000, b"(" * 3000, b"{" * 3000, b'{"a":' * 2000, b")" * 3000, b'"' * 999),
+    *("\u0661\u0662".encode(), "\u00b2".encode(), b"%s%n", b"../../..", b"'", b'"', b"*" * 999),
+    *(b"AUTOTUNE mm(", b"AUTOTUNE ", b" ms ", b"strides: [", b"dtypes: torch.", b"100.0%"),
+    *(b"SingleProcess AUTOTUNE benchmarking takes ", b"Autotune Choices Stats:", b"mm("),
+    *(b'{"num_choices": ', b"]" * 3000, b","),
     *(b"\t}", b"\t{", b'{"chromium_event"', b"V1120 10:10:29.070000 6512 a.py:1] {", b'{"event":"'),
-    *(b"def call(", b"AsyncCompile()\n", b"class a(torch.nn.Module):\n", b"    return ", b" = torch."),
+    *(b"def call(", b"AsyncCompile()\n", b"class a(torch.nn.Module):\n", b"    return "),
     *(b"rand_strided((", b"reinterpret_tensor(", b"extern_kernels.mm(", b"# Graph fragment:\n"),
-    *(b"__CLANG_OFFLOAD_BUNDLE__", b"\x7fELF", b"AMDGPU\0\0", b"\xde\xff\xff", b"\xdf\xff\xff\xff\xff"),
+    *(b"__CLANG_OFFLOAD_BUNDLE__", b"\x7fELF", b"AMDGPU\0\0", b"\xdf\xff\xff\xff\xff"),
 ]  # fmt: skip
 
 ODD: list[Callable[[], Any]] = [
-    *(lambda v=v: v for v in (None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**310, -(10**310))),
+    *(lambda v=v: v for v in (None, True, False, 0, -1, 1, 2**31, 2**63, 2**64)),
+    *(lambda v=v: v for v in (10**310, -(10**310), 10**30)),
     *(lambda v=v: v for v in (0.0, -0.0, 1e308, -1e308, 5e-324, 1e300, float("inf"), float("nan"))),
     *(lambda v=v: v for v in ("", "inf", "nan", "-inf", "NaN", "Infinity", "1e999", "x" * 3000)),
-    *(lambda v=v: v for v in ("\x1b[2J", "\ud800", "\0", "\u202e", "a\nb", "../x", "1" * 400, "[]")),
-    *(lambda v=v: v for v in ("(1, 2, 3)", "[1, 2]", "mm-1", "-", "cpu", "torch.float32", "\u0661")),
-    *(lambda: [], lambda: {}, lambda: [[]], lambda: [None], lambda: {"": None}, lambda: {"a": {}}),
-    *(lambda: [10**310, 10**310], lambda: [0, 0], lambda: [-1], lambda: [float("nan")], lambda: [1.5]),
+    *(lambda v=v: v for v in ("\x1b[2J", "\ud800", "\0", "\u202e", "a\nb", "../x", "1" * 400)),
+    *(lambda v=v: v for v in ("(1, 2, 3)", "[1, 2]", "mm-1", "-", "cpu", "torch.float32", "[]")),
+    *(list, dict, lambda: [[]], lambda: [None], lambda: {"": None}, lambda: {"a": {}}),
+    *(lambda: [10**310, 10**310], lambda: [0, 0], lambda: [-1], lambda: [float("nan")]),
     lambda: [[10**310, 2], [2, 3]],
     lambda: list(range(2000)),
     lambda: {str(n): n for n in range(500)},
@@ -109,7 +111,18 @@ def _number(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     start = end = random.choice(digits)
     while end < len(data) and 48 <= data[end] <= 57:
         end += 1
-    odd = (b"inf", b"nan", b"0", b"-1", b"1e999", b"9" * 310, b"9" * 5000, b"0.0", b"", b"4294967296")
+    odd = (
+        b"inf",
+        b"nan",
+        b"0",
+        b"-1",
+        b"1e999",
+        b"9" * 310,
+        b"9" * 5000,
+        b"0.0",
+        b"",
+        b"4294967296",
+    )
     return data[:start] + random.choice(odd) + data[end:]
 
 
@@ -178,8 +191,8 @@ def _change(random: Random, document: Any) -> None:
     """One thing in one of its nodes: any of them, but the deep ones as often as the shallow."""
     node = document
     while True:
-        inner = [item for item in (node.values() if isinstance(node, dict) else node)]
-        inner = [item for item in inner if isinstance(item, (dict, list)) and item]
+        items = node.values() if isinstance(node, dict) else node
+        inner = [item for item in items if isinstance(item, (dict, list)) and item]
         if not inner or random.random() < 0.25:
             break
         node = random.choice(inner)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout, suppress
@@ -92,22 +93,24 @@ def stream(make: Callable[[str], Any]) -> Read:
     def read(data: bytes, folder: Path) -> None:
         reader = make("a.log")
         records = [record for piece in pieces(data) for record in reader.feed(piece)]
-        shown([*records, *reader.settle(), *reader.close()])
+        shown([*records, *reader.settle(), *reader.close()], data)
 
     return read
 
 
 def whole_file(parse: Callable[[bytes, str], list[Record]]) -> Read:
-    return lambda data, folder: shown(parse(data, "a.json"))
+    return lambda data, folder: shown(parse(data, "a.json"), data)
 
 
-def shown(records: Iterable[Record]) -> None:
-    """All that commands and screens say of these records."""
+def shown(records: Iterable[Record], data: bytes) -> None:
+    """What `ls` says of these records; for one input in four all that commands and screens say."""
     model = Model()
     model.apply(records)
     rows = model.rows()
     strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
     harmless(as_text.table(as_text.HEADER, [as_text.row_cells(row) for row in rows], as_text.RIGHT))
+    if zlib.crc32(data) % 4:
+        return
     for row in rows[:3]:
         harmless(as_text.show_text(row))
         tuning_cells.cells(row, 1e9)
@@ -124,6 +127,10 @@ def shown(records: Iterable[Record]) -> None:
         side_by_side.facts(row.tuning, choices, {}, all_keys=True)
         with suppress(*REFUSALS):
             strict(words_of(problem_of(row.tuning)), measure_job(row.tuning, choices))
+    reported(model)
+
+
+def reported(model: Model) -> None:
     part = whole("a", model)
     found = report(part)
     harmless(report_text.text(found))
@@ -196,6 +203,8 @@ def _pins(data: bytes, folder: Path) -> None:
     layout.pins.write_bytes(data)
     file = read_pin_file(layout.pins)
     file._encode()
+    for entry in (*file.history, *(record.pin for record in file.pins)):
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
     statuses = PinStore(layout).status()
     strict([status_json(status) for status in statuses])
 
@@ -204,6 +213,7 @@ def _share(data: bytes, folder: Path) -> None:
     found = share.decode(data, "a.json")
     share.encode(found)
     for pin in found.pins:
+        time.strftime("%Y-%m-%d", time.localtime(pin.when))
         for difference in differences(pin.machine, Machine()):
             str(difference.sentence)
     table = lookup_table(found.pins)

@@ -28,12 +28,12 @@ from tests.graph_samples import samples
 
 FOLDER = "ROCM_TUI_CORPUS"
 """The variable that names a folder of real logs, caches and traces."""
-PIECE = 24 << 10
+PIECE = 8 << 10
 
 MM = "[('cpu', 'torch.float32', 20, 40, 40, 1, 0), ('cpu', 'torch.float32', 40, 24, 24, 1, 0)]"
 GPU_MM = "[('cuda', 'torch.float16', 4, 8, 8, 1, 0), ('cuda', 'torch.float16', 8, 4, 4, 1, 0)]"
 TIMES = {"mm-c1": 0.5, "triton_mm-c2": 0.25, "Cpp-c3": 0.75, "mm-c4": math.inf}
-LOG = """AUTOTUNE mm(20x40, 40x24)
+LOG = b"""AUTOTUNE mm(20x40, 40x24)
 strides: [40, 1], [24, 1]
 dtypes: torch.float32, torch.float32
   triton_mm_1 0.0100 ms 100.0% BLOCK_M=16, ACC_TYPE='tl.float32', num_warps=4
@@ -46,7 +46,7 @@ Autotune Choices Stats:
 [rank1]:  bias_addmm 0.0100 ms 100.0%
 [rank1]:  addmm 0.0102 ms 98.0%
 [rank1]:SubProcess AUTOTUNE takes 1.0 seconds
-""".encode()
+"""
 
 
 def seeds(folder: Path) -> dict[str, list[bytes]]:
@@ -66,8 +66,11 @@ def seeds(folder: Path) -> dict[str, list[bytes]]:
         "meta": [_meta()],
     }
     kinds = {
-        **{"stderr log": "log", "event log": "events", "autotune cache": "cache"},
-        **{"mm log": "mm log", "torch trace": "trace"},
+        "stderr log": "log",
+        "event log": "events",
+        "autotune cache": "cache",
+        "mm log": "mm log",
+        "torch trace": "trace",
     }
     for data in _corpus():
         kind = kinds.get(sniff(data))
@@ -124,7 +127,9 @@ def _caches(folder: Path) -> Iterator[bytes]:
     system = {"device": {"name": "gfx942"}, "version": {"triton": "3.6"}, "hash": "x"}
     cache = {"mm": {MM: {"highest": TIMES, "high": TIMES}}, "bmm": {GPU_MM: {"highest": TIMES}}}
     yield json.dumps({"system": system, "cache": cache}).encode()
-    yield json.dumps({"system": system, "cache": {"mm": {MM: {"highest": TIMES}}}}, indent=4).encode()
+    yield json.dumps(
+        {"system": system, "cache": {"mm": {MM: {"highest": TIMES}}}}, indent=4
+    ).encode()
 
 
 def _mm_log() -> bytes:
@@ -143,7 +148,7 @@ def _mm_log() -> bytes:
 
 
 def _trace() -> bytes:
-    head = 'V1120 10:10:29.070000 6512 torch/_inductor/a.py:2350] {"chromium_event": {}, "rank": 1, '
+    head = 'V1120 10:10:29.070000 6512 torch/a.py:2350] {"chromium_event": {}, "rank": 1, '
     head += '"has_payload": "0123456789abcdef0123456789abcdef"}\n'
     stats = {"num_choices": 3, "best_kernel": "triton_mm_1", "best_time": 0.01}
     text = ""
@@ -158,7 +163,9 @@ def _trace() -> bytes:
                 "autotune_dtypes": "torch.float32, torch.float32",
             }
             event = {"name": name, "ts": at, "ph": phase, "args": args, "pid": 0, "tid": 0}
-            text += head + "".join(f"\t{line}\n" for line in json.dumps(event, indent=0).split("\n"))
+            text += head + "".join(
+                f"\t{line}\n" for line in json.dumps(event, indent=0).split("\n")
+            )
     code = head.replace('"chromium_event": {}', '"inductor_output_code": {}')
     return (text + code + "\tdef call(args):\n\t  extern_kernels.mm(a, b)\n").encode()
 
@@ -201,7 +208,7 @@ def _meta() -> bytes:
     """What the code cache keeps beside a kernel."""
     return json.dumps(
         {"target": "amdgpu:gfx942", "sha256": "0" * 64, "command": "clang", "seconds": 1.5,
-         "log": "ptxas info: Compiling entry function 'a' for 'sm_90'\nUsed 8 registers, 4 bytes smem"}
+         "log": "Compiling entry function 'a' for 'sm_90'\nUsed 8 registers, 4 bytes smem"}
     ).encode()  # fmt: skip
 
 
@@ -235,7 +242,14 @@ def _code_objects() -> Iterator[bytes]:
     triple = b"hipv4-amdgcn-amd-amdhsa--gfx942"
     head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", 1)
     begin = len(head) + 24 + len(triple)
-    yield b"\x7fELF" + bytes(60) + head + struct.pack("<QQQ", begin, len(elf), len(triple)) + triple + elf
+    yield (
+        b"\x7fELF"
+        + bytes(60)
+        + head
+        + struct.pack("<QQQ", begin, len(elf), len(triple))
+        + triple
+        + elf
+    )
 
 
 def code_object(metadata: object) -> bytes:

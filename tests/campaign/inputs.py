@@ -54,7 +54,10 @@ def run(folder: Path, seconds: float, seed: int) -> Iterator[Figure]:
     found = _all_workers(folder, readers, begin + seconds, seed)
     passed = time.monotonic() - begin
     tries = sum(found["tries"].values())
-    note = f"{tries / passed:,.0f} a second; {len(readers)} readers"
+    busy = resource.getrusage(resource.RUSAGE_CHILDREN)
+    rate = tries / (busy.ru_utime + busy.ru_stime)
+    note = f"{tries / passed:,.0f} a second, {rate:,.0f} a second of one core; "
+    note += f"{len(readers)} readers"
     for what in ("exception", "slow", "memory", "death"):
         faults = [fault for fault in found["faults"] if fault["what"] == what]
         first = f"; first: {faults[0]['name']}: {faults[0]['told']}" if faults else ""
@@ -110,7 +113,9 @@ def _collect(path: Path, found: dict[str, Any]) -> None:
         told = json.loads(line)
         if "tries" in told:
             found["tries"].update(told["tries"])
-        elif not any(f["told"] == told["told"] and f["what"] == told["what"] for f in found["faults"]):
+        elif not any(
+            f["told"] == told["told"] and f["what"] == told["what"] for f in found["faults"]
+        ):
             found["faults"].append(told)
         else:  # the same fault again counts, its text does not
             found["faults"].append({**told, "told": "as before"})
