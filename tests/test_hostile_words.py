@@ -149,7 +149,7 @@ SCREENS = ["P", "J", "S", "C", "question_mark", "ctrl+p"]
 async def test_no_screen_draws_it(planted: Planted) -> None:
     async with running(planted.layout.root, planted.layout.root, planted.log, planted.mm_log,
                        planted.bundle, size=(160, 50)) as (app, pilot):  # fmt: skip
-        panes = await panes_of(app, pilot, 4)
+        await panes_of(app, pilot, 4)
         _look(app)
         for key in ("c", "d", "escape", "j", "y", "t", "escape", "p", "escape", "u", "escape"):
             await pilot.press(key)

@@ -54,7 +54,8 @@ def decode(line: bytes) -> Tuned | None:
 
 def decode_all(data: bytes) -> list[Tuned]:
     """Those of the lines in `data` that are ours."""
-    return [found for line in data.splitlines() if (found := decode(line)) is not None]
+    lines = (line for line in data.splitlines() if line.startswith(b"{"))
+    return [found for line in lines if (found := decode(line)) is not None]
 
 
 def _strict(ms: Any) -> float | str:

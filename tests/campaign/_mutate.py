@@ -103,6 +103,13 @@ def _word(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     return data[:at] + random.choice(WORDS) * random.choice((1, 1, 1, 30)) + data[at + over :]
 
 
+def _run(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
+    """One byte again and again, somewhere: what a pattern may try from each of its places."""
+    at = random.randrange(len(data) + 1)
+    byte = random.choice((random.randbytes(1), data[at : at + 1] or b" ", b" ", b"a", b"1", b"("))
+    return data[:at] + byte * random.choice((300, 3000, 30_000)) + data[at:]
+
+
 def _number(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
     """Another number in the place of one."""
     digits = [at for at, byte in enumerate(data) if 48 <= byte <= 57]
@@ -162,7 +169,20 @@ def _stretch(random: Random, data: bytes) -> tuple[int, int]:
     return start, min(len(data), start + random.choice((1, 2, 8, 64, 512, 8192)))
 
 
-_BYTES = (_cut, _drop, _double, _splice, _flip, _noise, _word, _word, _number, _number, _lines)
+_BYTES = (
+    _cut,
+    _drop,
+    _double,
+    _splice,
+    _flip,
+    _noise,
+    _word,
+    _word,
+    _number,
+    _number,
+    _lines,
+    _run,
+)
 
 
 def _values(random: Random, data: bytes, seeds: Sequence[bytes]) -> bytes:

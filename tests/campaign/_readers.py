@@ -63,6 +63,7 @@ from rocm_tui.session.model import Model
 from rocm_tui.session.report import report
 from rocm_tui.session.report_json import report_json
 from rocm_tui.session.roofline import rooflines
+from rocm_tui.stderr_relay import CHUNK
 from rocm_tui.table_filter import TableFilter
 from rocm_tui.tune_request import problem_of, words_of
 from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
@@ -283,10 +284,11 @@ def _meta(data: bytes, folder: Path) -> None:
 
 
 def _filter(data: bytes, folder: Path) -> None:
-    """What `run --quiet` takes out of a program's stderr."""
+    """What `run --quiet` takes out of a program's stderr, read in pieces as it reads them."""
     tables = TableFilter()
     for piece in pieces(data):
-        tables.feed(piece)
+        for at in range(0, len(piece), CHUNK):
+            tables.feed(piece[at : at + CHUNK])
         tables.release()
 
 
