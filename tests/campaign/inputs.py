@@ -227,10 +227,15 @@ class _Worker:
 
 
 def _input(reader: Reader, seeds: list[bytes], number: int, seed: int) -> bytes:
-    random = Random(f"{seed} {reader.name} {number}")
+    random = drawn(reader, number, seed)
     if random.randrange(BIG) == 0:
         return _mutate.big(random, seeds)
     return reader.mutate(random, seeds)
+
+
+def drawn(reader: Reader, number: int, seed: int) -> Random:
+    """What all of one try follows from."""
+    return Random(f"{seed} {reader.name} {number}")
 
 
 def _said(error: BaseException) -> str:
