@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
+
 Shape = tuple[int, ...]
 """Sizes or strides of one operand; `()` is a 0-dim tensor."""
 
@@ -208,7 +211,7 @@ def tuning_id(tuning: Tuning) -> str:
         inputs = f"{tuning.shapes}{tuning.strides}{tuning.dtypes}"
         inputs += f"{tuning.dims}" if tuning.dims and not tuning.shapes else ""
     text = "\n".join((tuning.op, inputs, tuning.precision or ""))
-    return hashlib.sha256(text.encode()).hexdigest()[:7]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:7]
 
 
 def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:

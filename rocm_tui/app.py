@@ -26,7 +26,7 @@ def run_watch(
         NoTerminal: there is no terminal that a screen can be drawn on.
     """
     terminal.require_terminal()
-    if any(str(path) == "-" for path in paths):
+    if any(str(path) == "-" for path in paths) or not terminal.keyboard_is_stdin():
         terminal.keyboard_apart_from_stdin()
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
     # collecting on once its first screen stands.

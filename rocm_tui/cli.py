@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from keyword import iskeyword
 from types import ModuleType
+from typing import NoReturn
 
+from rocm_tui import say
 from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
 
 COMMANDS = (
     "watch",
@@ -33,9 +36,16 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its errors quote what was typed, which may come from a file name."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(plain(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of every command, also the source of completion and of the manual."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="rocm-tui",
         description="See every kernel that Inductor tries, pin the one you want, with proof.",
         epilog="exit codes: 0 yes, 1 no, 2 bad usage",
@@ -97,7 +107,7 @@ def _run(argv: Sequence[str] | None) -> int:
     if args.print_completion:
         import shtab
 
-        print(shtab.complete(parser, shell=args.print_completion))
+        say.out(shtab.complete(parser, shell=args.print_completion))
         return 0
     if args.command is None:
         parser.print_help()
@@ -122,8 +132,11 @@ def _prepare_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
-        elif isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        elif isinstance(stream, io.TextIOWrapper):
+            # Not only for "strict": in the locale C Python lets half characters through as bytes,
+            # and raises for all others.
             stream.reconfigure(errors="replace")
+    sys.excepthook = say.mistake
 
 
 def _drop_stdout() -> None:
@@ -133,7 +146,5 @@ def _drop_stdout() -> None:
 
 
 def _fail(error: Exception | str, code: int) -> int:
-    from rocm_tui.format import plain
-
-    print(f"rocm-tui: {plain(str(error))}", file=sys.stderr)
+    say.err(str(error))
     return code

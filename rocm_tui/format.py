@@ -8,29 +8,13 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from rocm_tui.harmless import plain as plain
+
 if TYPE_CHECKING:
     from backend.records import Tuning
 
 NONE = "–"
 """Stands where a number is not known."""
-
-_BIDI = (0x061C, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)
-_HARMLESS = {
-    **{code: chr(0x2400 + code) for code in range(0x20)},
-    **dict.fromkeys((0x09, 0x0A, 0x0B, 0x0C, 0x0D), " "),
-    0x7F: "\u2421",
-    **dict.fromkeys(range(0x80, 0xA0), "\ufffd"),
-    **dict.fromkeys(_BIDI, "\ufffd"),
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-}
-
-
-def plain(text: str, most: int = 2000) -> str:
-    """Text of a file made harmless for a terminal: one line, no control or direction characters.
-
-    An escape is shown as the picture `␛`, so that the reader sees that something was there.
-    """
-    return text[:most].translate(_HARMLESS)
 
 
 def shorten(text: str, width: int) -> str:

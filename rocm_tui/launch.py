@@ -27,7 +27,7 @@ from backend.store.events import read_log
 from backend.store.paths import Layout
 from backend.store.paths import cache_dir as default_cache_dir
 from backend.store.safe import check_file, make_folder
-from rocm_tui import hook_env
+from rocm_tui import hook_env, say
 from rocm_tui.child import Child
 from rocm_tui.stderr_relay import StderrRelay
 from rocm_tui.table_filter import TableFilter
@@ -145,4 +145,4 @@ def _summary(this: _Run) -> str:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        print(f"rocm-tui: {line}", file=sys.stderr, flush=True)  # noqa: T201
+        say.err(line, flush=True)

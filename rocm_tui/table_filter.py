@@ -59,6 +59,8 @@ class TableFilter:
 
     def _line(self, line: bytes) -> bytes:
         begun, self._mid_line = self._mid_line, False
+        if line == b"\n":
+            return line
         text = _COLOUR.sub(b"", line[_match_end(line) :]).rstrip()
         if not begun and self._is_ours(text):
             return b""

@@ -42,14 +42,21 @@ def require_terminal(env: Mapping[str, str] = os.environ) -> None:
         )
     if not sys.__stdout__ or not sys.__stdout__.isatty():
         raise NoTerminal("stdout is not a terminal; `rocm-tui ls` prints the same tunings")
+    if not sys.__stderr__:
+        raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
+
+
+def keyboard_is_stdin() -> bool:
+    """Whether keys can come from stdin: it may be closed, or /dev/null."""
+    return sys.__stdin__ is not None and sys.__stdin__.isatty()
 
 
 def keyboard_apart_from_stdin() -> None:
-    """Let the keys come from the terminal where stdin is a pipe: `... | rocm-tui watch -`."""
+    """Let the keys come from the terminal where stdin is none: `... | rocm-tui watch -`."""
     try:
         keyboard = Path("/dev/tty").open()  # noqa: SIM115 - open as long as the program runs
     except OSError as error:
-        raise NoTerminal(f"`-` reads stdin, and there is no terminal for keys: {error}") from None
+        raise NoTerminal(f"stdin is no terminal, and there is none for keys: {error}") from None
     sys.__stdin__ = keyboard  # type: ignore[misc] # where Textual's driver looks for keys
 
 

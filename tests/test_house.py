@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,3 +80,24 @@ def test_watch_never_loads_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 20
+
+
+SPEAKS = {
+    ROOT / "rocm_tui" / "say.py",
+    ROOT / "rocm_tui" / "hook_path" / "rocm_tui_autoload.py",  # in another's program, on its own
+}
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "rocm_tui").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_nothing_is_printed_but_by_the_one_way_out(path: Path) -> None:
+    """A text that goes around it could be a command to the terminal."""
+    if path in SPEAKS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            said = ast.unparse(node.func)
+            assert said != "print", f"line {node.lineno}: say.out or say.err"
+            stream = r"sys\.(__)?std(out|err)(__)?(\.buffer)?\.write(lines)?"
+            assert not re.fullmatch(stream, said), f"line {node.lineno}: say.out or say.err"

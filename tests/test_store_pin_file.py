@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.store import exchange
-from backend.store.errors import CacheUnreadable, PinRefused
+from backend.store import exchange, pin_file
+from backend.store.errors import CacheUnreadable, NotWritable, PinRefused
 from backend.store.paths import Layout
 from backend.store.pin_file import read_pin_file
 from backend.store.pins import PinStore
@@ -144,3 +144,20 @@ def test_an_unpin_that_lost_every_race_is_finished_later(
     PinStore(layout).reconcile()
     assert cache_file(layout).read_bytes() == before.replace(b'"a-1": 1.5', b'"a-1": 9.5')
     assert [entry.what for entry in PinStore(layout).history()] == ["pin", "unpin"]
+
+
+def test_a_file_that_could_not_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one big import would leave nothing that could be unpinned."""
+    layout = make_layout(tmp_path)
+    store = PinStore(layout)
+    monkeypatch.setattr(pin_file, "MAX_BYTES", 20_000)
+    for number in range(30):  # each entry of the history has its note
+        store.pin(None, KEY, "Cpp-c2" if number % 2 else "mm-c1", note="x" * 400)
+    before = layout.pins.read_bytes()
+    with pytest.raises(NotWritable, match="unpin something"):
+        store.pin(None, KEY, "Cpp-c2", config={"A": "x" * 20_000})
+    assert layout.pins.read_bytes() == before
+    store.unpin(KEY)
+    assert store.pins() == () and len(store.history()) > 1

@@ -11,7 +11,12 @@ from pathlib import Path
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER
 from backend.reproducer.folder import ReproducerError
+from backend.store.autotune_cache import read_bytes
+from backend.store.errors import CacheUnreadable
 from backend.templates.triton.heuristics import ARCHES
+
+MAX_BYTES = 4 << 20
+"""A longer module is none of ours, nor is a pipe."""
 
 PREFIX = "rocm_triton-"
 """What the hash of a choice of our Triton template begins with."""
@@ -32,6 +37,6 @@ def kept_source(folder: Path, description: str, hash: str) -> str:
 def _sources(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("*.py")):
         try:
-            yield path.read_text()
-        except (OSError, UnicodeDecodeError):
+            yield read_bytes(path, MAX_BYTES).decode()
+        except (CacheUnreadable, UnicodeDecodeError):
             continue  # it cannot have the hash of a choice

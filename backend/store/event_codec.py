@@ -21,6 +21,9 @@ from backend.events import ChoiceTimed, Event
 from backend.records import Choice
 from backend.store.errors import EventInvalid, brief
 
+MOST = (1 << 63) - 1
+"""No size, count or number of a process is above it."""
+
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
@@ -50,6 +53,8 @@ def decode(line: str) -> Event | None:
 
     Unknown fields are left out. Raises EventInvalid for anything else that is not an event.
     """
+    if not line.lstrip().startswith("{"):
+        raise EventInvalid(f"not an event: {brief(line, 60)}")
     try:
         line = line.strip()
         document, end = _JSON.raw_decode(line)
@@ -122,7 +127,9 @@ def _reader(hint: Any) -> Reader:
         return _one_of(frozenset(inner))
     if hint is float:
         return _float
-    if hint in (str, int, bool):
+    if hint is int:
+        return _int
+    if hint in (str, bool):
         return _just(hint)
     return _object(hint)
 
@@ -144,6 +151,12 @@ def _just(kind: type) -> Reader:
     return read
 
 
+def _int(value: Any, name: str) -> Any:
+    if type(value) is not int or abs(value) > MOST:
+        raise _wrong(value, name)
+    return value
+
+
 def _one_of(known: frozenset[str]) -> Reader:
     def read(value: Any, name: str) -> Any:
         if type(value) is not str or value not in known:
@@ -163,7 +176,7 @@ def _list(read_one: Reader) -> Reader:
 
 
 def _list_of_int(value: Any, name: str) -> Any:
-    if type(value) is not list or any(type(item) is not int for item in value):
+    if type(value) is not list or any(type(item) is not int or abs(item) > MOST for item in value):
         raise _wrong(value, name)
     return tuple(value)
 

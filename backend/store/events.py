@@ -125,6 +125,8 @@ def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
                         break
                     problems.append(Problem(str(path), "a line of more than 16 MiB", number))
                     break
+                if line.isspace():
+                    continue
                 try:
                     event = decode(line.decode())
                 except (EventInvalid, UnicodeDecodeError) as error:

@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import Pin, TuningKey
+from backend.records import LATEST, Pin, TuningKey
 from backend.store import safe
 from backend.store.autotune_cache import load_json, read_bytes
-from backend.store.errors import CacheUnreadable
+from backend.store.errors import CacheUnreadable, NotWritable
 
 VERSION = 1
 MAX_BYTES = 64 << 20
 MAX_HISTORY = 5_000
+KEPT_HISTORY = 20
+"""Entries that stay where the file would become too big."""
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
-LATEST = 253_402_300_799.0
-"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
 MAX_NAME = 200
 """Characters of a system hash: a file is named after it, and another with 20 more."""
 
@@ -131,8 +131,17 @@ class PinFile:
     _saved: bytes = b""
 
     def save(self) -> None:
-        """Write it if it changed. Raises NotWritable."""
+        """Write it if it changed. What would be too big to be read again loses its old history, or
+        is not written. Raises NotWritable."""
         data = self._encode()
+        if len(data) > MAX_BYTES:
+            del self.history[:-KEPT_HISTORY]
+            data = self._encode()
+        if len(data) > MAX_BYTES:
+            size = f"more than {MAX_BYTES >> 20} MiB"
+            raise NotWritable(
+                f"{self.path} would have {size} and not be read again; unpin something"
+            )
         if data != self._saved:
             safe.write_atomic(self.path, data)
             self._saved = data

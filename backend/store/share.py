@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import Tuning, TuningKey, tuning_id
+from backend.records import LATEST, Tuning, TuningKey, tuning_id
 from backend.store.autotune_cache import read_bytes
 from backend.store.errors import CacheUnreadable, ShareInvalid, brief
 from backend.store.share_fields import Fields, times_of
@@ -24,8 +24,6 @@ from backend.store.share_fields import Fields, times_of
 FORMAT = "rocm-tui pins"
 VERSION = 1
 MAX_BYTES = 64 << 20
-LATEST = 253_402_300_799.0
-"""The end of the year 9999, Unix seconds; what is later no calendar can print."""
 
 
 @dataclass(frozen=True, slots=True)

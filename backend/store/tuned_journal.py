@@ -229,7 +229,7 @@ def _parse_header(line: bytes) -> tuple[str, Fold | None]:
             _signature(told["before"]),
             _signature(told["after"]),
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (*(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),):
         return "", None
     return name, fold
 

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,8 @@ def decode(line: bytes) -> Tuned | None:
 
 def decode_all(data: bytes) -> list[Tuned]:
     """Those of the lines in `data` that are ours."""
-    return [found for line in data.splitlines() if (found := decode(line)) is not None]
+    lines = (line for line in data.splitlines() if line.startswith(b"{"))
+    return [found for line in lines if (found := decode(line)) is not None]
 
 
 def _strict(ms: Any) -> float | str:
@@ -67,6 +68,7 @@ def _strict(ms: Any) -> float | str:
 def _number(value: Any) -> float:
     if isinstance(value, str):
         return {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}[value]
-    if not isinstance(value, (int, float)):
+    if type(value) not in (int, float):
         raise TypeError("a time is a number")
-    return value
+    float(value)  # raises OverflowError for one that no cache file holds
+    return cast("float", value)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.toolchain.code_cache import Compiled
 from backend.toolchain.code_objects import code_objects, notes
+
+_MOST_ITEMS = 4096
+"""Of one list or object in a note: more kernels, or arguments of one, than a file has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,9 @@ def metadata(code_object: bytes) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     try:
         for note in notes(code_object, b"AMDGPU"):
-            found += msgpack.unpackb(note)["amdhsa.kernels"]
+            # A count is believed before its content is seen: few bytes could ask for gigabytes.
+            unpacked = msgpack.unpackb(note, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS)
+            found += unpacked["amdhsa.kernels"]
     except (msgpack.UnpackException, ValueError, KeyError, TypeError) as error:
         raise ValueError("not a whole code object") from error
     if not all(isinstance(kernel, dict) for kernel in found):
@@ -84,22 +90,28 @@ def metadata(code_object: bytes) -> list[dict[str, Any]]:
 def _from_metadata(kernel: dict[str, Any]) -> Resources:
     return Resources(
         kernel=str(kernel.get(".name", "?")),
-        vgprs=kernel.get(".vgpr_count"),
-        agprs=kernel.get(".agpr_count"),
-        sgprs=kernel.get(".sgpr_count"),
-        lds=kernel.get(".group_segment_fixed_size"),
-        scratch=kernel.get(".private_segment_fixed_size"),
-        vgpr_spills=kernel.get(".vgpr_spill_count"),
-        sgpr_spills=kernel.get(".sgpr_spill_count"),
-        max_threads=kernel.get(".max_flat_workgroup_size"),
-        wave=kernel.get(".wavefront_size"),
+        vgprs=_whole(kernel, ".vgpr_count"),
+        agprs=_whole(kernel, ".agpr_count"),
+        sgprs=_whole(kernel, ".sgpr_count"),
+        lds=_whole(kernel, ".group_segment_fixed_size"),
+        scratch=_whole(kernel, ".private_segment_fixed_size"),
+        vgpr_spills=_whole(kernel, ".vgpr_spill_count"),
+        sgpr_spills=_whole(kernel, ".sgpr_spill_count"),
+        max_threads=_whole(kernel, ".max_flat_workgroup_size"),
+        wave=_whole(kernel, ".wavefront_size"),
     )
 
 
+def _whole(kernel: Mapping[str, Any], name: str) -> int | None:
+    """A count or a size; a damaged file may hold anything in its place."""
+    value = kernel.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 32 else None
+
+
 _ENTRY = re.compile(r"Compiling entry function '([^']+)'")
-_FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores")
-_USED = re.compile(r"Used (\d+) registers")
-_SMEM = re.compile(r"(\d+) bytes smem")
+_FRAME = re.compile(r"(\d{1,9}) bytes stack frame, (\d{1,9}) bytes spill stores")
+_USED = re.compile(r"Used (\d{1,9}) registers")
+_SMEM = re.compile(r"\b(\d{1,9}) bytes smem")
 
 
 def from_ptxas(log: str) -> tuple[Resources, ...]:

@@ -1,13 +1,13 @@
-"""What several commands need: options, the loaded model, printing."""
+"""What several commands need: options, the loaded model, its problems."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rocm_tui import say
 
 if TYPE_CHECKING:
     from backend.store.paths import Layout
@@ -73,20 +73,11 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
     return model
 
 
-def print_json(value: object) -> None:
-    """Strict JSON, one line where it is not for a person's eyes.
-
-    ASCII, so that no locale, no half character and no control character of a file can spoil it.
-    """
-    indent = 2 if sys.stdout.isatty() else None
-    print(json.dumps(value, indent=indent, allow_nan=False))
-
-
 def print_problems(model: Model) -> None:
     from rocm_tui.session.troubles import troubles
 
     for trouble in troubles(model.problems):
-        print(f"rocm-tui: {trouble.line()}", file=sys.stderr)
+        say.err(trouble.line())
 
 
 def find_row(model: Model, id_: str) -> Row:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def _print(comparison: Comparison, args: argparse.Namespace) -> None:
     if args.json:
         from rocm_tui.session.compare_json import comparison_json
 
-        common.print_json(comparison_json(comparison))
+        say.out_json(comparison_json(comparison))
         return
     from rocm_tui.session import compare_text
 
-    print(compare_text.markdown(comparison) if args.markdown else compare_text.text(comparison))
+    say.out(compare_text.markdown(comparison) if args.markdown else compare_text.text(comparison))
 
 
 def _fails(comparison: Comparison, per_cent: float) -> bool:
@@ -97,9 +97,9 @@ def _fails(comparison: Comparison, per_cent: float) -> bool:
 
     found = regressions(comparison, per_cent)
     for line in regression_lines(found):
-        print(f"rocm-tui: slower by more than {per_cent:g} %: {line}", file=sys.stderr)
+        say.err(f"slower by more than {per_cent:g} %: {line}")
     if not comparison.common:
-        print("rocm-tui: A and B have no tuning in common", file=sys.stderr)
+        say.err("A and B have no tuning in common")
     return bool(found)
 
 
@@ -111,11 +111,11 @@ def _report(args: argparse.Namespace, layout: Layout) -> int:
     if args.json:
         from rocm_tui.session.report_json import report_json
 
-        common.print_json(report_json(found))
+        say.out_json(report_json(found))
     else:
         from rocm_tui.session.report_text import text
 
-        print(text(found))
+        say.out(text(found))
     return 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
     checks = examine(common.layout_of(args), args.python)
     if args.json:
-        common.print_json({"checks": [asdict(check) for check in checks]})
+        say.out_json({"checks": [asdict(check) for check in checks]})
     else:
         _print(checks)
     return _code(checks)
@@ -54,11 +55,11 @@ def _examine_files(args: argparse.Namespace) -> int:
 
     found = [examine_bundle(path, common.layout_of(args)) for path in args.files]
     if args.json:
-        common.print_json({"bundles": [examined.as_json() for examined in found]})
+        say.out_json({"bundles": [examined.as_json() for examined in found]})
     else:
         for number, examined in enumerate(found):
             if number:
-                print()
+                say.out()
             _print(examined.checks)
     return max(_code(examined.checks) for examined in found)
 
@@ -69,9 +70,9 @@ def _print(checks: Sequence[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         name = f"{fmt.plain(check.name):<{width}}"
-        print(f"{MARKS[check.verdict]}  {name}  {fmt.plain(check.value)}")
+        say.out(f"{MARKS[check.verdict]}  {name}  {fmt.plain(check.value)}")
         if check.advice:
-            print(f"{'':<{width + 8}}{fmt.plain(check.advice)}")
+            say.out(f"{'':<{width + 8}}{fmt.plain(check.advice)}")
 
 
 def _code(checks: Sequence[Check]) -> int:

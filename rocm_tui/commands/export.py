@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     pins = shared_pins(layout, args.ids, args.sources, args.python)
     if not pins:
-        print("rocm-tui: nothing is pinned, so there is nothing to export", file=sys.stderr)
+        say.err("nothing is pinned, so there is nothing to export")
         return 1
     if args.lookup_table:
         return _export_table(args, pins)
@@ -156,9 +156,9 @@ def _export_table(args: argparse.Namespace, pins: Sequence[SharedPin]) -> int:
         _report(args, table.pins, table)
     for remark in (*table.left_out, *table.notes):
         how = "left out" if remark in table.left_out else "note"
-        _say(f"{remark.pin.id} {remark.pin.op} {remark.pin.label}: {how}: {remark.text}")
+        say.err(f"{remark.pin.id} {remark.pin.op} {remark.pin.label}: {how}: {remark.text}")
     if not table.pins:
-        _say("the lookup table can hold none of these pins; nothing was written")
+        say.err("the lookup table can hold none of these pins; nothing was written")
     return 0 if table.pins else 1
 
 
@@ -168,7 +168,7 @@ def _write(path: Path | None, text: str) -> None:
     from rocm_tui.errors import UsageError
 
     if path is None:
-        sys.stdout.write(text)
+        say.out_text(text)
         return
     real = path.resolve()
     if real.exists() and not real.is_file():
@@ -182,11 +182,13 @@ def _report(
     if args.output is None:
         return
     if not args.json:
+        from rocm_tui import format as fmt
+
         kind = "pin" if len(pins) == 1 else "pins"
-        print(f"wrote {len(pins)} {kind} to {args.output}")
+        say.out(f"wrote {len(pins)} {kind} to {fmt.plain(str(args.output))}")
         return
     left_out, notes = (table.left_out, table.notes) if table else ((), ())
-    common.print_json(
+    say.out_json(
         {
             "file": str(args.output),
             "pins": [pin.id for pin in pins],
@@ -201,13 +203,7 @@ def _say_unknown(pins: Sequence[SharedPin]) -> None:
     for name in ("arch", "torch"):
         lacking = [pin.id for pin in pins if getattr(pin.machine, name) is None]
         if lacking:
-            _say(
+            say.err(
                 f"the {name} that {', '.join(lacking)} was tuned with is not known (no session of "
                 f"`rocm-tui run` tells it), so an import cannot check it"
             )
-
-
-def _say(text: str) -> None:
-    from rocm_tui import format as fmt
-
-    print(f"rocm-tui: {fmt.plain(text)}", file=sys.stderr)

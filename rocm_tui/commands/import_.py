@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     pins = _chosen(share, args.ids)
     if not pins:
         if args.json:
-            common.print_json(_as_json(share, {}, [], False))
-        _say(f"{args.file} holds no pins")
+            say.out_json(_as_json(share, {}, [], False))
+        say.err(f"{args.file} holds no pins")
         return 1
     here = _this_machine(args.python, layout)
     found = {there: differences(there, here) for there in dict.fromkeys(p.machine for p in pins)}
@@ -62,11 +62,11 @@ def run(args: argparse.Namespace) -> int:
     if args.yes and fits:
         _pin_all(store, [step.pin for step in steps if step.changes], here)
     elif not fits:
-        _say("nothing was changed; name the IDs that fit to import only those")
+        say.err("nothing was changed; name the IDs that fit to import only those")
     elif any(step.changes for step in steps):
-        _say("nothing was changed; --yes does it")
+        say.err("nothing was changed; --yes does it")
     if args.json:
-        common.print_json(_as_json(share, found, steps, args.yes and fits))
+        say.out_json(_as_json(share, found, steps, args.yes and fits))
     return 0 if fits else 1
 
 
@@ -114,9 +114,9 @@ def _pin_all(store: PinStore, pins: Sequence[SharedPin], here: Machine) -> None:
                 wait=True,
             )
         except StoreError:
-            _say(f"{done} of {len(pins)} pins were imported; the rest was not")
+            say.err(f"{done} of {len(pins)} pins were imported; the rest was not")
             raise
-    _say(f"{len(pins)} imported" if pins else "every pin is here already")
+    say.err(f"{len(pins)} imported" if pins else "every pin is here already")
 
 
 def _note(pin: SharedPin) -> str:
@@ -132,10 +132,12 @@ def _say_differences(found: Differences) -> None:
         for difference in differences:
             if difference.known:
                 kind = "refused" if difference.refuses else "warning"
-                _say(f"{kind}: {where}{difference.sentence}")
+                say.err(f"{kind}: {where}{difference.sentence}")
         unknown = [difference.field for difference in differences if not difference.known]
         if unknown:
-            _say(f"warning: {where}not known on both sides, so not checked: {', '.join(unknown)}")
+            say.err(
+                f"warning: {where}not known on both sides, so not checked: {', '.join(unknown)}"
+            )
 
 
 def _print(steps: Sequence[Step]) -> None:
@@ -152,7 +154,7 @@ def _print(steps: Sequence[Step]) -> None:
         )
         for step in steps
     ]
-    print(table(("id", "op", "choice", "what", ""), rows))
+    say.out(table(("id", "op", "choice", "what", ""), rows))
 
 
 def _as_json(
@@ -188,9 +190,3 @@ def _as_json(
             for step in steps
         ],
     }
-
-
-def _say(text: str) -> None:
-    from rocm_tui import format as fmt
-
-    print(f"rocm-tui: {fmt.plain(text)}", file=sys.stderr)

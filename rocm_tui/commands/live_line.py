@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rocm_tui import say
+
 
 class LiveLine:
     """Overwrites itself; an empty text clears it."""
@@ -22,11 +24,11 @@ class LiveLine:
                 self._show(text)
 
     def _show(self, text: str) -> None:
-        from rocm_tui.format import shorten
+        from rocm_tui.format import plain, shorten
 
         width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-        line = shorten(f"{self.title}: {text}", width) if text else ""
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        line = shorten(plain(f"{self.title}: {text}"), width) if text else ""
+        say.overwrite(line)
 
     def heard(self, event: Mapping[str, Any]) -> None:
         """Show the progress that an event of a worker tells."""

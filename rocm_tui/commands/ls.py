@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from rocm_tui.session.as_json import problem_json, row_json
 
-        common.print_json(
+        say.out_json(
             {
                 "tunings": [row_json(row) for row in rows],
                 "problems": [problem_json(problem) for problem in model.problems],
@@ -38,6 +39,6 @@ def run(args: argparse.Namespace) -> int:
         from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
 
         if rows:
-            print(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+            say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
         common.print_problems(model)
     return 0 if rows else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         from rocm_tui.session.as_json import measurement_json
 
         told = [measurement_json(each) for each in found]
-        common.print_json({"id": row.id, "measurement": told[-1], "measurements": told})
+        say.out_json({"id": row.id, "measurement": told[-1], "measurements": told})
     else:
         _tell(row, found)
     clear = all(choice.verdict != "unclear" for choice in found[-1].choices)
@@ -131,7 +132,7 @@ def _measured(
         finally:
             work.line.show("")
         if args.repeat > 1 and not args.json:
-            print(measured_again.line(row.tuning, found[-1], at, args.repeat), flush=True)
+            say.out(measured_again.line(row.tuning, found[-1], at, args.repeat), flush=True)
     return found
 
 
@@ -143,12 +144,12 @@ def _tell(row: Row, found: Sequence[Measurement]) -> None:
 
     last = found[-1]
     if len(found) > 1:
-        print()
-    print(table(text.HEADER, text.rows(row.tuning, last), text.RIGHT))
-    print()
+        say.out()
+    say.out(table(text.HEADER, text.rows(row.tuning, last), text.RIGHT))
+    say.out()
     for sentence in text.sentences(row.tuning, last, row.id, row.pin):
-        print(sentence)
+        say.out(sentence)
     if len(found) > 1:
         again = measured_again.rows(row.tuning, found)
-        print(f"\nMedians of {len(found)} measurements:")
-        print(table(measured_again.HEADER, again, measured_again.RIGHT))
+        say.out(f"\nMedians of {len(found)} measurements:")
+        say.out(table(measured_again.HEADER, again, measured_again.RIGHT))

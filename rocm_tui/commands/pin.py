@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 
@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         plan = store.plan(system, key, choice.hash, choice.config)
         if args.json:
-            common.print_json(plan_json(plan))
+            say.out_json(plan_json(plan))
         else:
-            print(
+            say.out(
                 f"would pin {fmt.plain(choice.label)} for {row.id}: {plan.numbers} number(s) are "
                 f"raised out of reach in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
                 f"graph(s) are moved aside"
@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     )
     warning = pin_warning(row.tuning, choice)
     if warning:
-        print(f"rocm-tui: {warning}", file=sys.stderr)
+        say.err(warning)
     state = report.status.state if report.status else "active"
     if args.json:
-        common.print_json(report_json(report))
+        say.out_json(report_json(report))
     else:
-        print(
+        say.out(
             f"pinned {fmt.plain(choice.label)} for {row.id}, {state}: {report.numbers} number(s) "
             f"raised out of reach, {report.moved} compiled graph(s) moved aside"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         value = {"pins": [status_json(status) for status in statuses]}
         if args.history:
             value["history"] = [history_json(entry) for entry in history]
-        common.print_json(value)
+        say.out_json(value)
     else:
         header = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
         rows = [
@@ -52,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
             ]
             for status in statuses
         ]
-        print(table(header, rows, "llllr") if rows else "nothing is pinned")
+        say.out(table(header, rows, "llllr") if rows else "nothing is pinned")
         for entry in history:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
             parts = [when, entry.what, entry.label, entry.who, entry.note]
-            print("  ".join(fmt.plain(part) for part in parts if part))
+            say.out("  ".join(fmt.plain(part) for part in parts if part))
     return 0 if all(status.state == "active" for status in statuses) else 1

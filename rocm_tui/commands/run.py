@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ def _migrate_pins(layout: Layout) -> None:
     try:
         PinStore(layout).migrate()
     except StoreError as error:
-        print(f"rocm-tui: pins of an older version are left as they are: {error}", file=sys.stderr)
+        say.err(f"pins of an older version are left as they are: {error}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rocm_tui import say
 from rocm_tui.commands import common
+from rocm_tui.harmless import plain, visible
 
 
 def add(commands: common.Subparsers) -> None:
@@ -41,13 +43,15 @@ def run(args: argparse.Namespace) -> int:
     row = common.find_row(model, args.id)
     choice = None if args.choice is None else find_choice(row.tuning, args.choice)
     if choice is not None and (args.source or args.reproducer):
-        from rocm_tui.session.kernel_source import print_source, write_reproducer
+        from rocm_tui.session.kernel_source import kernel_of, write_reproducer
 
         session = model.sessions.get(row.tuning.session or "")
         if args.source:
-            print_source(row.tuning, choice, session, layout)
+            _print_source(kernel_of(row.tuning, choice, session, layout))
         else:
-            write_reproducer(args.reproducer, row.tuning, choice, session)
+            target = write_reproducer(args.reproducer, row.tuning, choice, session)
+            path = plain(str(args.reproducer))
+            say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
         return 0
     from rocm_tui.session.kernel_resources import KernelResources, as_json
 
@@ -64,12 +68,20 @@ def run(args: argparse.Namespace) -> int:
         )
         for one in value["choices"] if choice is None else [value]:
             one["resources"] = as_json(found.get(one["hash"]))
-        common.print_json(value)
+        say.out_json(value)
         return 0
     from rocm_tui.session.as_text import show_text
     from rocm_tui.session.resource_text import block
 
-    print(show_text(row, choice))
+    say.out(show_text(row, choice))
     if taken := block(shown, found):
-        print(f"\n{taken}")
+        say.out(f"\n{taken}")
     return 0
+
+
+def _print_source(source: str) -> None:
+    """As it is, but for what would be a command to the terminal."""
+    say.out_text(source)
+    changed = sum(map(str.__ne__, source, visible(source)))
+    if changed:
+        say.err(f"{changed} control or direction characters of this source are shown as pictures")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
     from rocm_tui.tune_request import title, words_of
 
     if as_json:
-        common.print_json({"problems": [words_of(problem) for problem, _ in problems]})
+        say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
     for problem, ours in () if as_json else problems:
         name = f"{problem.id}  {title(problem)}" if problem.key else title(problem)
-        print(f"{name}  with our kernels" if ours else name)
+        say.out(f"{name}  with our kernels" if ours else name)
     return 0 if problems else 1
 
 
@@ -169,8 +169,8 @@ def _tell(
     rows = [common.find_row(model, tuning.id) for tuning in tuned]
     if as_json:
         told = [{"problem": words_of(problem), "reason": why} for problem, why in failed]
-        common.print_json({"tunings": [row_json(row) for row in rows], "failed": told})
+        say.out_json({"tunings": [row_json(row) for row in rows], "failed": told})
     elif rows:
-        print(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+        say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
     for problem, why in failed:
-        print(f"rocm-tui: {title(problem)} was not tuned: {why}", file=sys.stderr)
+        say.err(f"{title(problem)} was not tuned: {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 
@@ -37,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
         for pin in chosen:
             store.unpin(pin.key, pin.system_hash)
     if args.json:
-        common.print_json({"unpinned": [pin.id for pin in chosen]})
+        say.out_json({"unpinned": [pin.id for pin in chosen]})
     elif chosen:
         for pin in chosen:
-            print(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
+            say.out(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
     else:
-        print("nothing is pinned")
+        say.out("nothing is pinned")
     return 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
+from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
     chosen = find_pins(pins, args.ids) if args.ids else list(pins)
     if not chosen:
         if args.json:
-            common.print_json({"pins": []})
-        print("rocm-tui: nothing is pinned, so there is nothing to verify", file=sys.stderr)
+            say.out_json({"pins": []})
+        say.err("nothing is pinned, so there is nothing to verify")
         return 1
     if args.argv:
         from rocm_tui.commands.verify_program import run_program
@@ -96,11 +96,11 @@ def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int
                 found[id(pin)] = result
                 line.show("")
                 if not args.json:
-                    print(_sentence(pin, result), flush=True)
+                    say.out(_sentence(pin, result), flush=True)
         finally:
             line.show("")
     if args.json:
-        common.print_json({"pins": [{"id": pin.id, **found[id(pin)]} for pin in chosen]})
+        say.out_json({"pins": [{"id": pin.id, **found[id(pin)]} for pin in chosen]})
     return 0 if all(result["ok"] for result in found.values()) else 1
 
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocm_tui import say
 from rocm_tui.commands import common
 from rocm_tui.errors import RocmTuiError
 
@@ -36,10 +37,10 @@ def run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> in
         heard = _Heard(folder, layout, pins)
     ok = status == 0 and heard.all_of_it and all(f.answer == "called" for f in heard.findings)
     if args.json:
-        common.print_json(heard.as_json(args.argv, status))
+        say.out_json(heard.as_json(args.argv, status))
     else:
         for line in heard.lines(status):
-            print(line)
+            say.out(line)
     return 0 if ok else 1
 
 

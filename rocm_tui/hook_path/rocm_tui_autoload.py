@@ -86,6 +86,8 @@ def _folder(text: str) -> str:
 
 def _say(line: str) -> None:
     try:
-        sys.stderr.write("rocm-tui: " + " ".join(line.split()) + "\n")
+        words = " ".join(line.split())
+        harmless = "".join(c if c.isprintable() else "?" for c in words)  # a path may hold escapes
+        sys.stderr.write(f"rocm-tui: {harmless}\n")
     except (OSError, ValueError, AttributeError):
         return

@@ -19,6 +19,7 @@ from backend.events import (
     TuningStarted,
 )
 from backend.records import (
+    LATEST,
     Choice,
     Measurement,
     Problem,
@@ -85,7 +86,7 @@ class _Fold:
         end = self.selected
         if end is None:
             return now
-        seconds = Seconds(end.benchmark_seconds, end.precompile_seconds)
+        seconds = Seconds(_known(end.benchmark_seconds), _known(end.precompile_seconds))
         return replace(now, selected=_text(end.hash), selected_by=end.by, seconds=seconds)
 
 
@@ -169,7 +170,10 @@ class EventLog:
             self._problem(f"nothing is recorded: {clean(event.reason)}")
         else:
             measurement = _clean_measurement(event.measurement)
-            self._found.append(MeasurementSeen(self.source, measurement))
+            if _can_be(measurement):
+                self._found.append(MeasurementSeen(self.source, measurement))
+            else:
+                self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
 
     def _start(self, event: TuningStarted) -> None:
         session = self._session
@@ -186,7 +190,7 @@ class EventLog:
             state="running",
             rank=session.rank if session else None,
             session=session.id if session else None,
-            when=event.when,
+            when=_known(event.when),
             sources=(self.source,),
             threads=session.threads if session else None,
         )
@@ -224,7 +228,7 @@ def _after(choice: Choice, event: _Outcome) -> Choice:
     name, hash_, text = choice.name, choice.hash, choice.description
     if isinstance(event, ChoiceFailed):
         return Choice(name, hash_, None, text, failed=True, reason=clean(event.reason) or None)
-    if math.isfinite(event.ms):
+    if 0 <= event.ms < math.inf:
         return Choice(name, hash_, event.ms, text)
     return Choice(name, hash_, None, text, failed=True)
 
@@ -232,6 +236,25 @@ def _after(choice: Choice, event: _Outcome) -> Choice:
 def _text(text: str) -> str:
     """Clean, and kept once however often it comes: a model's tunings share hashes and keys."""
     return intern(clean(text))
+
+
+def _known(seconds: float | None) -> float | None:
+    """What is not finite, or a date that no calendar has, is not known."""
+    return seconds if seconds is not None and 0 <= seconds <= LATEST else None
+
+
+def _can_be(measurement: Measurement) -> bool:
+    """Whether the numbers of a measurement are some that can be measured: an interval may have no
+    end above, all else is finite."""
+    told = [(one.ms, one.spread, one.ratio, one.low, one.ratio_low) for one in measurement.choices]
+    seconds = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
+    ends = [end for one in measurement.choices for end in (one.high, one.ratio_high)]
+    return (
+        all(0 <= number < math.inf for numbers in told for number in numbers)
+        and all(one.ms > 0 and one.ratio > 0 for one in measurement.choices)
+        and all(0 <= number <= LATEST for number in seconds)
+        and all(end >= 0 for end in ends)
+    )
 
 
 def _tidy(text: str | None) -> str | None:
@@ -264,6 +287,7 @@ def _clean_measurement(measurement: Measurement) -> Measurement:
 def _clean_session(session: Session) -> Session:
     return replace(
         session,
+        started=_known(session.started) or 0.0,
         id=clean(session.id),
         host=clean(session.host),
         argv=tuple(clean(arg) for arg in session.argv),

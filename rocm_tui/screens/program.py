@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
 from backend.store.paths import Layout
@@ -22,6 +23,7 @@ from rocm_tui import themes
 from rocm_tui.collector import Pile
 from rocm_tui.format import plain
 from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.widgets.harmless_filter import HarmlessFilter
 from rocm_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class RocmTui(App[int]):
         self._pile = Pile()
         self._scheduled = False
         self._show_at = self._paid_at = 0.0
+        self._harmless = HarmlessFilter()
         for theme in themes.ALL:
             self.register_theme(theme)
         self.theme = themes.default_theme(self.console.color_system)
@@ -116,6 +119,9 @@ class RocmTui(App[int]):
     def asking(self) -> bool:
         """Whether a question stands above the screens: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), self._harmless]
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS

@@ -152,7 +152,7 @@ def show_text(row: Row, only: Choice | None = None) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:
     """Columns of text; those whose place in `right` holds `r` are aligned to the right."""
-    cells = [list(header), *[list(row) for row in rows]]
+    cells = [[fmt.plain(text) for text in row] for row in (header, *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(header))]
     lines = []
     for row in cells:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from backend.records import Choice, Session, Tuning
@@ -26,19 +25,18 @@ def source_of(tuning: Tuning, choice: Choice, session: Session | None) -> str:
     return _rendered(tuning, choice, _target(tuning, session)).source
 
 
-def print_source(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> None:
-    """The kernel on stdout; for a Triton choice its module. Raises NoKernelSource."""
+def kernel_of(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> str:
+    """The kernel; for a Triton choice its module. Raises NoKernelSource."""
     if not _is_triton(choice):
-        sys.stdout.write(source_of(tuning, choice, session))
-        return
+        return source_of(tuning, choice, session)
     try:
-        sys.stdout.write(kept_source(layout.triton, choice.description, choice.hash or ""))
+        return kept_source(layout.triton, choice.description, choice.hash or "")
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
 
 
-def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> None:
-    """A folder with kernel, `main` and Makefile at `path`. Raises NoKernelSource."""
+def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> Target:
+    """A folder with kernel, `main` and Makefile at `path`; what for. Raises NoKernelSource."""
     if _is_triton(choice):
         raise NoKernelSource(
             f"{choice.label} is a Triton kernel, which needs no folder to be built in: "
@@ -49,7 +47,7 @@ def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Sessio
         folder.write(path, _rendered(tuning, choice, target), target)
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
-    sys.stdout.write(f"wrote {path}; `make -C {path}` builds it for {target}\n")
+    return target
 
 
 def _is_triton(choice: Choice) -> bool:

@@ -218,7 +218,7 @@ def traffic(tuning: Tuning) -> int | None:
         _elements(shape, strides[at] if strides else None) * (widths[at] or 0)
         for at, shape in enumerate(tuning.shapes)
     )
-    return read + result
+    return read + result if read + result < stats.TOO_MANY else None
 
 
 def _elements(shape: Shape, strides: Shape | None) -> int:

@@ -7,7 +7,7 @@ repeated measurement is known, its verdict counts instead.
 
 from __future__ import annotations
 
-from math import prod
+from math import isfinite, prod
 from typing import Literal
 
 from backend.records import Choice, MeasuredChoice, Shape, Tuning
@@ -163,7 +163,8 @@ def flops(tuning: Tuning) -> int | None:
 def tflops(tuning: Tuning, ms: float | None) -> float | None:
     """Achieved 10^12 operations a second at `ms` a call."""
     work = flops(tuning)
-    return None if work is None or not ms else work / ms / 1e9
+    rate = None if work is None or not ms else work / ms / 1e9
+    return rate if rate is not None and isfinite(rate) else None
 
 
 def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
@@ -196,11 +197,16 @@ _OPERANDS = {
 }
 
 
+TOO_MANY = 1 << 100
+"""Operations or bytes: sizes from a damaged file."""
+
+
 def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
         return None
     batch = prod(left[:-2])
-    return (batch, left[-2], right[-1], left[-1])
+    sizes = (batch, left[-2], right[-1], left[-1])
+    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
 
 
 def dtype_of(tuning: Tuning) -> str:

@@ -30,8 +30,9 @@ class Scale:
 
     def cell(self, ratio: float) -> int:
         """The cell of a ratio; the first or the last one for what lies outside."""
-        share = (ratio - self.low) / (self.high - self.low)
-        return max(0, min(self.width - 1, round(share * (self.width - 1))))
+        inside = max(self.low, min(self.high, ratio))  # an end of an interval may be infinite
+        share = (inside - self.low) / (self.high - self.low)
+        return round(share * (self.width - 1))
 
     @property
     def title(self) -> str:

@@ -1,0 +1,76 @@
+"""Foreign text made harmless for a terminal: the one table of what no text may hold there.
+
+An escape sequence that reaches a terminal can write the clipboard, clear the screen or change the
+title; a direction mark lets a name read as another. `clean` is for what enters, `plain` and
+`visible` for what leaves.
+"""
+
+from __future__ import annotations
+
+import re
+
+C0 = range(0x20)
+DEL_AND_C1 = range(0x7F, 0xA0)
+SURROGATES = range(0xD800, 0xE000)
+"""Halves of characters, which no terminal can be sent."""
+UNSEEN = (
+    0xAD,
+    0x061C,
+    0x180E,
+    *range(0x200B, 0x2010),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+)
+"""What reorders text, breaks lines, or takes no room: marks, joiners, separators, tags."""
+
+# Each alternative consumes what it matches without trying again: CSI; then OSC, DCS, PM, APC, SOS
+# up to their end (or the end of the text); then two-byte escapes. The 8-bit forms are included.
+_ESCAPE = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"
+    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]*[0-~]?"
+)
+_REMOVED: dict[int, str | None] = {
+    **dict.fromkeys((*C0, *DEL_AND_C1, *UNSEEN, *SURROGATES)),
+    0x09: " ",
+}
+_PICTURES: dict[int, str] = {
+    **{code: chr(0x2400 + code) for code in C0},
+    **dict.fromkeys((*DEL_AND_C1, *UNSEEN, *SURROGATES), "\ufffd"),
+    0x7F: "\u2421",
+}
+_ONE_LINE = {**_PICTURES, **dict.fromkeys((0x09, 0x0A, 0x0B, 0x0C, 0x0D), " ")}
+_LINES = {code: text for code, text in _PICTURES.items() if code not in (0x09, 0x0A)}
+_CELLS: dict[int, str | None] = {**_REMOVED, 0x09: None, **dict.fromkeys(SURROGATES, "\ufffd")}
+
+
+def clean(text: str) -> str:
+    """`text` without escape sequences and control characters; tabs become spaces.
+
+    Linear in the length of `text`, and idempotent.
+    """
+    if text.isprintable():
+        return text
+    return _ESCAPE.sub("", text).translate(_REMOVED)
+
+
+def plain(text: str, most: int = 2000) -> str:
+    """`text` as one line for a terminal, at most so many characters of it.
+
+    An escape is shown as the picture `␛`, so that the reader sees that something was there.
+    """
+    text = text[:most]
+    return text if text.isprintable() else text.translate(_ONE_LINE)
+
+
+def visible(text: str) -> str:
+    """The same for a text of several lines, however long: line ends and tabs stay."""
+    return text if text.isprintable() else text.translate(_LINES)
+
+
+def cells(text: str) -> str:
+    """`text` as wide on the screen as Textual takes it for: what it gives no cell goes."""
+    return text if text.isprintable() else text.translate(_CELLS)

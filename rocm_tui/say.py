@@ -1,0 +1,63 @@
+"""The way out: all that commands print goes through here, so that no text of a file is a command
+to the terminal. A test forbids `print` and `sys.stdout.write` everywhere else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import isfinite
+from types import TracebackType
+from typing import Any
+
+from rocm_tui.harmless import plain, visible
+
+
+def out(text: str = "", *, flush: bool = False) -> None:
+    """Lines on stdout."""
+    out_text(f"{text}\n")
+    if flush:
+        sys.stdout.flush()
+
+
+def out_text(text: str) -> None:
+    """A text on stdout that ends as it ends: a file that somebody asked to see."""
+    sys.stdout.write(visible(text))
+
+
+def err(text: str, *, flush: bool = False) -> None:
+    """One line on stderr, which says who speaks."""
+    sys.stderr.write(f"rocm-tui: {plain(text)}\n")
+    if flush:
+        sys.stderr.flush()
+
+
+def overwrite(text: str) -> None:
+    """The last line of a terminal on stderr, in place of what stood there."""
+    sys.stderr.write(f"\r\x1b[K{plain(text)}")
+    sys.stderr.flush()
+
+
+def out_json(value: object) -> None:
+    """Strict JSON, one line where it is not for a person's eyes.
+
+    ASCII, so that no locale, no half character and no control character of a file can spoil it. A
+    number that is not finite is not known: null.
+    """
+    indent = 2 if sys.stdout.isatty() else None
+    text = json.dumps(_strict(value), indent=indent, allow_nan=False)
+    sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _strict(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+def mistake(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """`sys.excepthook`: a mistake of ours may quote a file too."""
+    import traceback
+
+    sys.stderr.write(visible("".join(traceback.format_exception(kind, error, trace))))

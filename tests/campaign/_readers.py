@@ -1,0 +1,360 @@
+"""What reads inputs of others, each with what the program then does with what was read.
+
+A reader takes the bytes and a folder of its own; it returns whatever it found, or raises one of
+`REFUSALS`, which the program tells in one line. Anything else that it raises is a fault.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from backend.records import Choice
+from backend.store import cache_edit, share, tuned_line
+from backend.store.autotune_cache import parse_cache
+from backend.store.choice_source import source_key
+from backend.store.errors import StoreError
+from backend.store.events import read_log
+from backend.store.graph_match import Wanted, judge, may_hold
+from backend.store.graph_text import read_graph_text
+from backend.store.inputs_key import parse_inputs_key
+from backend.store.kernel_source import fragment_nodes, kernel_config
+from backend.store.lookup_table import as_json, lookup_table
+from backend.store.paths import Layout
+from backend.store.pin_file import read_pin_file
+from backend.store.pins import PinStore
+from backend.store.share import Machine
+from backend.store.share_check import differences
+from backend.store.tuned_journal import Journal
+from backend.toolchain import code_search
+from backend.toolchain.occupancy import occupancy
+from backend.toolchain.resources import from_file, from_ptxas
+from backend.toolchain.target import amdgpu
+from rocm_tui import say
+from rocm_tui.bundle_checks import examine_bundle
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.ingest import cache_file, mm_log
+from rocm_tui.ingest.errors import NotReadable
+from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.records import Record
+from rocm_tui.ingest.scan import scan
+from rocm_tui.ingest.stderr_log import StderrLog
+from rocm_tui.ingest.tailer import Tailer
+from rocm_tui.ingest.torch_trace import TorchTrace
+from rocm_tui.ingest.trace_code import TraceCode
+from rocm_tui.measuring import measure_job
+from rocm_tui.progress import progress_of
+from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
+from rocm_tui.session.as_json import problem_json, row_json, status_json
+from rocm_tui.session.compare import compare, whole
+from rocm_tui.session.compare_json import comparison_json
+from rocm_tui.session.kernel_resources import Known
+from rocm_tui.session.kernel_resources import as_json as resources_json
+from rocm_tui.session.model import Model
+from rocm_tui.session.report import report
+from rocm_tui.session.report_json import report_json
+from rocm_tui.session.roofline import rooflines
+from rocm_tui.stderr_relay import CHUNK
+from rocm_tui.table_filter import TableFilter
+from rocm_tui.tune_request import problem_of, words_of
+from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
+from tests.campaign import _mutate, _seeds
+
+REFUSALS = (NotReadable, StoreError, RocmTuiError)
+Read = Callable[[bytes, Path], object]
+Mutate = Callable[[Random, list[bytes]], bytes]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`kind` names its seeds; `mutate` makes an input of them."""
+
+    name: str
+    kind: str
+    read: Read
+    mutate: Mutate = _mutate.mutated
+
+
+def pieces(data: bytes) -> list[bytes]:
+    """As a log grows: its place of cutting follows from its content, so a try can be repeated."""
+    at = zlib.crc32(data) % (len(data) + 1)
+    return [data[:at], data[at:]]
+
+
+def stream(make: Callable[[str], Any]) -> Read:
+    def read(data: bytes, folder: Path) -> None:
+        reader = make("a.log")
+        records = [record for piece in pieces(data) for record in reader.feed(piece)]
+        shown([*records, *reader.settle(), *reader.close()], data)
+
+    return read
+
+
+def whole_file(parse: Callable[[bytes, str], list[Record]]) -> Read:
+    return lambda data, folder: shown(parse(data, "a.json"), data)
+
+
+def shown(records: Iterable[Record], data: bytes) -> None:
+    """What `ls` says of these records; for one input in four all that commands and screens say."""
+    model = Model()
+    model.apply(records)
+    rows = model.rows()
+    strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
+    harmless(as_text.table(as_text.HEADER, [as_text.row_cells(row) for row in rows], as_text.RIGHT))
+    if zlib.crc32(data) % 4:
+        return
+    for row in rows[:3]:
+        harmless(as_text.show_text(row))
+        tuning_cells.cells(row, 1e9)
+        slots = choice_lines.choice_slots(row, 80)
+        lines = [detail_lines.title(row), detail_lines.verdict(row.tuning)]
+        lines += [detail_lines.cost(row.tuning), detail_lines.measured(row.tuning) or ()]
+        lines += [
+            choice_lines.choice_line(row, at, slots, choice_lines.NOTHING, frozenset())
+            for at in range(len(row.tuning.choices))
+        ]
+        for line in lines:
+            harmless("".join(text for text, _ in line))
+        choices = side_by_side.default_choices(row.tuning)
+        side_by_side.facts(row.tuning, choices, {}, all_keys=True)
+        with suppress(*REFUSALS):
+            strict(words_of(problem_of(row.tuning)), measure_job(row.tuning, choices))
+    reported(model)
+
+
+def reported(model: Model) -> None:
+    part = whole("a", model)
+    found = report(part)
+    harmless(report_text.text(found))
+    points = report_cells.by_share(rooflines(part.rows, part.sessions))
+    report_cells.pages(found, points)
+    both = compare(part, part)
+    harmless(compare_text.text(both) + compare_text.markdown(both))
+    strict(report_json(found), comparison_json(both))
+
+
+def strict(*values: object) -> None:
+    with redirect_stdout(io.StringIO()) as out:
+        say.out_json(list(values))
+    json.loads(out.getvalue(), parse_constant=_refuse)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def harmless(text: str) -> None:
+    """Newlines are ours; all else that a terminal would obey came from the input."""
+    for line in text.split("\n"):
+        assert line == plain(line, len(line)), repr(line[:200])
+
+
+def _at(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def _events_file(data: bytes, folder: Path) -> None:
+    read_log(_at(folder, "events.jsonl", data))
+
+
+def _tail(data: bytes, folder: Path) -> None:
+    """A file that grows, in whatever format its first bytes make it."""
+    path = folder / "tail"
+    path.unlink(missing_ok=True)
+    tailer = Tailer(str(path))
+    for now, piece in enumerate(pieces(data)):
+        with path.open("ab") as file:
+            file.write(piece)
+        tailer.poll(float(now))
+    tailer.poll(9.0)
+
+
+def _scan(data: bytes, folder: Path) -> None:
+    with _at(folder, "scan", data).open("rb") as file:
+        records, rest = scan(file.fileno(), "scan", len(data))
+        Model().apply([*records, *rest.close()])
+
+
+def _cache(data: bytes, folder: Path) -> None:
+    path = Path("cache")
+    cache_edit.merge_missing(path, data, _seed("cache", folder))
+    for key in list(parse_cache(path, data).entries)[:3]:
+        with suppress(*REFUSALS):
+            parse_inputs_key(key.inputs)
+
+
+def _pins(data: bytes, folder: Path) -> None:
+    """The pins file of a cache dir, with a cache that fits the seed."""
+    layout = Layout(folder / "inductor")
+    if not layout.autotune.exists():
+        layout.autotune.mkdir(parents=True)
+        layout.pins.parent.mkdir()
+        (layout.autotune / "hash").write_bytes(_seed("cache", folder))
+    layout.pins.write_bytes(data)
+    file = read_pin_file(layout.pins)
+    file._encode()
+    for entry in (*file.history, *(record.pin for record in file.pins)):
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
+    statuses = PinStore(layout).status()
+    strict([status_json(status) for status in statuses])
+
+
+def _share(data: bytes, folder: Path) -> None:
+    found = share.decode(data, "a.json")
+    share.encode(found)
+    for pin in found.pins:
+        time.strftime("%Y-%m-%d", time.localtime(pin.when))
+        for difference in differences(pin.machine, Machine()):
+            str(difference.sentence)
+    table = lookup_table(found.pins)
+    as_json(table.entries)
+    [plain(remark.text) for remark in (*table.left_out, *table.notes)]
+
+
+def _bundle(data: bytes, folder: Path) -> None:
+    examined = examine_bundle(_at(folder, "bundle", data), Layout(folder / "none"))
+    strict(examined.as_json())
+
+
+def _code(data: bytes, folder: Path) -> None:
+    found = from_file(_at(folder, "code.co", data))
+    for one in found if isinstance(found, tuple) else ():
+        for arch in ("gfx90a", "gfx950", "gfx1100", "gfx000"):
+            known = Known(amdgpu(arch), one, occupancy(amdgpu(arch), one, 256))
+            resource_text.cells(known)
+            resource_text.sentence(known)
+            strict(resources_json(known))
+        choice = Choice("a", "h")
+        harmless(resource_text.block([choice], {"h": known}))
+
+
+def _graph(data: bytes, folder: Path) -> None:
+    graph = read_graph_text(data)
+    rivals = ("triton_mm-c2", "Cpp-c3", "mm-c4")
+    for op, inputs in (("mm", _seeds.GPU_MM), ("flex_attention", _seeds.MM), ("another", "[]")):
+        for hash_ in ("mm-c1", "triton_mm-c1", "Cpp-c1"):
+            wanted = Wanted(op, inputs, hash_, rivals, {"BLOCK_M": "16"}, {"BLOCK_M": "16"})
+            may_hold(data, wanted)
+            judge(graph, wanted)
+
+
+def _kernel_source(data: bytes, folder: Path) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    source_key(text)
+    for kind in ("triton", "cpp"):
+        kernel_config(text, kind)
+    fragment_nodes(text)
+
+
+def _trace_code(data: bytes, folder: Path) -> None:
+    for text in TraceCode().read(io.BytesIO(data)):
+        read_graph_text(text)
+
+
+def _journal(data: bytes, folder: Path) -> None:
+    journal = Journal(folder, folder / "cache" / "hash")
+    journal.path.parent.mkdir(parents=True, exist_ok=True)
+    journal.path.write_bytes(data)
+    found = journal.read()
+    for tuned in tuned_line.decode_all(found.lines):
+        with suppress(ValueError):  # a lone surrogate cannot be written; nor is it ours
+            tuned_line.encode(tuned)
+    if found.fold is not None:
+        journal.rest(found, found.fold)
+
+
+def _meta(data: bytes, folder: Path) -> None:
+    entry = _at(folder, "ab.json", data)
+    entry.with_suffix(".hip").write_bytes(b"")
+    entry.with_suffix(".co").write_bytes(b"")
+    code_search.source_of(entry)
+    code_search.compiled(entry)
+    from_ptxas(data.decode("latin-1"))
+
+
+def _filter(data: bytes, folder: Path) -> None:
+    """What `run --quiet` takes out of a program's stderr, read in pieces as it reads them."""
+    tables = TableFilter()
+    for piece in pieces(data):
+        for at in range(0, len(piece), CHUNK):
+            tables.feed(piece[at : at + CHUNK])
+        tables.release()
+
+
+def _worker(data: bytes, folder: Path) -> None:
+    """What a worker that went wrong says."""
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, Mapping):
+            progress = progress_of({**event, "event": "progress"})
+            assert progress is not None
+            harmless(progress.text)
+
+
+_KEPT: dict[str, bytes] = {}
+
+
+def _seed(kind: str, folder: Path) -> bytes:
+    if kind not in _KEPT:
+        _KEPT[kind] = next(_seeds._caches(folder))
+    return _KEPT[kind]
+
+
+def _other_note(random: Random, seeds: list[bytes]) -> bytes:
+    """A code object with another note, or a damaged one."""
+    if random.random() < 0.5:
+        return _mutate.mutated(random, seeds)
+    kernel = {
+        ".name": "a", ".vgpr_count": 9, ".agpr_count": 0, ".sgpr_count": 9,
+        ".group_segment_fixed_size": 9, ".private_segment_fixed_size": 0, ".vgpr_spill_count": 0,
+        ".sgpr_spill_count": 0, ".max_flat_workgroup_size": 9, ".wavefront_size": 64,
+    }  # fmt: skip
+    text = _mutate._values(random, json.dumps({"amdhsa.kernels": [kernel]}).encode(), seeds)
+    try:
+        return _seeds.code_object(json.loads(text))
+    except (ValueError, RecursionError, OverflowError, TypeError):
+        return _mutate.mutated(random, seeds)
+
+
+def _with_checksum(random: Random, seeds: list[bytes]) -> bytes:
+    data = _mutate.mutated(random, seeds)[4:]
+    return zlib.crc32(data).to_bytes(4, "big") + data
+
+
+READERS = (
+    Reader("event log", "events", stream(EventLog)),
+    Reader("event log as a file", "events", _events_file),
+    Reader("stderr log", "log", stream(StderrLog)),
+    Reader("big log", "log", _scan),
+    Reader("tailed file", "events", _tail),
+    Reader("tailed log", "log", _tail),
+    Reader("MM log", "mm log", whole_file(mm_log.parse)),
+    Reader("torch trace", "trace", stream(TorchTrace)),
+    Reader("code in a trace", "trace", _trace_code),
+    Reader("autotune cache", "cache", whole_file(cache_file.parse)),
+    Reader("autotune cache to edit", "cache", _cache),
+    Reader("pins file", "pins", _pins),
+    Reader("export of pins", "share", _share),
+    Reader("mega-cache", "bundle", _bundle, _with_checksum),
+    Reader("code object", "code", _code, _other_note),
+    Reader("compiled graph", "graph", _graph),
+    Reader("kernel source", "graph", _kernel_source),
+    Reader("journal of timings", "journal", _journal),
+    Reader("code cache entry", "meta", _meta),
+    Reader("stderr of a program", "log", _filter),
+    Reader("worker's words", "events", _worker),
+)
