@@ -16,11 +16,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from backend.inductor import alone
 from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut
 from backend.inductor.rocm_operands import Computed, OnGiven, packed, unpacked
 
@@ -29,11 +29,7 @@ SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
 
 DEFAULT_SECONDS = 60.0
 
-_ROOT = Path(__file__).parents[2]
-_CODE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from backend.inductor.rocm_worker import main; main(int(sys.argv[2]))"
-)
+_CODE = alone.program("from backend.inductor.rocm_worker import main; main(int(sys.argv[2]))")
 
 
 def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
@@ -89,7 +85,7 @@ class _Keeper:
     def _keep(self, handle: int) -> None:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT), str(handle)],
+                [sys.executable, "-W", "ignore", "-c", _CODE, str(alone.PACKAGE), str(handle)],
                 env=environment(),
                 pass_fds=(handle,),
                 stdin=subprocess.DEVNULL,
