@@ -22,6 +22,8 @@ from backend.events import TuningStarted
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout, cache_dir
+from backend.worker.protocol import Answers
+from backend.worker.supervisor import apart
 
 
 def odd_python(folder: Path) -> str:
@@ -40,7 +42,7 @@ def python_that_runs(program: str, folder: Path) -> str:
 
 
 def say(job: dict[str, Any], **event: Any) -> None:
-    print(json.dumps({"id": job["id"], **event}), flush=True)
+    Answers(1, job["id"], job["token"])._write(event)
 
 
 def record() -> Path:
@@ -91,10 +93,11 @@ def act(job: dict[str, Any], folder: Path) -> None:
     say(job, event="result", result={"ok": True, "kind": kind})
 
 
-def main() -> None:
+def main() -> int:
     for line in sys.stdin:
         act(json.loads(line), Path(sys.argv[1]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(apart(main))

@@ -126,6 +126,8 @@ def test_a_graph_with_our_kernels_finds_our_package_and_nothing_beside_it(
     ours = text.replace(str(Path(__file__).parents[1]), str(tool))
     check = "import sys; assert found and not [p for p in sys.path if 'tool' in p]"
     for graph, code in ((f"{ours}\n{check}", 0), (ours.replace(str(tool), "/nowhere"), 1)):
-        done = subprocess.run([elsewhere, "-c", graph], cwd=tool.parent, capture_output=True, text=True)
+        done = subprocess.run(
+            [elsewhere, "-c", graph], cwd=tool.parent, capture_output=True, text=True
+        )
         assert done.returncode == code, done.stderr
     assert "`backend` is not found here" in done.stderr

@@ -26,9 +26,7 @@ from backend.templates.triton.errors import TritonError
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
 
-_CODE = alone.program(
-    "from backend.templates.triton.compile_child import main; sys.exit(main())"
-)
+_CODE = alone.program("from backend.templates.triton.compile_child import main; sys.exit(main())")
 
 
 @dataclass(frozen=True, slots=True)
