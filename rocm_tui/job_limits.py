@@ -20,15 +20,18 @@ SHARE = 0.8
 STUCK = 60.0
 """Seconds that one choice may run before it counts as hung: a sample is a few calls."""
 
+TIMED = 5
+"""So many times as long may it run where Inductor times it: that is many calls."""
+
 PROCESSES = 1000
 """That a worker may have started and that run at once; Inductor's compilers are 32 at most."""
 
 OUTPUT = 64 << 20
 """Bytes that a worker may print in one job. Only the end is kept, but passing on takes a CPU."""
 
-NOISE = 1 << 20
+NOISE = 64 << 20
 """Bytes that may come out of a worker's channel and are no events: nobody has a reason to write
-there, but some write everywhere."""
+there, but some write everywhere. Who does so for ever is still at it when that much has come."""
 
 _LOOK = 0.25
 """Seconds between two looks at a worker."""
@@ -90,11 +93,17 @@ class Clock:
             raise JobTimeout(f"the worker said nothing for {limits.silence:.0f} s and was killed")
         if now >= self._next:
             self._next = now + _LOOK
-            if limits.stuck is not None and self._mark.running_for() >= limits.stuck:
-                raise JobTimeout(f"it ran for {limits.stuck:.0f} s without an end and was killed")
+            self._check_choice()
             self._check_output()
             if limits.memory is not None or limits.processes is not None:
                 _check_tree(pid, limits)
+
+    def _check_choice(self) -> None:
+        if self._limits.stuck is not None:
+            ran, at_length = self._mark.running_for()
+            most = self._limits.stuck * (TIMED if at_length else 1)
+            if ran >= most:
+                raise JobTimeout(f"it ran for {most:.0f} s without an end and was killed")
 
     def _check_output(self) -> None:
         printed, most = self._printed() - self._before, self._limits.output

@@ -28,15 +28,16 @@ class SharedMark:
         """Where the worker is, or was when it died; None once this is closed."""
         return place_of(os.pread(self.descriptor, SIZE, 0)) if self._open else None
 
-    def running_for(self) -> float:
-        """Seconds since it was first seen that a choice runs which has not ended since."""
+    def running_for(self) -> tuple[float, bool]:
+        """Seconds since it was first seen that a choice runs which has not ended since, and whether
+        it is timed at length."""
         place, now = self.place(), time.monotonic()
-        if place is None or place.doing != "running":
+        if place is None or place.doing == "compiling":
             self._place = None
-            return 0.0
+            return 0.0, False
         if place != self._place:
             self._place, self._since = place, now
-        return now - self._since
+        return now - self._since, place.doing == "timing"
 
     def close(self) -> None:
         if self._open:

@@ -26,9 +26,11 @@ def proportional(processes: Sequence[Process]) -> int:
     for process in processes:
         try:
             lines = (_PROC / str(process.pid) / "smaps_rollup").read_text().splitlines()
-        except OSError:
+        except PermissionError:
             total += process.resident
             continue
+        except OSError:
+            continue  # it has ended
         total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
     return total
 

@@ -22,8 +22,10 @@ from backend.events import TuningStarted
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout, cache_dir
+from backend.worker.mark import mark_argument
 from backend.worker.protocol import Answers
 from backend.worker.supervisor import apart
+from tests.rogue_acts import ACTS
 
 
 def odd_python(folder: Path) -> str:
@@ -88,8 +90,11 @@ def act(job: dict[str, Any], folder: Path) -> None:
         os.close(1)
         time.sleep(600)
     elif kind == "babble":
-        os.write(1, b"x" * (17 << 20))
-        time.sleep(600)
+        while True:
+            os.write(1, b"x" * (1 << 20))
+    elif kind in ACTS:
+        with mark_argument(job).at("running", kind):
+            ACTS[kind]()
     say(job, event="result", result={"ok": True, "kind": kind})
 
 

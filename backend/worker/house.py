@@ -30,7 +30,7 @@ def keep(*descriptors: int) -> None:
     _kept.update({number: _what(number) for number in descriptors})
 
 
-class LeftRunning(Exception):
+class LeftRunning(RuntimeError):
     """A choice left processes behind, which were ended."""
 
 
@@ -81,19 +81,19 @@ class House:
             os._exit(0)  # the choice has forked and came back twice
 
     def _end_new(self, before: set[int], begin: int) -> None:
-        end, count = time.monotonic() + _SECONDS, 0
+        end, found = time.monotonic() + _SECONDS, set[int]()
         while left := {pid for pid in _children() - before if _started(pid) >= begin}:
-            count += len(left)
             for pid in left:
-                count += len(tree.below(pid))
+                found |= {pid, *(process.pid for process in tree.below(pid))}
                 tree.sweep(pid, 1.0)
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
             if time.monotonic() > end:
                 self._mark.end_worker("it goes on starting processes")
-        if count:
-            raise LeftRunning(f"it left {count} processes running")
+        if found:
+            many = f"{len(found):,} processes" if len(found) > 1 else "a process"
+            raise LeftRunning(f"it left {many} running")
 
 
 def _what(descriptor: int) -> tuple[int, int]:

@@ -21,13 +21,14 @@ SIZE = 1024
 SPOILED = 86
 """The exit code of a worker that ended itself because of the choice that it was at."""
 
-Doing = Literal["compiling", "running"]
+Doing = Literal["compiling", "running", "timing"]
+"""`running` is a few calls, `timing` as many as Inductor wants to make."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The `count`th mark: the choice with this hash is being compiled, or run. `why` is what the
-    worker found wrong with it, if that made it end itself."""
+    """The `count`th mark: the choice with this hash is being compiled, run or timed. `why` is what
+    the worker found wrong with it, if that made it end itself."""
 
     doing: Doing
     count: int

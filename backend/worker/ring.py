@@ -14,7 +14,8 @@ import tempfile
 
 KEPT = 1 << 18
 """Bytes of the end that are kept."""
-_HEAD = 8
+_HEAD = 16
+_ALL = (1 << 64) - 1
 
 
 def fixed_memory(name: str, size: int) -> int:
@@ -58,13 +59,16 @@ class Ring:
         with contextlib.suppress(OSError):
             os.pwrite(self._descriptor, data[:first], _HEAD + at)
             os.pwrite(self._descriptor, data[first:], _HEAD)
-            os.pwrite(self._descriptor, end.to_bytes(_HEAD, "little"), 0)
+            both = end.to_bytes(8, "little") + (end ^ _ALL).to_bytes(8, "little")
+            os.pwrite(self._descriptor, both, 0)
         self._total = end
 
 
 def printed(descriptor: int) -> int:
-    """Bytes that were printed so far. Raises OSError."""
-    return int.from_bytes(os.pread(descriptor, _HEAD, 0), "little")
+    """Bytes that were printed so far; 0 where somebody else wrote there. Raises OSError."""
+    head = os.pread(descriptor, _HEAD, 0)
+    total, other = (int.from_bytes(part, "little") for part in (head[:8], head[8:]))
+    return total if total ^ other == _ALL else 0
 
 
 def text(descriptor: int) -> str:

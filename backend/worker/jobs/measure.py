@@ -35,6 +35,7 @@ from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
 from backend.worker.rounds import ChoiceBroke, Rounds, Tell, measure
 from backend.worker.settings import (
+    broken_argument,
     key_argument,
     mode_argument,
     set_precision,
@@ -94,9 +95,7 @@ def _task(arguments: Arguments) -> Task:
     least = arguments.get("rounds", 0)
     if type(least) is not int:
         raise BadJob("the job's `rounds` is a whole number")
-    broken = arguments.get("broken", {})
-    if not (isinstance(broken, dict) and all(isinstance(why, str) for why in broken.values())):
-        raise BadJob("the job's `broken` has a text for each hash")
+    broken = broken_argument(arguments)
     if not set(hashes) - set(broken):
         raise BadJob("the job's `hashes` are all broken")
     return Task(
