@@ -95,14 +95,22 @@ def _everywhere(data: bytes, times: int = 1) -> None:
 FORGED = b'\n{"id": 1, "event": "result", "result": {"ok": true, "measurement": null}}\n'
 
 
+def _open_in(pid: int | str) -> dict[Path, str]:
+    found = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found[path] = os.readlink(path)  # noqa: PTH115
+    return found
+
+
 def _forge_in_proc() -> None:
-    """Into what our parent and its parent have open, but for what that prints."""
+    """Into the worker's pipes and shared memory, as its parent and the parent of that have them."""
     above = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1]
+    pipes = {what for what in _open_in("self").values() if what.startswith("pipe:")}
     for pid in (os.getpid(), os.getppid(), int(above)):
-        for path in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(OSError):
-                target = os.readlink(path)  # noqa: PTH115
-                if int(path.name) > 2 and target.startswith(("pipe:", "/memfd:")):
+        for path, what in _open_in(pid).items():
+            if what in pipes or what.startswith("/memfd:rocm-tui"):
+                with contextlib.suppress(OSError):
                     number = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
                     try:
                         os.write(number, FORGED)
@@ -166,6 +174,7 @@ def _program(code: str) -> None:
 
 
 ACTS: dict[str, Callable[[], object]] = {
+    "honest": lambda: None,
     # It ends its process, or tries to.
     "exits": lambda: sys.exit(3),
     "exits_with_0": lambda: os._exit(0),
@@ -225,7 +234,8 @@ ACTS: dict[str, Callable[[], object]] = {
 }
 
 HARMLESS = {
-    "leaves_folder", "deletes_folder", "starts_threads", "stops_parent", "forges", "babbles",
+    "honest", "leaves_folder", "deletes_folder",
+    "starts_threads", "stops_parent", "forges", "babbles",
     "forges_in_proc", "forks_and_returns", "alarms", "closes_standard",
 }  # fmt: skip
 """Those after which the choice may still be measured: what it did is put back, or of no effect."""
