@@ -16,7 +16,7 @@ from pathlib import Path
 
 from backend.worker import tree
 
-_NAME = "ROCM_TUI_WORKER"
+_NAME = "WORKER_OF_ROCM_TUI"
 _lock = threading.Lock()
 _workers = 0
 """How many there are. Without any, orphans are none of our business."""

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from backend.worker import tree
 
-MARK = "ROCM_TUI_ROGUE"
+MARK = "LEFT_BY_A_ROGUE"
 LIFE = 120
 """Seconds, if nobody ends it."""
 FORKS = 500

@@ -26,7 +26,7 @@ from tests.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
 from tests.rogue_workers import hash_of, rogue_python
 
 KEY = "[{0}, {0}]".format("('cpu', 'torch.float32', 4, 48, 48, 2304, 48, 1, 0)")
-TOGETHER = 4
+TOGETHER = 6
 """Rogues in a job. Each that ends its worker costs another, which imports torch."""
 DISK = 64 << 20
 """Bytes that a job may leave or take on the disk."""
