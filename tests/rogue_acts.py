@@ -96,10 +96,11 @@ FORGED = b'\n{"id": 1, "event": "result", "result": {"ok": true, "measurement": 
 
 
 def _open_in(pid: int | str) -> dict[Path, str]:
-    found = {}
-    for path in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found[path] = os.readlink(path)  # noqa: PTH115
+    found: dict[Path, str] = {}
+    with contextlib.suppress(PermissionError):  # the supervisor's, unless we are root
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found[path] = os.readlink(path)  # noqa: PTH115
     return found
 
 

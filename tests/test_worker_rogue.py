@@ -63,7 +63,7 @@ def test_nothing_that_a_worker_started_outlives_it(tmp_path: Path, act: str) -> 
     with spawn_worker(odd_python(tmp_path), tmp_path, env) as worker:
         try:
             assert worker.run({"job": "odd", "act": act}, limits=Limits(stuck=1.0))["ok"]
-            assert len(left(value)) > 2
+            assert len(left(value)) > 1
         except JobError as error:
             assert error.blamed == act
     assert left(value) == []
@@ -94,7 +94,7 @@ def test_nothing_outlives_us_if_we_are_killed(tmp_path: Path, act: str) -> None:
             assert time.monotonic() < end
             time.sleep(0.01)
         time.sleep(0.3)  # until it has done its worst
-        assert len(left(value)) > 2
+        assert len(left(value)) > 1
         tool.kill()
     assert _nothing_left(value)
 
