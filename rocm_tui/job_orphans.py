@@ -34,10 +34,14 @@ class Orphans:
     def end(self, supervisor: int | None) -> None:
         """Kill the process `supervisor`, which we have not waited for, with all below it, and
         whatever of it has come to us."""
+        met: set[int] = set()
         if supervisor is not None:
-            tree.sweep(supervisor)
+            tree.sweep(supervisor, met=met)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(supervisor, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # then its dead are ours to bury
+                os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOWAIT)
+            tree.reap(met)
         for pid in self._adopted():
             tree.sweep(pid)
             with contextlib.suppress(ProcessLookupError):

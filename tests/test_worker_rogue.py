@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from backend.records import Choice, Measurement, Tuning
@@ -67,6 +68,14 @@ def test_nothing_that_a_worker_started_outlives_it(tmp_path: Path, act: str) -> 
         except JobError as error:
             assert error.blamed == act
     assert left(value) == []
+
+
+def test_no_zombie_stays_with_us_when_a_worker_is_ended(tmp_path: Path) -> None:
+    for _ in range(5):
+        others = {child.pid for child in psutil.Process().children()}
+        with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
+            worker.run({"job": "odd", "act": "leaves_daemons"}, limits=Limits())
+        assert {child.pid for child in psutil.Process().children()} <= others
 
 
 TOOL = """

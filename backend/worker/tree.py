@@ -84,8 +84,9 @@ def processes() -> Iterator[Process]:
         yield Process(int(name), parent, group, session, int(fields[21]) * page)
 
 
-def sweep(pid: int, patience: float = PATIENCE) -> bool:
-    """Kill all that descends from the process `pid`; whether nothing is left.
+def sweep(pid: int, patience: float = PATIENCE, met: set[int] | None = None) -> bool:
+    """Kill all that descends from the process `pid`, adding its numbers to `met`; whether nothing
+    is left.
 
     What multiplies is stopped first, until a look finds no other: what stands still starts nothing.
     A whole process group at once, so that a fork cannot slip through between two of its members.
@@ -99,6 +100,8 @@ def sweep(pid: int, patience: float = PATIENCE) -> bool:
             stopped |= {process.pid for process in new}
             found = below(pid)
         _signal(found, signal.SIGKILL, ours)
+        if met is not None:
+            met |= stopped | {process.pid for process in found}
         reap(process.pid for process in found)
         if time.monotonic() >= end:
             return False
