@@ -3,7 +3,7 @@
 JobError
 ├── WorkerDied      the process ended in the middle of a job
 ├── JobTimeout      it took too long, or said nothing for too long, and was killed
-├── TooMuchMemory   it took more than it may and was killed
+├── TooMuch         it took or printed more than it may and was killed
 └── JobFailed       the job itself raised an error
 """
 
@@ -37,8 +37,8 @@ class JobTimeout(JobError):
     """The job took too long."""
 
 
-class TooMuchMemory(JobError):
-    """The worker took more memory than it may."""
+class TooMuch(JobError):
+    """The worker took more memory or processes than it may, or printed more."""
 
 
 class JobFailed(JobError):

@@ -1,12 +1,14 @@
-"""What a worker may take: time, silence, memory."""
+"""What a worker may take: time, silence, memory, processes, output."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from rocm_tui import process_tree
-from rocm_tui.job_errors import JobTimeout, TooMuchMemory
+from backend.worker import tree
+from rocm_tui import memory
+from rocm_tui.job_errors import JobTimeout, TooMuch
 from rocm_tui.job_mark import SharedMark
 
 SILENCE = 900.0
@@ -17,6 +19,19 @@ SHARE = 0.8
 
 STUCK = 60.0
 """Seconds that one choice may run before it counts as hung: a sample is a few calls."""
+
+TIMED = 5
+"""So many times as long may it run where Inductor times it: that is many calls."""
+
+PROCESSES = 1000
+"""That a worker may have started and that run at once; Inductor's compilers are 32 at most."""
+
+OUTPUT = 64 << 20
+"""Bytes that a worker may print in one job. Only the end is kept, but passing on takes a CPU."""
+
+NOISE = 64 << 20
+"""Bytes that may come out of a worker's channel and are no events: nobody has a reason to write
+there, but some write everywhere. Who does so for ever is still at it when that much has come."""
 
 _LOOK = 0.25
 """Seconds between two looks at a worker."""
@@ -32,20 +47,31 @@ class Limits:
     stuck: float | None = STUCK
     memory: int | None = None
     of: int | None = None
+    processes: int | None = PROCESSES
+    output: int | None = OUTPUT
 
     @classmethod
     def of_this_machine(cls) -> Limits:
         """No end, but a worker must say something now and then, and leave memory for others."""
-        there = process_tree.memory_of_machine()
+        there = memory.memory_of_machine()
         return cls(memory=None if there is None else int(there * SHARE), of=there)
 
 
 class Clock:
     """Looks at the limits of one job while its worker is silent."""
 
-    def __init__(self, limits: Limits, mark: SharedMark) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        mark: SharedMark,
+        printed: Callable[[], int],
+        noise: Callable[[], int],
+    ) -> None:
         self._limits = limits
         self._mark = mark
+        self._printed = printed
+        self._noise = noise
+        self._before = printed()
         self._began = self._heard = self._next = time.monotonic()
 
     @property
@@ -57,7 +83,7 @@ class Clock:
         self._heard = time.monotonic()
 
     def look(self, pid: int) -> None:
-        """Raises JobTimeout and TooMuchMemory."""
+        """Raises JobTimeout and TooMuch."""
         limits, now = self._limits, time.monotonic()
         if limits.seconds is not None and now - self._began >= limits.seconds:
             raise JobTimeout(
@@ -67,10 +93,24 @@ class Clock:
             raise JobTimeout(f"the worker said nothing for {limits.silence:.0f} s and was killed")
         if now >= self._next:
             self._next = now + _LOOK
-            if limits.stuck is not None and self._mark.running_for() >= limits.stuck:
-                raise JobTimeout(f"it ran for {limits.stuck:.0f} s without an end and was killed")
-            if limits.memory is not None:
-                _check_memory(pid, limits.memory, limits.of)
+            self._check_choice()
+            self._check_output()
+            if limits.memory is not None or limits.processes is not None:
+                _check_tree(pid, limits)
+
+    def _check_choice(self) -> None:
+        if self._limits.stuck is not None:
+            ran, at_length = self._mark.running_for()
+            most = self._limits.stuck * (TIMED if at_length else 1)
+            if ran >= most:
+                raise JobTimeout(f"it ran for {most:.0f} s without an end and was killed")
+
+    def _check_output(self) -> None:
+        printed, most = self._printed() - self._before, self._limits.output
+        if most is not None and printed > most:
+            raise TooMuch(f"it printed {printed >> 20} MiB and was ended")
+        if self._noise() > NOISE:
+            raise TooMuch("it wrote what is no event into the worker's channel and was ended")
 
     def _left(self) -> float:
         now = time.monotonic()
@@ -85,11 +125,13 @@ class Clock:
         return min(ends, default=_LOOK)
 
 
-def _check_memory(pid: int, limit: int, of: int | None) -> None:
-    processes = process_tree.tree(pid)
-    if process_tree.resident(processes) <= limit:
+def _check_tree(pid: int, limits: Limits) -> None:
+    processes = tree.tree(pid)
+    if limits.processes is not None and len(processes) > limits.processes:
+        raise TooMuch(f"it ran {len(processes):,} processes at once and was ended")
+    if limits.memory is None or memory.resident(processes) <= limits.memory:
         return
-    used = process_tree.proportional(processes)
-    if used > limit:
-        there = process_tree.gib(of if of is not None else limit)
-        raise TooMuchMemory(f"it used {process_tree.gib(used)} of {there} and was ended")
+    used = memory.proportional(processes)
+    if used > limits.memory:
+        there = memory.gib(limits.of if limits.of is not None else limits.memory)
+        raise TooMuch(f"it used {memory.gib(used)} of {there} and was ended")

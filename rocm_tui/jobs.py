@@ -1,7 +1,7 @@
 """Workers: processes in the user's torch environment that do one job after another.
 
-A worker may crash, hang or be killed without harm to us. It has a process group of its own and
-dies with us, however we end.
+A worker may crash, hang or be killed without harm to us. A supervisor stands between it and us, so
+that nothing which it started outlives it, or us, however we end.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import select
 import signal
 import subprocess
-import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,17 +22,21 @@ from typing import Any
 
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
-from rocm_tui import hook_env, process_tree
-from rocm_tui.job_errors import JobError, JobFailed, JobTimeout, TooMuchMemory, WorkerDied
+from backend.worker import ring
+from backend.worker.mark import SPOILED
+from backend.worker.protocol import Events
+from rocm_tui import hook_env
+from rocm_tui.job_errors import JobError, JobFailed, JobTimeout, TooMuch, WorkerDied
 from rocm_tui.job_limits import Clock, Limits
 from rocm_tui.job_mark import SharedMark
+from rocm_tui.job_orphans import Orphans
 
 __all__ = [
     "JobError",
     "JobFailed",
     "JobTimeout",
     "Limits",
-    "TooMuchMemory",
+    "TooMuch",
     "Worker",
     "WorkerDied",
     "run_job",
@@ -45,7 +50,6 @@ LOG_LINES = 200
 _LAST_BREATH = 2.0
 """Seconds that a worker has to end after it closed its end of the pipe."""
 _CHUNK = 1 << 16
-_MAX_LINE = 16 << 20
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -69,7 +73,7 @@ def spawn_worker(
     """Start a worker in the interpreter `python`; use it in a `with` statement. Raises WorkerDied.
 
     Its environment is `env` without hooks, so it compiles as stock PyTorch does, on the cache dir
-    `cache_dir`. It ends with the thread that started it.
+    `cache_dir`.
     """
     return Worker(python, cache_dir or default_cache_dir(env), env)
 
@@ -78,31 +82,34 @@ class Worker:
     """A running worker. Not for several threads at once."""
 
     def __init__(self, python: str, cache_dir: Path, env: Mapping[str, str]) -> None:
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._next_id = 1
-        self._unread = b""
         self._last_log: list[str] = []
         self._mark = SharedMark()
+        self._log: int | None = ring.new_ring()
+        self._token = secrets.token_hex(16)
+        self._events = Events(self._token)
+        self._heard: deque[Mapping[str, Any]] = deque()
         self._last: Mapping[str, Any] = {}
+        self._orphans = Orphans()
         script = hook_env.FOLDER / "rocm_tui_worker.py"
         try:
             self._process = subprocess.Popen(
                 [python, str(script), str(hook_env.BACKEND)],
                 env={
                     **hook_env.unhooked(env),
+                    **self._orphans.mark,
                     "TORCHINDUCTOR_CACHE_DIR": str(cache_dir.absolute()),
                 },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._stderr,
+                stderr=self._log,
                 start_new_session=True,
                 pass_fds=[self._mark.descriptor],
             )
         except OSError as error:
-            self._stderr.close()
-            self._mark.close()
+            self._orphans.end(None)
+            self._close_memory()
             raise WorkerDied(f"cannot start a worker with {python}: {error.strerror}") from error
-        process_tree.prefer_for_oom(self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -133,7 +140,12 @@ class Worker:
         job_id, self._next_id = self._next_id, self._next_id + 1
         self._last = {}
         self._send({**job, "id": job_id})
-        clock = Clock(limits or Limits(seconds=timeout, silence=None), self._mark)
+        clock = Clock(
+            limits or Limits(seconds=timeout, silence=None),
+            self._mark,
+            self._printed,
+            lambda: self._events.noise,
+        )
         while True:
             event = self._next_event(clock)
             clock.heard()
@@ -153,46 +165,50 @@ class Worker:
     def log(self, lines: int = LOG_LINES) -> list[str]:
         """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
         try:
-            size = os.fstat(self._stderr.fileno()).st_size
-            data = os.pread(self._stderr.fileno(), _CHUNK, max(0, size - _CHUNK))
-        except (OSError, ValueError):
+            return ring.text(self._log).splitlines()[-lines:] if self._log else self._last_log
+        except OSError:  # closed by another thread
             return self._last_log[-lines:]
-        return data.decode(errors="replace").splitlines()[-lines:]
+
+    def _printed(self) -> int:
+        return ring.printed(self._log) if self._log else 0
 
     def kill(self) -> None:
         """End the worker and whatever it started, now; from any thread."""
         if self._process.returncode is None:  # else the number may be another process's by now
-            process_tree.end(self._process.pid)
+            self._orphans.end(self._process.pid)
 
     def close(self) -> None:
         """End the worker and whatever it started."""
         self.kill()
         self._process.wait()
+        self._orphans.forget()
         self._last_log = self.log()
-        for stream in (self._process.stdin, self._process.stdout, self._stderr, self._mark):
+        for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        self._close_memory()
+
+    def _close_memory(self) -> None:
+        self._mark.close()
+        log, self._log = self._log, None
+        if log is not None:
+            os.close(log)
 
     def _send(self, job: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
             self._mark.clear()
-            line = json.dumps({**job, "mark": self._mark.descriptor})
+            line = json.dumps({**job, "mark": self._mark.descriptor, "token": self._token})
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise self._died() from error
 
     def _next_event(self, clock: Clock) -> Mapping[str, Any]:
-        while b"\n" not in self._unread:
+        while not self._heard:
             self._read(clock)
-        line, _, self._unread = self._unread.partition(b"\n")
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            return {}  # no event of ours
-        return event if isinstance(event, dict) else {}
+        return self._heard.popleft()
 
     def _read(self, clock: Clock) -> None:
         assert self._process.stdout is not None
@@ -204,8 +220,7 @@ class Worker:
                 place = self._mark.place()
                 self.close()
                 error.last = self._last
-                if isinstance(error, JobTimeout) and place is not None:
-                    error.blamed = place.hash
+                error.blamed = None if place is None else place.hash
                 raise
             if select.select([out], [], [], clock.wait)[0]:
                 break
@@ -214,16 +229,14 @@ class Worker:
         data = os.read(out, _CHUNK)
         if not data:
             raise self._died()
-        self._unread += data
-        if len(self._unread) > _MAX_LINE:
-            self.close()
-            raise WorkerDied("the worker said something that is no event and was killed")
+        self._heard.extend(self._events.feed(data))
 
     def _died(self) -> WorkerDied:
         end = time.monotonic() + _LAST_BREATH
         while not _has_ended(self._process.pid) and time.monotonic() < end:
             time.sleep(0.01)
-        process_tree.end(self._process.pid)  # what it started, while its number is still its own
+        place = self._mark.place()
+        self._orphans.end(self._process.pid)
         code = self._process.wait()
         how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
@@ -231,8 +244,9 @@ class Worker:
         said = [line for line in self.log() if line.strip()]
         last = f": {brief(said[-1].strip(), 200)}" if said else ""
         error = WorkerDied(f"the worker ended ({how}){last}")
-        place = self._mark.place()
-        if code != -signal.SIGKILL and place is not None:
+        if place is not None:
+            if place.why and code == SPOILED:
+                error = WorkerDied(brief(place.why, 200))
             error.blamed = place.hash
         error.last = self._last
         return error

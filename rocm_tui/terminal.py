@@ -22,6 +22,16 @@ from rocm_tui.errors import RocmTuiError
 _GRACE = 2.0
 """Seconds that the screen has to leave in order before it is ended."""
 
+_ENDS = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""What ends a program that does not listen, and would leave the terminal as the screen has it."""
+
 _RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u"
     b"\x1b[?7h\x1b[?1049l\x1b[?25h"
@@ -66,7 +76,7 @@ def _keyboard() -> int:
 
 @contextmanager
 def leaving(leave: Callable[[int], None]) -> Iterator[None]:
-    """Call `leave(128 + signal)` on SIGTERM, SIGHUP and when the terminal is gone.
+    """Call `leave(128 + signal)` on each signal of `_ENDS` and when the terminal is gone.
 
     `leave` runs in a signal handler or a thread. If the process still lives after a grace time, it
     is blocked on the terminal: that is restored as far as it can be, and the process ends.
@@ -84,8 +94,7 @@ def leaving(leave: Callable[[int], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         start(128 + number)
 
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, handle) for number in signals}
+    before = {number: signal.signal(number, handle) for number in _ENDS}
     if before[signal.SIGHUP] is signal.SIG_IGN:
         # `nohup` asked for it, but a screen without a terminal has nobody to serve; see _hung_up.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -9,6 +9,7 @@ from typing import Any
 from backend.records import Choice, Tuning, sort_choices
 from rocm_tui import format as fmt
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.job_errors import JobError
 from rocm_tui.job_run import RunJob
 from rocm_tui.session import stats
 
@@ -97,9 +98,10 @@ def words_of(problem: Tuning) -> dict[str, Any]:
 def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
     """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
 
-    torch keeps what it made for one mode, so each is tried by a worker of its own. Raises JobError
-    and NotTuned.
+    torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
+    ends its worker has failed, and another worker times the others. Raises JobError and NotTuned.
     """
+    run = _each_alone(run)
     job = {"job": "tune", **words_of(problem), **options.words}
     mode = options.mode or 0
     result = run({**job, "mode": mode, "any_mode": options.mode is not None})
@@ -110,6 +112,22 @@ def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
                 return _tuned(problem, again)
         result = run({**job, "mode": mode, "any_mode": True})
     return _tuned(problem, result)
+
+
+def _each_alone(run: RunJob) -> RunJob:
+    """A job again without each choice that ends its worker, and so with the next."""
+    broken: dict[str, str] = {}
+
+    def again(job: Mapping[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                return run({**job, "broken": dict(broken)})
+            except JobError as error:
+                if error.blamed is None or error.blamed in broken:
+                    raise
+                broken[error.blamed] = str(error)
+
+    return again
 
 
 def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:

@@ -21,6 +21,7 @@ from backend.events import TuningMeasured
 from backend.records import Choice, MeasuredChoice, Measurement
 from backend.store.events import encode
 from backend.worker.mark import mark_argument
+from backend.worker.supervisor import apart
 from tests.odd_workers import python_that_runs, say
 
 
@@ -62,14 +63,15 @@ def happen(hash: str) -> None:
         time.sleep(0.4)
 
 
-def main() -> None:
+def main() -> int:
     folder = Path(sys.argv[1])
     for line in sys.stdin:
         with (folder / "jobs").open("a") as jobs:
             jobs.write(line)
         job = json.loads(line)
         say(job, event="result", result=run(job))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(apart(main))

@@ -22,6 +22,10 @@ from backend.events import TuningStarted
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout, cache_dir
+from backend.worker.mark import mark_argument
+from backend.worker.protocol import Answers
+from backend.worker.supervisor import apart
+from tests.rogue_acts import ACTS
 
 
 def odd_python(folder: Path) -> str:
@@ -40,7 +44,7 @@ def python_that_runs(program: str, folder: Path) -> str:
 
 
 def say(job: dict[str, Any], **event: Any) -> None:
-    print(json.dumps({"id": job["id"], **event}), flush=True)
+    Answers(1, job["id"], job["token"])._write(event)
 
 
 def record() -> Path:
@@ -86,15 +90,19 @@ def act(job: dict[str, Any], folder: Path) -> None:
         os.close(1)
         time.sleep(600)
     elif kind == "babble":
-        os.write(1, b"x" * (17 << 20))
-        time.sleep(600)
+        while True:
+            os.write(1, b"x" * (1 << 20))
+    elif kind in ACTS:
+        with mark_argument(job).at("running", kind):
+            ACTS[kind]()
     say(job, event="result", result={"ok": True, "kind": kind})
 
 
-def main() -> None:
+def main() -> int:
     for line in sys.stdin:
         act(json.loads(line), Path(sys.argv[1]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(apart(main))

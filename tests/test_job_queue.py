@@ -13,7 +13,8 @@ import pytest
 
 from backend.events import SessionEnded
 from backend.store.paths import Layout
-from rocm_tui import process_tree, tune_request
+from backend.worker import tree
+from rocm_tui import memory, tune_request
 from rocm_tui.job_queue import Job, JobQueue, Order
 from rocm_tui.job_run import RunJob
 from rocm_tui.jobs import Limits
@@ -126,7 +127,7 @@ def test_cancel_ends_everything_at_once_and_the_next_begins(lab: Lab) -> None:
     waiting = queue.submit(lab.order("hang"))
     after = queue.submit(lab.order("ok"))
     worker, child = lab.pid("hang"), lab.pid("child")
-    assert len(process_tree.tree(worker)) == 2
+    assert len(tree.tree(worker)) == 2
     begin = time.monotonic()
     assert queue.cancel(waiting.id) and queue.cancel(job.id)
     assert time.monotonic() - begin < 1.0
@@ -161,7 +162,7 @@ def test_one_that_takes_all_memory_fails_alone(lab: Lab) -> None:
         ("hang", Limits(silence=1.0), "said nothing for 1 s"),
         ("hang", Limits(seconds=1.0, silence=None), "no result within 1 s"),
         ("mute", Limits(), "the worker ended"),
-        ("babble", Limits(), "no event"),
+        ("babble", Limits(), "is no event into the worker's channel"),
     ],
 )
 def test_one_that_hangs_is_ended(lab: Lab, act: str, limits: Limits, said: str) -> None:
@@ -196,14 +197,14 @@ def test_stop_leaves_nothing(lab: Lab) -> None:
 
 
 def test_the_machine_s_memory_is_known_and_the_worker_goes_first(lab: Lab) -> None:
-    there = process_tree.memory_of_machine()
+    there = memory.memory_of_machine()
     assert there is not None and 0 < there <= psutil.virtual_memory().total
     queue = lab.queue()
     queue.submit(lab.order("hang"))
     worker = lab.pid("hang")
     assert Path(f"/proc/{worker}/oom_score_adj").read_text().strip() == "1000"
-    tree = process_tree.tree(worker)
-    assert 0 < process_tree.proportional(tree) <= process_tree.resident(tree)
+    found = tree.tree(worker)
+    assert 0 < memory.proportional(found) <= memory.resident(found)
 
 
 @pytest.mark.torch
@@ -221,7 +222,7 @@ def test_a_cancelled_tuning_leaves_no_process_and_no_time(tmp_path: Path) -> Non
     job = queue.submit(Order("tune", "bmm", "cpu", work, child_env(cache)))
     wait(lambda: now(queue, job.id).progress.timed, "a timed choice", 240)
     (worker,) = set(psutil.Process().children()) - set(others)
-    processes = [process.pid for process in process_tree.tree(worker.pid)]
+    processes = [process.pid for process in tree.tree(worker.pid)]
     assert now(queue, job.id).progress.total > now(queue, job.id).progress.timed > 0
     assert queue.cancel(job.id)
     assert gone(*processes)

@@ -18,6 +18,7 @@ from backend.inductor.rocm_check import (  # noqa: E402
     storage_of,
 )
 from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
+from tests.rogue_acts import ACTS, MARK, left  # noqa: E402
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -110,6 +111,20 @@ class Dies:
         return 1.0
 
 
+class Leaves:
+    """A daemon of its own session whose parent is gone."""
+
+    def benchmark(self) -> float:
+        ACTS["leaves_spinners"]()
+        return 1.0
+
+
+class Babbles:
+    def benchmark(self) -> float:
+        ACTS["babbles"]()
+        return 1.0
+
+
 class Says:
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -143,6 +158,28 @@ def test_a_lost_process_is_replaced() -> None:
         process.close()
 
 
+def test_what_a_kernel_leaves_running_ends_with_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(MARK, "a kernel of ours")
+    process = rocm_process.BenchmarkProcess()
+    try:
+        assert process.run(Leaves(), 60) == 1.0
+        assert len(left("a kernel of ours")) > 3
+    finally:
+        process.close()
+    assert left("a kernel of ours") == []
+
+
+def test_one_that_writes_into_the_pipe_of_its_process_has_crashed() -> None:
+    process = rocm_process.BenchmarkProcess()
+    try:
+        with pytest.raises(ChoiceError):
+            process.run(Babbles(), 2)
+    finally:
+        process.close()
+
+
 def test_seconds_of_the_environment() -> None:
     seconds = rocm_process.allowed_seconds
     assert seconds({}) == rocm_process.DEFAULT_SECONDS
@@ -151,3 +188,5 @@ def test_seconds_of_the_environment() -> None:
     assert seconds({rocm_process.SECONDS: "soon"}) == rocm_process.DEFAULT_SECONDS
     assert seconds({rocm_process.SECONDS: "-1"}) == rocm_process.DEFAULT_SECONDS
     assert seconds({rocm_process.SECONDS: "nan"}) == rocm_process.DEFAULT_SECONDS
+    for endless in ("inf", "1e300"):  # more than a system call takes
+        assert seconds({rocm_process.SECONDS: endless}) == rocm_process.MOST_SECONDS

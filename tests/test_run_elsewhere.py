@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import SessionStarted
+from backend.events import ChoiceFailed, ChoiceTimed, SessionStarted
+from backend.inductor.rocm_kernel import importing
 from rocm_tui import hook_env
-from tests.hooked import BMM, by_tuning, launch, sessions
+from tests.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
+from tests.rocm_programs import ON
 from tests.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -80,3 +82,52 @@ def test_the_hooks_reach_each_rank_of_an_environment_without_us(
         assert [start.op for start, _ in by_tuning(events)] == ["bmm"]
     assert len(found) == len(done.stdout.splitlines()) == 2
     assert "2 tunings recorded" in done.stderr and "AUTOTUNE" not in done.stderr
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    """The packages of an environment of ours that has a torch of its own: one that is not meant."""
+    site = tmp_path / "tool" / "site-packages"
+    (site / "torch").mkdir(parents=True)
+    (site / "torch" / "__init__.py").write_text("raise ImportError('the torch of the tool')\n")
+    for package in ("backend", "rocm_tui"):
+        (site / package).symlink_to(Path(__file__).parents[1] / package)
+    return site
+
+
+def test_the_program_s_torch_is_the_one_that_our_choices_run_with(
+    elsewhere: str, tool: Path, tmp_path: Path
+) -> None:
+    """Tool and program in environments of their own, both with a torch."""
+    program = tmp_path / "program.py"
+    program.write_text(f"{BMM}print(torch.__file__)\n")
+    begin, flag, code = LAUNCHER
+    ours = f"import sys; sys.path.insert(0, {str(tool)!r}); {code}"
+    done = subprocess.run(
+        [begin, flag, ours, "--", elsewhere, "-W", "ignore", str(program)],
+        env=child_env(tmp_path / "cache", ON),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(tool) not in done.stdout
+    (session,) = sessions(tmp_path / "cache")
+    assert [event for event in session if isinstance(event, ChoiceFailed)] == []
+    timed = {event.hash for event in session if isinstance(event, ChoiceTimed)}
+    assert any(hash.startswith("rocm_gemm") for hash in timed), timed
+
+
+def test_a_graph_with_our_kernels_finds_our_package_and_nothing_beside_it(
+    elsewhere: str, tool: Path
+) -> None:
+    """Whoever loads the graph may have a `backend`; then, and where ours is gone, it says so."""
+    text = importing("rocm_hash", "kernel_hash", "found")
+    ours = text.replace(str(Path(__file__).parents[1]), str(tool))
+    check = "import sys; assert found and not [p for p in sys.path if 'tool' in p]"
+    for graph, code in ((f"{ours}\n{check}", 0), (ours.replace(str(tool), "/nowhere"), 1)):
+        done = subprocess.run(
+            [elsewhere, "-c", graph], cwd=tool.parent, capture_output=True, text=True
+        )
+        assert done.returncode == code, done.stderr
+    assert "`backend` is not found here" in done.stderr

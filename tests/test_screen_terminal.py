@@ -117,7 +117,7 @@ def test_every_size_and_back(tmp_path: Path) -> None:
         terminal.wait_until(lambda: "TFLOP/s" not in terminal.screen().splitlines()[1], "80x24")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_signals_leave_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with Terminal(watch(tmp_path)) as terminal:
         terminal.wait_for("No tuning yet.")

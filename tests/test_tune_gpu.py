@@ -18,7 +18,7 @@ import pytest
 from backend.records import Tuning
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
-from rocm_tui import process_tree
+from backend.worker import tree
 from rocm_tui.jobs import WorkerDied, spawn_worker
 from rocm_tui.tune_request import TuneOptions, tune
 from tests.terminal_lab import alive
@@ -137,7 +137,7 @@ def test_cancel_leaves_no_process(tmp_path: Path) -> None:
         def kill() -> None:
             seen.wait(200)
             time.sleep(1.0)
-            ours.extend(process.pid for process in process_tree.tree(worker.pid))
+            ours.extend(process.pid for process in tree.tree(worker.pid))
             worker.kill()
 
         thread = threading.Thread(target=kill)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.worker.protocol import Events
 from rocm_tui import hook_env
 from rocm_tui.jobs import JobFailed, JobTimeout, WorkerDied, run_job, spawn_worker
 from rocm_tui.python_env import NoTorchPython, find_python
@@ -68,11 +69,12 @@ def test_what_libraries_print_does_not_reach_the_answers() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        input='{"id": 7}\nx\n\n[]\n',
+        input='{"id": 7, "token": "t"}\nx\n\n[]\n',
         capture_output=True,
         text=True,
     )
-    half, result, *errors = map(json.loads, done.stdout.splitlines())
+    half, result = Events("t").feed(done.stdout.encode())
+    errors = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith(".")]
     assert half == {"id": 7, "event": "progress", "what": "half"}
     assert result == {"id": 7, "event": "result", "result": {"done": True}}
     assert [error["error"] for error in errors] == ["a job is one JSON object on a line"] * 2

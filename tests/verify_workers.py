@@ -16,6 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from backend.worker.supervisor import apart
 from tests.odd_workers import python_that_runs, say
 
 
@@ -35,7 +36,7 @@ def result(hash: str, mode: int) -> dict[str, Any]:
     return usual
 
 
-def main() -> None:
+def main() -> int:
     folder = Path(sys.argv[1])
     with (folder / "started").open("a") as started:
         started.write(f"{os.getpid()}\n")
@@ -51,7 +52,8 @@ def main() -> None:
         if job["hash"].startswith(("hang", "slow")):
             time.sleep(600 if job["hash"].startswith("hang") else 0.5)
         say(job, event="result", result=result(job["hash"], job["mode"]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(apart(main))

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from backend.inductor import torch_api
@@ -79,6 +81,33 @@ class Budget:
         return f"the budget of {self.seconds or 0:g} s was spent"
 
 
+class Visits:
+    """What is done around the timing of each choice. Those that are `broken`, by hash, are not
+    timed: they have failed, for that reason."""
+
+    def __init__(self, broken: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.broken = broken
+
+    def of(self, hash: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def timed(self, choice: ChoiceCaller, timing: Callable[[], float]) -> float:
+        """Its time. Raises RuntimeError too where it tried to end the process."""
+        hash = choice.hash_key()
+        if hash in self.broken:
+            tuning = tuning_of(choice)
+            if tuning is not None:
+                tuning.failed(choice, "benchmark", self.broken[hash])
+            return math.inf
+        try:
+            with self.of(hash):
+                return timing()
+        except Exception:
+            raise
+        except BaseException as error:
+            raise RuntimeError(torch_api.describe(error)) from error
+
+
 @dataclass(slots=True)
 class Task:
     """What is to be tuned, and what came of it."""
@@ -87,6 +116,7 @@ class Task:
     budget: Budget
     same_mode: bool = False
     """Refuse to tune where the cache tells that the key was tuned in another mode."""
+    visits: Visits = field(default_factory=Visits)
     asked: list[TuningKey] = field(default_factory=list)
     """What Inductor asked for beside the wanted key."""
     key: TuningKey | None = None
@@ -125,8 +155,9 @@ class Budgeted(torch_api.LazySelector):
     def benchmark_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
         if cls.task.budget.spent:
             return cls.task.budget.skip(choice)
-        ms = super().benchmark_choice(choice, *args, **kwargs)
-        cls.task.budget.timed(float(ms))
+        stock = super().benchmark_choice
+        ms = cls.task.visits.timed(choice, lambda: float(stock(choice, *args, **kwargs)))
+        cls.task.budget.timed(ms)
         return ms
 
     @classmethod

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import torch
 
 from backend.inductor import torch_graph
+from backend.inductor.alone import loading
 from backend.inductor.torch_graph import Node
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.operand import VECTOR_BYTES, ArgInfo, DType, Operand
@@ -19,7 +20,6 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.float32: "float32",
 }
 
-_ROOT = Path(__file__).parents[2]
 _LOADER = "rocm_tui_load_kernel"
 
 
@@ -30,10 +30,8 @@ def importing(module: str, function: str, name: str) -> str:
 try:
     {statement}
 except ImportError:
-    import sys
-    sys.path.append({str(_ROOT)!r})
     try:
-        {statement}
+{indent(loading(), " " * 8)}        {statement}
     except ImportError as error:
         raise ImportError(
             "this graph calls kernels of rocm-tui, whose package `backend` is not found here: "

@@ -16,24 +16,23 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from backend.inductor import alone
 from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut
 from backend.inductor.rocm_operands import Computed, OnGiven, packed, unpacked
+from backend.worker import tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
 """The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
 
 DEFAULT_SECONDS = 60.0
+MOST_SECONDS = 86400.0
+"""Who wants no end gets a day."""
 
-_ROOT = Path(__file__).parents[2]
-_CODE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from backend.inductor.rocm_worker import main; main(int(sys.argv[2]))"
-)
+_CODE = alone.program("from backend.inductor.rocm_worker import main; main(int(sys.argv[2]))")
 
 
 def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
@@ -63,7 +62,7 @@ def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
         seconds = float(env.get(SECONDS, DEFAULT_SECONDS))
     except ValueError:
         return DEFAULT_SECONDS
-    return seconds if seconds >= 0 else DEFAULT_SECONDS
+    return min(seconds, MOST_SECONDS) if seconds >= 0 else DEFAULT_SECONDS
 
 
 class _Idle(Crashed):
@@ -89,7 +88,7 @@ class _Keeper:
     def _keep(self, handle: int) -> None:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT), str(handle)],
+                [sys.executable, "-W", "ignore", "-c", _CODE, str(alone.PACKAGE), str(handle)],
                 env=environment(),
                 pass_fds=(handle,),
                 stdin=subprocess.DEVNULL,
@@ -132,14 +131,28 @@ class BenchmarkProcess:
             if not self._pipe.poll(seconds):
                 self.close()
                 raise TimedOut(f"no result within {seconds:g} s: its process was stopped")
-            answer = self._pipe.recv()
+            answer = self._received(seconds)
+        except ChoiceError:
+            raise
         except (EOFError, OSError) as error:
             how = self._how_it_ended()
             kind = _Idle if self._process.returncode == 0 else Crashed
             raise kind(f"crashed: {how}") from error
+        except Exception as error:  # no answer of ours, so nothing can be told of what it is
+            self.close()
+            raise Crashed("crashed: it wrote into the pipe of its process") from error
         if isinstance(answer, (float, Computed)):
             return answer
         raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
+
+    def _received(self, seconds: float) -> object:
+        """What a kernel wrote there may say that gigabytes follow, for which we do not wait."""
+        late = threading.Timer(seconds, self._end)
+        late.start()
+        try:
+            return self._pipe.recv()
+        finally:
+            late.cancel()
 
     def _wait_until_ready(self) -> None:
         # Importing torch is no part of a choice's time.
@@ -153,10 +166,16 @@ class BenchmarkProcess:
         """Kill it if it lives, and forget it."""
         if self.pid != os.getpid():
             return
-        self._process.kill()
+        self._end()
         self._process.wait()
         self._pipe.close()
         self._keeper.release()
+
+    def _end(self) -> None:
+        """With all that it started."""
+        if self._process.poll() is None:  # else the number may be another process's by now
+            tree.sweep(self._process.pid)
+            self._process.kill()
 
     def _how_it_ended(self) -> str:
         try:

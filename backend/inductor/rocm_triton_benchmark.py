@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from backend.inductor import alone
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
 from backend.inductor.rocm_check import GemmReference
 from backend.inductor.rocm_errors import CompileFailed
@@ -26,11 +26,7 @@ from backend.templates.triton.errors import TritonError
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
 
-_ROOT = Path(__file__).parents[2]
-_CODE = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from backend.templates.triton.compile_child import main; sys.exit(main())"
-)
+_CODE = alone.program("from backend.templates.triton.compile_child import main; sys.exit(main())")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ def _compile_apart(choice: TritonChoice) -> str:
     """Why it cannot be compiled; nothing if it was."""
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _CODE, str(_ROOT)],
+            [sys.executable, "-W", "ignore", "-c", _CODE, str(alone.PACKAGE)],
             input=pickle.dumps((choice, store())),
             capture_output=True,
             env=environment(),

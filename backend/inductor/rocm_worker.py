@@ -7,21 +7,21 @@ holds the pipe.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from multiprocessing.connection import Connection
+
+from backend.worker.supervisor import apart
 
 IDLE_SECONDS = 300.0
 """On a GPU an idle process keeps memory that the program may need."""
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
 
 def main(handle: int) -> None:
-    parent = os.getppid()
-    _die_with_parent()
-    if os.getppid() != parent:
-        return  # it died before we could ask to be told
+    """A supervisor ends whatever a choice leaves behind, and ends as this process does."""
+    sys.exit(apart(lambda: _serve(handle)))
+
+
+def _serve(handle: int) -> int:
     pipe = Connection(handle)
     os.dup2(2, 1)  # what a kernel prints is no output of the program
 
@@ -32,8 +32,9 @@ def main(handle: int) -> None:
         try:
             request = pipe.recv()
         except EOFError:
-            return
+            return 0
         pipe.send(_answer(request))
+    return 0
 
 
 def _answer(request: object) -> object:
@@ -48,11 +49,3 @@ def _answer(request: object) -> object:
         return error
     except Exception as error:  # the outermost boundary of a choice
         return ChoiceError(describe(error))
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill us when the thread that started us ends: it lives as long as the parent."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -289,7 +289,8 @@ def describe(error: BaseException) -> str:
     """An exception in one line. A C++ compiler's first `error:` line says most of it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = next((line for line in lines if " error: " in line), None)
-    return f"{type(error).__name__}: {telling or ' '.join(lines[:2])}"[:400]
+    said = telling or " ".join(lines[:2])
+    return f"{type(error).__name__}: {said}"[:400] if said else type(error).__name__
 
 
 # Compiling something to look at its code

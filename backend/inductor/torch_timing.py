@@ -45,6 +45,8 @@ class Question:
         self._layout = layout
         self._generators = dict(input_gen_fns or {})
         self._graph = V.graph
+        self.given: tuple[Tensor, ...] = ()
+        """The op's inputs in the tensors that were made last; ours have inputs of their own."""
 
     def prepare(self, hash: str) -> None:
         """Compile a choice, while Inductor is still asking. Raises whatever that raises."""
@@ -63,7 +65,19 @@ class Question:
             made = StockSelector.get_inputs(
                 list(self.choices.values()), self._nodes, self._layout, self._generators
             )
+            self.given = tuple(made.get_benchmark_tensors(True).unpack()[0])
             return {hash: _operands(self.choices[hash], made) for hash in hashes}
+
+    def returned(self, hash: str, returned: object) -> Tensor | None:
+        """What the choice computed, if it returns that; else it writes to its output."""
+        choice = self.choices[hash]
+        if isinstance(choice, _select.ExternKernelCaller):
+            return None if choice.has_out_variant else _tensor(returned)
+        return _tensor(returned) if isinstance(choice, _Subgraph) else None
+
+    def own(self, hash: str) -> ROCmBenchmarkRequest | None:
+        """The request of a choice of ours, which knows what it should compute."""
+        return _own(self.choices[hash])
 
     def run_function(self, hash: str, operands: Operands) -> Run:
         """A function that starts the choice on its tensors. Raises whatever its making raises.
@@ -86,8 +100,8 @@ class Question:
 def _operands(choice: ChoiceCaller, made: Any) -> tuple[Tensor, ...]:
     """Of torch's two sets, that for this choice: templates add an offset themselves to the start
     of the memory, ATen gets the view. Our kernels take views, in an order of their own."""
-    request = getattr(choice, "bmreq", None) if not isinstance(choice, _Subgraph) else None
-    if isinstance(request, ROCmBenchmarkRequest):
+    request = _own(choice)
+    if request is not None:
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
         return (*make_inputs(plans), plan_of(request.output_tensor_meta).make())
     kinds = (_select.ExternKernelCaller, *([_Subgraph] if _Subgraph else []))
@@ -96,6 +110,20 @@ def _operands(choice: ChoiceCaller, made: Any) -> tuple[Tensor, ...]:
     if isinstance(choice, _select.DataProcessorChoiceCallerWrapper):
         inputs, out = choice._preprocessor(inputs, out)
     return (*inputs, out)
+
+
+def _tensor(returned: Any) -> Tensor:
+    """Raises TypeError, also where there are several."""
+    if isinstance(returned, (list, tuple)) and len(returned) == 1:
+        (returned,) = returned
+    if not isinstance(returned, Tensor):
+        raise TypeError(f"it returned {type(returned).__name__}, and not one tensor")
+    return returned
+
+
+def _own(choice: ChoiceCaller) -> ROCmBenchmarkRequest | None:
+    request = getattr(choice, "bmreq", None) if not isinstance(choice, _Subgraph) else None
+    return request if isinstance(request, ROCmBenchmarkRequest) else None
 
 
 def moved(operands: Operands, allocate: Callable[[int, torch.device], Tensor]) -> Operands:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from backend.worker.loop import main
+from backend.worker.supervisor import apart
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(apart(main))

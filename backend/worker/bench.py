@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -13,10 +14,14 @@ import torch
 from torch import Tensor
 
 from backend.inductor import torch_api
+from backend.inductor.rocm_errors import WrongResult
 from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.worker import truth
+from backend.worker.house import House, LeftRunning
 from backend.worker.mark import Mark
 from backend.worker.rounds import ChoiceBroke, Sample
 from backend.worker.timer import Repeat, timer_for
+from backend.worker.truth import NoReference, Truth
 
 TRIES = 4
 """Samples that are taken until one is clean."""
@@ -37,7 +42,7 @@ _GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
 class ChoiceBench:
     """The choices `hashes` of a question; `mark` is told which of them is being run.
 
-    Raises ChoiceBroke only where `rounds.Bench` says so.
+    Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class ChoiceBench:
     ) -> None:
         self._question = question
         self._mark = mark
+        self._house = House(mark)
         self._timer = timer_for(question.device, flush=flush)
         self._made: Operands = question.operands(hashes)
         self._operands: Operands = {}
@@ -56,6 +62,52 @@ class ChoiceBench:
         """Let a square product of about so many multiplications be the reference kernel."""
         self._reference = _product(operations, self._question.device)
         self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
+
+    def truth(self, op: str, precision: str) -> Truth:
+        """What the inputs of all choices lead to. Raises NoReference."""
+        try:
+            return truth.product(op, self._question.given, precision)
+        except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
+            raise NoReference(torch_api.describe(error)) from error
+
+    def check(self, hash: str, right: Truth | None) -> bool:
+        """Run a choice on tensors that nobody else uses; whether its result could be compared.
+
+        Raises ChoiceBroke where the result is wrong, or not there after a timed sample, and where
+        processes are left behind.
+        """
+        self._runs.clear()
+        self._operands = {}
+        found = self._guarded(hash, lambda: self._result(hash))
+        own = self._question.own(hash)
+        if own is None:
+            fault = "" if right is None else right.fault(found)
+            if fault:
+                raise ChoiceBroke(hash, fault)
+            return right is not None
+        expected = own.expected()
+        if expected is not None:
+            try:
+                expected.check(found)
+            except WrongResult as error:
+                raise ChoiceBroke(hash, str(error)) from error
+        return expected is not None
+
+    def _result(self, hash: str) -> Tensor:
+        """The first time of one call, later of a timed sample where the choice has an output."""
+        operands = moved({hash: self._made[hash]}, _somewhere)
+        out = operands[hash][-1]
+        out.fill_(math.nan if out.is_floating_point() else -7)
+        run = self._question.run_function(hash, operands)
+        if hash in self._repeats:
+            self._timer.sample(run, self._repeats[hash])
+            given = None if self._question.returned(hash, out) is None else run()
+        else:
+            with self._house.leaving_nobody():
+                given = run()
+        self._timer.wait()
+        found = self._question.returned(hash, given)
+        return out if found is None else found
 
     def renew(self, hashes: Sequence[str]) -> None:
         self._runs.clear()
@@ -93,8 +145,13 @@ class ChoiceBench:
     def _guarded(self, hash: str, action: Callable[[], T]) -> T:
         try:
             with self._mark.at("running", hash):
-                return action()
-        except Exception as error:  # whatever a kernel raises is the end of this choice alone
+                try:
+                    return action()
+                finally:
+                    self._house.tidy()
+        except LeftRunning as error:
+            raise ChoiceBroke(hash, str(error)) from error
+        except BaseException as error:  # whatever a kernel raises is the end of this choice alone
             raise ChoiceBroke(hash, torch_api.describe(error)) from error
 
 

@@ -91,5 +91,5 @@ class _Selector(torch_api.LazySelector):
                 try:
                     with self._mark.at("compiling", hash_):
                         captured.question.prepare(hash_)
-                except Exception as error:  # whatever a compiler raises is an answer
+                except BaseException as error:  # whatever a compiler raises is an answer
                     captured.failed[hash_] = torch_api.describe(error)

@@ -1,44 +1,39 @@
-"""The worker's life: read a job, do it, answer, until stdin ends or the parent is gone."""
+"""The worker's life: read a job, do it, answer, until stdin ends."""
 
 from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from backend.worker import house
 from backend.worker.protocol import Answers, Arguments, BadJob, parse_job
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 JOBS = ("environment", "measure", "peak", "tune", "verify")
 """Each is a module of `backend.worker.jobs` with `run(arguments, progress) -> result`."""
 
 
 def main() -> int:
-    parent = os.getppid()
-    _die_with_parent()
-    if os.getppid() != parent:
-        return 1  # it died before we could ask to be told
-    out = _private_stdout()
-    for line in sys.stdin:
+    jobs, channel = _private_jobs(), _private_stdout()
+    house.keep(jobs.fileno(), channel, 1, 2)
+    for line in jobs:
         if line.strip():
-            _answer(line, out)
+            _answer(line, channel)
     return 0
 
 
-def _answer(line: str, out: TextIO) -> None:
-    answers = Answers(out, None)
+def _answer(line: str, channel: int) -> None:
+    answers = Answers(channel, None, "")
     try:
-        arguments = parse_job(line)
-        answers = Answers(out, arguments.get("id"))
+        arguments = dict(parse_job(line))
+        answers = Answers(channel, arguments.get("id"), str(arguments.pop("token", "")))
         answers.result(_run(arguments, answers))
     except BadJob as error:
         answers.error(str(error))
-    except Exception as error:  # the outermost boundary of a job: the next one may go well
+    except BaseException as error:  # the outermost boundary of a job: the next one may go well
         traceback.print_exc()
         answers.error(f"{type(error).__name__}: {error}")
 
@@ -52,17 +47,18 @@ def _run(arguments: Arguments, answers: Answers) -> Mapping[str, Any]:
     return result
 
 
-def _private_stdout() -> TextIO:
-    """Our stdout for ourselves; what libraries and compilers print there goes to stderr."""
-    sys.stdout.flush()
-    private = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+def _private_jobs() -> TextIO:
+    """Our stdin for ourselves; there is nothing to be read for a choice."""
+    private = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     return private
 
 
-def _die_with_parent() -> None:
-    """Ask Linux to kill us when the parent ends, however it ends."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _private_stdout() -> int:
+    """Our stdout for ourselves; what libraries and compilers print there goes to stderr."""
+    sys.stdout.flush()
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return private

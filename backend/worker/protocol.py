@@ -1,16 +1,21 @@
-"""What goes over the pipes: one JSON object a line.
+"""What goes over the pipes: JSON objects.
 
-To the worker, a job:     {"id": 1, "job": "verify", ...its arguments}
+To the worker, a job:     {"id": 1, "job": "verify", "token": "...", ...its arguments}
 From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
                           {"id": 1, "event": "result", "result": {...}}
                           {"id": 1, "event": "error", "error": "one line"}
+
+A job is a line. An event is one or more lines that begin with the job's token, since a choice that
+runs in the worker may write to whatever descriptor it finds: what does not begin so is nothing of
+ours. A line is short enough for the system not to mix it with another's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol, TextIO
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 Arguments = Mapping[str, Any]
 
@@ -44,12 +49,20 @@ def parse_job(line: str) -> Arguments:
     return found
 
 
-class Answers:
-    """Writes the events of one job."""
+_PART = 3000
+"""Bytes of JSON in a line; with its token it has to fit into PIPE_BUF, which is 4,096."""
+_MORE, _LAST = "+", "."
+MOST = 16 << 20
+"""Bytes of an event."""
 
-    def __init__(self, stream: TextIO, job_id: Any) -> None:
-        self._stream = stream
+
+class Answers:
+    """Writes the events of one job to a descriptor."""
+
+    def __init__(self, channel: int, job_id: Any, token: str) -> None:
+        self._channel = channel
         self._id = job_id
+        self._token = token
 
     def progress(self, what: str, **facts: Any) -> None:
         self._write({**facts, "event": "progress", "what": what})
@@ -61,5 +74,49 @@ class Answers:
         self._write({"event": "error", "error": " ".join(error.split())[:1000]})
 
     def _write(self, event: dict[str, Any]) -> None:
-        self._stream.write(json.dumps({"id": self._id, **event}) + "\n")
-        self._stream.flush()
+        text = json.dumps({"id": self._id, **event})
+        for at in range(0, len(text), _PART):
+            mark = _LAST if at + _PART >= len(text) else _MORE
+            line = f"\n{self._token}{mark}{text[at : at + _PART]}\n"
+            os.write(self._channel, line.encode())
+
+
+class Events:
+    """What comes out at the other end: the events, and how many bytes were none of ours."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+        self._unread = b""
+        self._parts: list[bytes] = []
+        self.noise = 0
+
+    def feed(self, data: bytes) -> Iterator[Mapping[str, Any]]:
+        """The events that these bytes complete."""
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            event = self._line(line)
+            if event is not None:
+                yield event
+        if len(self._unread) > 2 * _PART:  # no line of ours is that long
+            self.noise += len(self._unread)
+            self._unread = b"-"  # nor is what else comes on this one
+
+    def _line(self, line: bytes) -> Mapping[str, Any] | None:
+        token, mark, part = (
+            line[: len(self._token)],
+            line[len(self._token) :][:1].decode(errors="replace"),
+            line[len(self._token) + 1 :],
+        )
+        if token != self._token or mark not in (_MORE, _LAST) or not mark:
+            self.noise += len(line)
+            return None
+        self._parts.append(part)
+        if mark == _MORE and sum(map(len, self._parts)) <= MOST:
+            return None
+        text, self._parts = b"".join(self._parts), []
+        try:
+            event = json.loads(text)
+        except (ValueError, RecursionError):
+            self.noise += len(text)
+            return None
+        return event if isinstance(event, dict) else None

@@ -84,6 +84,8 @@ class Rounds:
     failed: dict[str, str] = field(default_factory=dict)
     standings: tuple[MeasuredChoice, ...] = ()
     signs: Signs = field(default_factory=Signs)
+    looked: tuple[int, int] = (1, 1)
+    """The last look, of how many."""
 
     @property
     def told(self) -> Series:
@@ -96,8 +98,16 @@ class Rounds:
         for series in (self.clean, self.disturbed):
             series.times.pop(broken.hash, None)
 
+    def expel(self, broken: ChoiceBroke) -> None:
+        """Drop a choice when all is measured: the others are judged without it."""
+        self.drop(broken)
+        self.standings = ()
+        if self.hashes:
+            self.judge(*self.looked)
+
     def judge(self, look: int, looks: int) -> None:
         """Disturbed rounds alone prove nothing."""
+        self.looked = (look, looks)
         series = self.told
         standings = judge(series.times, series.blocks, look=look, looks=looks)
         if series is self.disturbed:

@@ -28,6 +28,15 @@ def mode_argument(arguments: Arguments) -> int:
     return mode
 
 
+def broken_argument(arguments: Arguments) -> dict[str, str]:
+    """`broken`: choices by hash that ended an earlier worker, with the reasons; optional. Raises
+    BadJob."""
+    broken = arguments.get("broken", {})
+    if not (isinstance(broken, dict) and all(isinstance(why, str) for why in broken.values())):
+        raise BadJob("the job's `broken` has a text for each hash")
+    return broken
+
+
 def set_threads(arguments: Arguments) -> None:
     """Compute with as many threads as `threads` says, else with as many as the worker began with,
     whatever the last job set: on a CPU the hash of a C++ choice depends on their number. Raises

@@ -20,6 +20,8 @@ SWEEP = 2.0
 """Seconds between looks at everything that inotify watches: it can miss, a look cannot."""
 _DEPTH = 8
 """Folders below each other that can appear between two sweeps and still be watched at once."""
+_PATIENCE = 1.0
+"""Seconds that the end of the program waits for a read."""
 _LEISURE = 300.0
 """A look may take one part of this of the time between two."""
 
@@ -94,13 +96,16 @@ class Watcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End: no thread and no descriptor is left, and `sink` is not called any more."""
+        """End: no thread and no descriptor is left, and `sink` is not called any more. A read that
+        takes long is not waited for; the thread ends after it, or with the process."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self._stopping = True
         self._wake()
-        thread.join()
+        thread.join(_PATIENCE)
+        if thread.is_alive():  # in the middle of a read, which a slow disk may hold up
+            return
         with self._lock:
             os.close(self._wake_read)
             os.close(self._wake_write)

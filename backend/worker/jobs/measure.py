@@ -4,6 +4,8 @@ The op is rebuilt from its inputs key and compiled up to the question which choi
 choices that are offered there, Inductor's own callers with its own example tensors, are then timed
 outside of the compile. Nothing is tuned: the autotune cache stays as it is. What was found goes
 into the log of a session of its own.
+
+A choice whose result is wrong is not measured, nor one that is right at first alone.
 """
 
 from __future__ import annotations
@@ -31,14 +33,16 @@ from backend.worker.capture import capture
 from backend.worker.mark import Mark, mark_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.rounds import Rounds, Tell, measure
+from backend.worker.rounds import ChoiceBroke, Rounds, Tell, measure
 from backend.worker.settings import (
+    broken_argument,
     key_argument,
     mode_argument,
     set_precision,
     set_threads,
     specs_of,
 )
+from backend.worker.truth import NoReference
 
 LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""
@@ -91,9 +95,7 @@ def _task(arguments: Arguments) -> Task:
     least = arguments.get("rounds", 0)
     if type(least) is not int:
         raise BadJob("the job's `rounds` is a whole number")
-    broken = arguments.get("broken", {})
-    if not (isinstance(broken, dict) and all(isinstance(why, str) for why in broken.values())):
-        raise BadJob("the job's `broken` has a text for each hash")
+    broken = broken_argument(arguments)
     if not set(hashes) - set(broken):
         raise BadJob("the job's `hashes` are all broken")
     return Task(
@@ -150,9 +152,11 @@ def _measured(task: Task, progress: Progress) -> dict[str, Any]:
     failed = {**gone, **task.broken, **caught.failed}
     able = [hash for hash in task.hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
-    rounds = _rounds(task, caught.question, able, _teller(progress, names)) if able else Rounds([])
+    rounds, unchecked = Rounds([]), tuple[str, ...]()
+    if able:
+        rounds, unchecked = _rounds(task, caught.question, able, _teller(progress, names))
     rounds.failed.update(failed)
-    return _recorded(task, rounds, names)
+    return _recorded(task, rounds, names, unchecked)
 
 
 def _why(question: Question) -> str:
@@ -163,14 +167,41 @@ def _why(question: Question) -> str:
     return f"; C++ choices depend on the number of threads, here {threads}: see OMP_NUM_THREADS"
 
 
-def _rounds(task: Task, question: Question, able: Sequence[str], tell: Tell) -> Rounds:
-    deadline = time.monotonic() + task.budget
+def _rounds(
+    task: Task, question: Question, able: Sequence[str], tell: Tell
+) -> tuple[Rounds, tuple[str, ...]]:
+    """What was seen of those whose results are right, and a sentence on those that could not be
+    checked."""
     bench = ChoiceBench(question, able, task.mark, flush=task.flush)
     bench.set_reference(_operations(task, question.columns))
-    rounds = measure(bench, able, deadline, tell, task.least)
+    try:
+        right, unknown = bench.truth(task.key.op, task.key.precision), ""
+    except NoReference as error:
+        right, unknown = None, f": {error}"
+    wrong: dict[str, str] = {}
+    unchecked: list[str] = []
+    for hash in able:
+        try:
+            if not bench.check(hash, right):
+                unchecked.append(hash)
+        except ChoiceBroke as broken:
+            wrong[hash] = broken.reason
+    able = [hash for hash in able if hash not in wrong]
+    rounds = Rounds([])
+    if able:
+        rounds = measure(bench, able, time.monotonic() + task.budget, tell, task.least)
+    for hash in list(rounds.hashes):
+        try:
+            bench.check(hash, right)
+        except ChoiceBroke as broken:
+            rounds.expel(broken)
+    rounds.failed.update(wrong)
     if question.device.type != "cpu":  # the thread sleeps until the device is done
         rounds.signs = replace(rounds.signs, cpu_seconds=None)
-    return rounds
+    left = [str(question.choices[hash].name) for hash in unchecked if hash in rounds.hashes]
+    if not left:
+        return rounds, ()
+    return rounds, (f"not checked whether it is right: {', '.join(left)}{unknown}",)
 
 
 def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
@@ -198,13 +229,16 @@ def _operations(task: Task, columns: int) -> float:
     return float(prod(left.sizes) * columns)
 
 
-def _recorded(task: Task, rounds: Rounds, names: Mapping[str, str]) -> dict[str, Any]:
+def _recorded(
+    task: Task, rounds: Rounds, names: Mapping[str, str], unchecked: tuple[str, ...]
+) -> dict[str, Any]:
     """The result, also written as a session. Raises NotMeasured where no choice could be run."""
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
         raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
     found = _measurement(task, rounds, names, log.session)
+    found = replace(found, trouble=(*found.trouble, *unchecked))
     for event in (TuningMeasured(found), SessionEnded(time.time())):
         log.write(event)
     log.close()

@@ -8,8 +8,10 @@ decide here; a pinned tuning stays pinned and learns the new times.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +23,12 @@ from backend.records import Choice
 from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout, cache_dir
+from backend.worker.house import House
+from backend.worker.mark import Mark, mark_argument
 from backend.worker.problem import Problem, problem_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.settings import mode_argument, set_precision, set_threads
+from backend.worker.settings import broken_argument, mode_argument, set_precision, set_threads
 from backend.worker.story import Story
 
 SPACES = ("DEFAULT", "EXHAUSTIVE")
@@ -48,6 +52,7 @@ class Options:
     budget: float | None
     mode: int
     any_mode: bool
+    broken: Mapping[str, str]
 
     @property
     def settings(self) -> dict[str, object]:
@@ -65,7 +70,8 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     `max_autotune_gemm_backends`, a list), `search_space` (one of `SPACES`), `templates` (offer
     ours too), `budget` (seconds from the first choice on), `mode` (an index of the `MODES`),
     `any_mode` (tune in this mode even if the cache tells of another), `threads` (see
-    `set_threads`).
+    `set_threads`), `broken` (see `broken_argument`; these have failed), `mark` (see
+    `mark_argument`).
 
     The result: `ok`; `reason`, why it is not; `conclusive`, false where another of the `modes` is
     to be tried, in a process of its own; the key; `choices` with their times in ms, fastest first;
@@ -75,11 +81,30 @@ def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
     options = _options(arguments)
     set_threads(arguments)
     try:
-        return _Tuning(problem_argument(arguments), options, progress).result()
+        visits = Visits(mark_argument(arguments), options.broken)
+        return _Tuning(problem_argument(arguments), options, visits, progress).result()
     except OtherMode as error:
         return _failed(str(error), conclusive=False)
     except (NotTuned, NotRebuildable) as error:
         return _failed(str(error))
+
+
+class Visits(retuning.Visits):
+    """The mark says which choice is timed; what it leaves behind or damages is its own failure."""
+
+    def __init__(self, mark: Mark, broken: Mapping[str, str]) -> None:
+        super().__init__(broken)
+        self._mark = mark
+        self._house = House(mark)
+
+    @contextlib.contextmanager
+    def of(self, hash: str) -> Iterator[None]:
+        with self._mark.at("timing", hash):
+            try:
+                with self._house.leaving_nobody():
+                    yield
+            finally:
+                self._house.tidy()
 
 
 def _options(arguments: Arguments) -> Options:
@@ -102,6 +127,7 @@ def _options(arguments: Arguments) -> Options:
         budget=budget,
         mode=mode_argument(arguments),
         any_mode=bool(arguments.get("any_mode", False)),
+        broken=broken_argument(arguments),
     )
 
 
@@ -111,12 +137,14 @@ def _failed(reason: str, conclusive: bool = True) -> dict[str, Any]:
 
 
 class _Tuning:
-    def __init__(self, problem: Problem, options: Options, progress: Progress) -> None:
+    def __init__(
+        self, problem: Problem, options: Options, visits: Visits, progress: Progress
+    ) -> None:
         self._problem = problem
         self._options = options
         self._progress = progress
         budget = Budget(options.budget)
-        self._task = Task(problem.is_met_by, budget, same_mode=not options.any_mode)
+        self._task = Task(problem.is_met_by, budget, not options.any_mode, visits)
         self._story = Story(progress, lambda: budget.left)
 
     def result(self) -> dict[str, Any]:

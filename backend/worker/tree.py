@@ -1,0 +1,169 @@
+"""A process with everything that it started, and their end, whatever they do.
+
+What a worker starts may have a session of its own, or parents that are gone: it descends from the
+worker's supervisor all the same, which adopts orphans. Read from /proc; where there is none,
+nothing is known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = "/proc"
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36  # linux/prctl.h
+PATIENCE = 20.0
+"""Seconds of killing before the rest is left alone: a process in the middle of a disk's or a GPU's
+call may take its time."""
+_PAUSE = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One running process; `resident` is in bytes and counts shared pages."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    resident: int
+
+
+def tree(pid: int) -> list[Process]:
+    """The process `pid`, the others of its session, and all that descend from one of them."""
+    everything = list(processes())
+    return _with_descendants(everything, [p for p in everything if pid in (p.pid, p.session)])
+
+
+def below(pid: int) -> list[Process]:
+    """All that descend from the process `pid`, without itself."""
+    everything = list(processes())
+    children = [process for process in everything if process.parent == pid]
+    return [p for p in _with_descendants(everything, children) if p.pid != pid]
+
+
+def _with_descendants(everything: Iterable[Process], roots: Iterable[Process]) -> list[Process]:
+    children: dict[int, list[Process]] = {}
+    for process in everything:
+        children.setdefault(process.parent, []).append(process)
+    found: dict[int, Process] = {}
+    waiting = list(roots)
+    while waiting:
+        process = waiting.pop()
+        if process.pid not in found:
+            found[process.pid] = process
+            waiting += children.get(process.pid, ())
+    return list(found.values())
+
+
+def processes() -> Iterator[Process]:
+    """All that run on this machine; a zombie does not."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    try:
+        names = [name for name in os.listdir(_PROC) if name.isdecimal()]  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        try:
+            with open(f"{_PROC}/{name}/stat", "rb") as stream:  # noqa: PTH123 - thousands of them
+                text = stream.read()
+        except OSError:
+            continue  # it has ended
+        # The name in parentheses may hold anything; see proc(5) for the fields behind it.
+        fields = text.rpartition(b")")[2].split()
+        if len(fields) < 22 or fields[0] in b"ZX":
+            continue
+        parent, group, session = (int(field) for field in fields[1:4])
+        yield Process(int(name), parent, group, session, int(fields[21]) * page)
+
+
+def sweep(pid: int, patience: float = PATIENCE, met: set[int] | None = None) -> bool:
+    """Kill all that descends from the process `pid`, adding its numbers to `met`; whether nothing
+    is left.
+
+    What multiplies is stopped first, until a look finds no other: what stands still starts nothing.
+    A whole process group at once, so that a fork cannot slip through between two of its members.
+    """
+    end = time.monotonic() + patience
+    ours = {os.getpgrp(), os.getpgid(0), 0, 1}
+    while found := below(pid):
+        stopped: set[int] = set()
+        while time.monotonic() < end and (new := [p for p in found if p.pid not in stopped]):
+            _signal(new, signal.SIGSTOP, ours)
+            stopped |= {process.pid for process in new}
+            found = below(pid)
+        _signal(found, signal.SIGKILL, ours)
+        if met is not None:
+            met |= stopped | {process.pid for process in found}
+        reap(process.pid for process in found)
+        if time.monotonic() >= end:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+def _signal(found: Iterable[Process], number: int, ours: set[int]) -> None:
+    groups = {process.group for process in found} - ours
+    for group in groups:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    for process in found:
+        if process.group not in groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
+
+
+def reap(pids: Iterable[int]) -> None:
+    """Take note of the end of those that are our children."""
+    for pid in pids:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def adopt(yes: bool = True) -> None:
+    """Let orphans below this process become its children, and not those of process 1."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(yes))
+
+
+def on_parents_death(number: int) -> None:
+    """Ask Linux for this signal when the parent, or rather the thread that started us, ends."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def hide_descriptors() -> None:
+    """Keep other processes of the same user from opening ours in /proc."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def bound_processes(margin: int = 1 << 13) -> None:
+    """Let this process, with all that it starts, have so many more threads than its user has now.
+
+    The system counts all threads of a user, and holds root to no number.
+    """
+    import resource
+
+    user = os.getuid()
+    if user == 0:
+        return
+    wanted = margin
+    for folder in Path(_PROC).iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            if folder.name.isdecimal() and folder.stat().st_uid == user:
+                text = (folder / "stat").read_bytes()
+                wanted += int(text.rpartition(b")")[2].split()[17])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    limits = [number for number in (soft, hard) if number != resource.RLIM_INFINITY]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NPROC, (min([wanted, *limits]), hard))
