@@ -138,6 +138,17 @@ class HeldCache:
                     found.add(path.name)
         return found
 
+    def unfinished(self) -> set[str]:
+        """The cache files beside which a killed process left what it was preparing."""
+        return {
+            path.name
+            for path in cache_paths(self._layout)
+            if any(
+                os.path.lexists(beside)
+                for beside in (exchange.leftover_path(path), safe.temporary_path(path))
+            )
+        }
+
     def _strays(self, text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
         owned = {
             (record.op, record.inputs)

@@ -8,6 +8,7 @@ what `reconcile` (or the next `pin` or `unpin`) finishes.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -239,7 +240,7 @@ class PinStore:
         failed: dict[str, str] = {}
         repaired: set[tuple[str, str, str]] = set()
         known = {r.system_hash for r in (*file.pins, *self._cache.watched(file))}
-        for system in sorted(known | self._cache.astray(file)):
+        for system in sorted(known | self._cache.astray(file) | self._cache.unfinished()):
             try:
                 repaired |= {
                     i for i, n in self._cache.agree(file, system, count_drifts=True).items() if n
@@ -277,8 +278,7 @@ class PinStore:
     def _needs_work(self, file: PinFile) -> bool:
         if any(record.pending for record in file.released):
             return True
-        records = [*file.pins, *self._cache.watched(file)]
-        if any(exchange.leftover_path(self._cache.path(record)).exists() for record in records):
+        if os.path.lexists(safe.temporary_path(self.layout.pins)) or self._cache.unfinished():
             return True
         if self._cache.astray(file):
             return True
@@ -388,7 +388,8 @@ class PinStore:
         return (
             exchange.signature_of(self.layout.pins),
             [(path, exchange.signature_of(path)) for path in paths],
-            [exchange.leftover_path(path).exists() for path in paths],
+            self._cache.unfinished(),
+            os.path.lexists(safe.temporary_path(self.layout.pins)),
             [(entry.relative, entry.mtime, entry.size) for entry in self._graphs.live()],
         )
 
