@@ -132,7 +132,9 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
             if sync:
                 os.fsync(stream.fileno())
     except FileExistsError as error:
-        raise NotWritable(f"cannot write {like}: {temporary} is in the way; move it away") from error
+        raise NotWritable(
+            f"cannot write {like}: {temporary} is in the way; move it away"
+        ) from error
     except OSError as error:
         remove(temporary)
         raise not_writable(like, error) from error

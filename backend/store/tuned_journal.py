@@ -6,11 +6,12 @@ survives the process once `append` returned; the disk has it once it is folded.
 
 The first line names the journal, and what the fold before it did:
 
-    {"journal": id, "fold": null | {"journal": id, "length": n, "before": null | [...], "after": [...]}}
+    {"journal": id, "fold": null | {"journal": id, "length": n, "before": [...], "after": [...]}}
 
 Bytes up to `length` of the journal before turned the cache file with the signature `before` into
-the one with the signature `after`. They stay in `<system hash>.folded.jsonl` until the next fold,
-so that whoever knows the file as it was need not parse all of the new one.
+the one with the signature `after`; `before` is null if there is more in it. They stay in
+`<system hash>.folded.jsonl` until the next fold, so that whoever knows the file as it was need not
+parse all of the new one.
 `<system hash>.kept.jsonl` has what was folded within a day; see `tuned_kept`.
 """
 

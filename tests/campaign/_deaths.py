@@ -45,7 +45,11 @@ def forked(action: Callable[[Callable[[str], None]], None], death: Death | None)
             say = os.write
             counter = _Counter(death)
             counter.install()
-            action(lambda text: say(writing, f"{text}\n".encode()) and None)
+
+            def acknowledge(text: str) -> None:
+                say(writing, f"{text}\n".encode())
+
+            action(acknowledge)
             say(writing, f"= {counter.count}\n".encode())
             code = 0
         except BaseException as error:
@@ -99,7 +103,7 @@ class _Counter:
                 _die()
             return real_write(descriptor, data)
 
-        os.write = write
+        os.write = write  # type: ignore[assignment]
         real_open = os.fdopen
 
         def fdopen(descriptor: int, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -107,7 +111,7 @@ class _Counter:
                 return io.BufferedWriter(_Raw(descriptor))
             return real_open(descriptor, mode, *args, **kwargs)
 
-        os.fdopen = fdopen
+        os.fdopen = fdopen  # type: ignore[assignment]
 
     @property
     def _share(self) -> float:

@@ -130,7 +130,6 @@ class Story:
 
         def action(acknowledge: Acknowledge) -> None:
             tuned_cache.SMALL = small
-            tuned_cache.atexit.register = lambda *_: None  # type: ignore[assignment]
             cache = self._cache()
             cache.view()
             for inputs, ms in plan:
@@ -229,7 +228,6 @@ class Story:
                 yield "temporary files left after the next writer", f"{path.name} ({tale})"
 
     def _next_writers(self, _: Acknowledge) -> None:
-        tuned_cache.atexit.register = lambda *_: None  # type: ignore[assignment]
         cache = self._cache()
         cache.view()
         cache.fold()
