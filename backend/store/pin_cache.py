@@ -102,7 +102,8 @@ class HeldCache:
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
-                file.put(replace(learned, raised=True))
+                if learned is not record or not record.raised:
+                    file.put(replace(learned, raised=True))
             for record in [r for r in self.watched(file) if r.system_hash == system]:
                 found = text.find(record.op, record.inputs)
                 if record.pending or came_back(record, found):

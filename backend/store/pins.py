@@ -24,6 +24,7 @@ from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who, drifted
 from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
 from backend.store.pin_file import (
+    MAX_PIN_BYTES,
     HistoryEntry,
     PinFile,
     Record,
@@ -74,8 +75,7 @@ class PinReport:
 
 
 class PinStore:
-    """The pins of one cache dir. Every method may raise a StoreError leaf; reading needs no
-    lock and changes nothing."""
+    """The pins of one cache dir. Methods raise StoreErrors; reading needs no lock."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -151,8 +151,7 @@ class PinStore:
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
         `wait` is as in `plan`: such a pin counts once the choice was tuned.
-        Raises PinRefused, CacheUnreadable, UnsafePath, NotWritable; then nothing was changed, or
-        what was recorded is finished by `reconcile`.
+        Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
         path = self._cache.locate(system_hash, key, hash, wait)
         safe.check_file(self.layout.root, path)
@@ -164,7 +163,7 @@ class PinStore:
             forget(file.released, record)
             file.put(record)
             said = file.note("repin" if old else "pin", record, record.who, record.when, note)
-            file.save()
+            file.save(MAX_PIN_BYTES)
             try:
                 numbers = self._cache.agree(file, path.name, count_drifts=False)
             except StoreError:
