@@ -137,7 +137,11 @@ def _why(status: os.stat_result, owners: set[int]) -> str:
     if mode & stat.S_IWOTH:
         return "every user can write there; chmod o-w it"
     if _group_writes(status):
-        return f"the group {_group(status.st_gid)} can write there; chmod g-w it"
+        group = _group(status.st_gid)
+        return (
+            f"the group {group} can write there; chmod g-w it, or choose another "
+            "TORCHINDUCTOR_CACHE_DIR"
+        )
     return ""
 
 
