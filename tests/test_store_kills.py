@@ -18,6 +18,7 @@ import pytest
 
 from backend.records import TuningKey
 from backend.store import safe, tuned_cache, tuned_kept
+from backend.store.errors import Busy
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from backend.store.raised import is_raised
@@ -72,7 +73,7 @@ def test_what_a_killed_pin_was_preparing_is_swept(tmp_path: Path) -> None:
     assert not any(path.exists() for path in left)
     with safe.locked(tmp_path, cache.path):
         left[1].write_bytes(b"being written by the holder of the lock")
-        with pytest.raises(safe.Busy), safe.locked(tmp_path, cache.path, 0.05):
+        with pytest.raises(Busy), safe.locked(tmp_path, cache.path, 0.05):
             pass
         assert left[1].exists()
 

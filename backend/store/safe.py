@@ -17,6 +17,8 @@ from backend.store.errors import Busy, NotWritable, UnsafePath
 from backend.store.trusted import user_name, why_not_written
 
 LOCK_SECONDS = 30.0
+POLL_SECONDS = 0.01
+"""Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""
 
 
 def check_folder(root: Path, folder: Path) -> None:
@@ -79,7 +81,7 @@ def locked(root: Path, path: Path, seconds: float = LOCK_SECONDS) -> Iterator[No
     check_file(root, lock_path)
     lock = FileLock(lock_path)
     try:
-        lock.acquire(timeout=seconds)
+        lock.acquire(timeout=seconds, poll_interval=POLL_SECONDS)
     except Timeout as error:
         raise busy(lock_path) from error
     except OSError as error:
