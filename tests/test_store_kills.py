@@ -24,7 +24,7 @@ from backend.store.pins import PinStore
 from backend.store.raised import is_raised
 from backend.store.raised import raise_ms as high
 from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_fold import fold
+from backend.store.tuned_fold import Recaller, fold
 from backend.store.tuned_journal import Journal
 from backend.store.tuned_line import Tuned, encode
 from tests.campaign.kills import Story
@@ -104,6 +104,18 @@ def test_entries_of_ended_processes_come_back(tmp_path: Path) -> None:
     put(later.path, copy)
     made(tmp_path)[0].view()
     assert in_file(tmp_path).keys() == {"[old]", "[new]"}
+
+
+def test_who_looks_on_brings_it_back(tmp_path: Path) -> None:
+    cache, _ = made(tmp_path)
+    cache.insert([tuned("[old]")])
+    copy = cache.path.read_bytes()
+    cache.insert([tuned("[new]")])
+    recaller = Recaller(Layout(tmp_path))
+    for _ in range(2):
+        put(cache.path, copy)
+        recaller.recall()
+        assert in_file(tmp_path).keys() == {"[old]", "[new]"}
 
 
 def test_what_comes_back_is_held_by_a_pin(tmp_path: Path) -> None:

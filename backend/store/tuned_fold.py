@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.store import exchange, safe
-from backend.store.autotune_cache import load_json, read_bytes
+from backend.store.autotune_cache import cache_paths, load_json, read_bytes
 from backend.store.errors import CacheUnreadable
 from backend.store.graph_match import is_own
 from backend.store.paths import Layout
@@ -62,6 +62,29 @@ def fold(
             return
         kept.add(found.lines)
         journal.rotate(found, edit.before if told_all else None, after)
+
+
+class Recaller:
+    """Brings back what stock PyTorch took out of the cache files, for who only looks on. A file is
+    compared once for each time that somebody else wrote it."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._seen: dict[Path, exchange.Signature | None] = {}
+
+    def recall(self) -> None:
+        """Raises CacheUnreadable, UnsafePath, NotWritable, and Busy without waiting."""
+        root = self._layout.root
+        for path in cache_paths(self._layout):
+            signature = exchange.signature_of(path)
+            if self._seen.get(path) == signature:
+                continue
+            self._seen[path] = signature
+            if Journal(root, path).read().is_all_of(signature):
+                continue
+            lost = Kept(root, path).lost
+            if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
+                fold(root, path, {}, 0.0)
 
 
 def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
