@@ -64,8 +64,9 @@ class TunedCache:
         self._checked: Signature | None = None
         self._later = Later(self.fold)
         self._exit_pid: int | None = None
-        self._is_held = False
-        """Whether somebody did not let the lock of the file go: not waited for again."""
+        self._is_held = self._is_stuck = False
+        """Whether somebody did not let the lock of the file go: not waited for again, but at exit
+        if it was not stuck."""
 
     def view(self) -> dict[str, Any]:
         """All that is known now, in the shape of the file's "cache"; see `tuned_view`."""
@@ -130,17 +131,20 @@ class TunedCache:
     def fold(self) -> None:
         """Bring the journal into the file now; what hinders it is told."""
         patience = 0.0 if self._is_held else PATIENCE_SECONDS
+        before = signature_of(self.path)
         try:
             with _fold_lock:
                 fold(self._root, self.path, self._system, patience)
         except Busy as error:
-            if not self._is_held:
+            # Where others write meanwhile they are at work, and fold what the journal has.
+            if not self._is_held and before == signature_of(self.path):
+                self._is_stuck = True
                 self._tell(error)
             self._is_held = True
         except StoreError as error:
             self._tell(error)
         else:
-            self._is_held = False
+            self._is_held = self._is_stuck = False
 
     def _tell(self, error: StoreError) -> None:
         self._say(f"new timings stay in {self._journal.path} for now: {error}")
@@ -160,6 +164,7 @@ class TunedCache:
             with _index_lock, contextlib.suppress(UnsafePath):
                 if self._unwritten:
                     self._write()
+            self._is_held = self._is_stuck
             self.fold()
 
     # The index
