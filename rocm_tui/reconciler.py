@@ -1,7 +1,8 @@
-"""Keeps the pins while the screen runs: other processes write their old copies over them."""
+"""Keeps pins and timings while the screen runs: others write their old copies over them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -12,6 +13,7 @@ from backend.store.graphs import upper_folders
 from backend.store.paths import Layout
 from backend.store.pin_file import exists
 from backend.store.pins import PinStatus, PinStore
+from backend.store.tuned_fold import Recaller
 from rocm_tui.inbox import Inbox
 
 _LOOK = 1.0
@@ -29,6 +31,7 @@ class Reconciler:
         self._layout = layout
         self._inbox = inbox
         self._store = PinStore(layout)
+        self._recaller = Recaller(layout)
         self._drifts: dict[TuningKey, int] | None = None
         self._told: object = None
         self._wake = threading.Event()
@@ -65,6 +68,8 @@ class Reconciler:
             self._wake.wait(_LOOK)
 
     def _reconcile(self) -> None:
+        with contextlib.suppress(StoreError):  # whoever tunes next does it, and is told why not
+            self._recaller.recall()
         try:
             if not exists(self._layout.pins):
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -415,6 +416,11 @@ def test_an_export_goes_where_it_was_asked_to(
     assert main(["export", pin.id, "-o", str(tmp_path / "link"), *root]) == 0
     assert (tmp_path / "link").is_symlink() and read_share(target).pins == (pin,)
     assert main(["export", "fffffff", *root]) == 1
+    if os.geteuid() == 0:  # in a folder that others write to, a link leads where they want
+        os.chown(tmp_path / "link", 54321, -1, follow_symlinks=False)
+        before = (tmp_path / "link").read_bytes()
+        assert main(["export", "-o", str(tmp_path / "link"), *root]) == 2
+        assert (tmp_path / "link").read_bytes() == before
     assert main(["export", "-o", str(tmp_path), *root]) == 2
     assert main(["export", "-o", str(tmp_path / "no" / "folder"), *root]) == 1
     assert main(["export", "--lookup-table", *root]) == 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.store import exchange, pin_file
+from backend.records import TuningKey
+from backend.store import exchange, pins
 from backend.store.errors import CacheUnreadable, NotWritable, PinRefused
 from backend.store.paths import Layout
 from backend.store.pin_file import read_pin_file
@@ -146,18 +148,29 @@ def test_an_unpin_that_lost_every_race_is_finished_later(
     assert [entry.what for entry in PinStore(layout).history()] == ["pin", "unpin"]
 
 
-def test_a_file_that_could_not_be_read_again_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_would_be_too_big_to_read_is_refused(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else one big import would leave nothing that could be unpinned."""
-    layout = make_layout(tmp_path)
+    """An import of 60 MB made a file of which `unpin` only said that it was too big."""
     store = PinStore(layout)
-    monkeypatch.setattr(pin_file, "MAX_BYTES", 20_000)
-    for number in range(30):  # each entry of the history has its note
-        store.pin(None, KEY, "Cpp-c2" if number % 2 else "mm-c1", note="x" * 400)
-    before = layout.pins.read_bytes()
-    with pytest.raises(NotWritable, match="unpin something"):
-        store.pin(None, KEY, "Cpp-c2", config={"A": "x" * 20_000})
-    assert layout.pins.read_bytes() == before
-    store.unpin(KEY)
-    assert store.pins() == () and len(store.history()) > 1
+    monkeypatch.setattr(pins, "MAX_PIN_BYTES", 20_000)
+    for n in range(400):
+        try:
+            store.pin("s", TuningKey("mm", f"[{n} {'x' * 300}]", "highest"), "c", wait=True)
+        except NotWritable as error:
+            assert "unpin some" in str(error)
+            break
+    assert 20 < n < 60
+    assert layout.pins.stat().st_size <= 20_000 and len(store.pins()) == n + 1
+    assert len(store.history()) < n  # the oldest went first
+    assert len(store.unpin_all()) == n + 1 and not store.pins()
+
+
+def test_300_pins_in_a_row(layout: Layout) -> None:
+    """Each writes the whole file: it took 20 s."""
+    store = PinStore(layout)
+    begin = time.process_time()
+    for n in range(300):
+        store.pin("s", TuningKey("mm", f"[{n}]", "highest"), "c", config={"K": "v"}, wait=True)
+    assert len(store.pins()) == 301
+    assert time.process_time() - begin < 12

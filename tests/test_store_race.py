@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from backend.store.raised import raise_ms as high
+from tests.odd_files import put_odd
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 
@@ -325,3 +327,13 @@ def test_where_files_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.Mon
     assert exchange.update(path, holding_back)
     assert entries_of(path) == {"a": math.inf}
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "zero", "loop", "link", "nothing"])
+def test_odd_things_in_the_place_of_what_was_displaced(tmp_path: Path, kind: str) -> None:
+    """Read unchecked, the first waits for ever and the third fills the memory."""
+    path = make_file(tmp_path / "cache", {"a": 1.0})
+    put_odd(exchange.leftover_path(path), kind)
+    assert exchange.update(path, holding_back)
+    assert entries_of(path) == {"a": math.inf}
+    assert not os.path.lexists(exchange.leftover_path(path))

@@ -271,7 +271,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     compile(KERNEL, cpu(), cache_root=tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o777)
-    with pytest.raises(CacheError, match="can be written by others"):
+    with pytest.raises(CacheError, match="can write there"):
         compile(KERNEL, cpu(), cache_root=tmp_path)
 
 
@@ -279,14 +279,14 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     code_folder(tmp_path).parent.mkdir()
     code_folder(tmp_path).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CacheError, match="is a link"):
+    with pytest.raises(CacheError, match="is a symlink"):
         compile(KERNEL, cpu(), cache_root=tmp_path)
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "rocm_tui").write_text("a file")
-    with pytest.raises(CacheError, match="cannot use"):
+    with pytest.raises(CacheError, match="a symlink or a file"):
         compile(KERNEL, cpu(), cache_root=tmp_path)
 
 

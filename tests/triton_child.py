@@ -76,7 +76,7 @@ def run(case: Case, folder: Path) -> Numbers:
         count = _number(choice.workspace_bytes, case.sizes) // 4
         arguments.append(torch.full((count,), float("nan")))
     sizes = [case.sizes[str(symbol)] for symbol in choice.sizes]
-    load_module(write_module(choice, folder)).launch(*arguments, *sizes)
+    load_module(write_module(choice, folder), choice.source).launch(*arguments, *sizes)
 
     got = out.double().clone()
     values = {name: tensor.double() for name, tensor in named.items()}

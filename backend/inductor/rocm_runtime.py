@@ -47,8 +47,9 @@ def load_kernel(
     Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. Raises what
     the toolchain raises where the kernel must be compiled and cannot be.
     """
-    compiled = code_cache.compile(source, parse_target(target), cache_root=cache_dir())
-    kernel = Kernel(loader.load(compiled.path), entry, pointers, integers)
+    root = cache_dir()
+    compiled = code_cache.compile(source, parse_target(target), cache_root=root)
+    kernel = Kernel(loader.load(compiled.path, root), entry, pointers, integers)
     if alias:
         setattr(kernel, alias, kernel)
     return kernel

@@ -1,15 +1,17 @@
 """What the code of a compiled graph imports to call our Triton kernels. Imports no torch.
 
-The module of a choice stands in the graph as text, and is written into a store where its name tells
-its content: a process without our hooks, or with an empty store, finds all that it needs.
+The module of a choice stands in the graph as text, and is run from there: a process without our
+hooks, or with an empty store, finds all that it needs. It is written down too, for people to read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
 
+from backend.store.errors import StoreError
 from backend.store.paths import Layout, cache_dir
 from backend.templates.triton.errors import TritonError
 from backend.templates.triton.module_file import (
@@ -44,6 +46,8 @@ def load_triton(source: str, *, name: str, target: str) -> Callable[..., None]:
             f"this graph calls a Triton kernel of rocm-tui for {target}: set {INTERPRET}={wanted}, "
             "or compile again"
         )
-    path = write_source(name.replace("-", "_"), source, store())
-    launch: Callable[..., None] = getattr(load_module(path), ENTRY)
+    path = store() / f"{name.replace('-', '_')}.py"
+    with contextlib.suppress(StoreError, OSError):  # it runs from its text all the same
+        write_source(path.stem, source, store(), cache_dir())
+    launch: Callable[..., None] = getattr(load_module(path, source), ENTRY)
     return launch

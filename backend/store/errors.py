@@ -6,6 +6,7 @@ StoreError
   CacheUnreadable     a file cannot be parsed or read; it is kept as it is
   UnsafePath          writing there could write for, or as, another user
   NotWritable         read-only, no permission, or the disk is full; the old file is intact
+    Busy                another process holds the lock
   PinRefused          the pin makes no sense: failed, unknown, or not pinned at all
   InputsKeyInvalid    a text that is not an inputs key (also a ValueError)
   EventInvalid        a line that is not an event (also a ValueError)
@@ -30,6 +31,10 @@ class UnsafePath(StoreError):
 
 class NotWritable(StoreError):
     """The file could not be written; what it held before is still there."""
+
+
+class Busy(NotWritable):
+    """Another process holds the lock, and did not let it go while we waited."""
 
 
 class PinRefused(StoreError):

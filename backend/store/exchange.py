@@ -24,7 +24,7 @@ from typing import Any
 from backend.store import safe
 from backend.store.autotune_cache import read_bytes
 from backend.store.cache_edit import merge_missing
-from backend.store.errors import CacheUnreadable
+from backend.store.errors import CacheUnreadable, NotWritable
 
 ROUNDS = 20
 """Each lost race costs one; a stock writer needs seconds of benchmarking between two writes."""
@@ -116,16 +116,22 @@ def signature_of(path: Path) -> Signature | None:
 
 
 def _recovered(path: Path, leftover: Path) -> _Displaced | None:
-    """What a killed process had displaced. Its entries are merged where they are missing."""
-    try:
-        data = leftover.read_bytes()
-    except OSError:
+    """What a killed process had displaced. Its entries are merged where they are missing.
+
+    What it cannot have left (a pipe, a device, a link, garbage) is moved out of the way.
+    """
+    if not os.path.lexists(leftover):
         return None
     try:
+        if leftover.is_symlink():
+            raise CacheUnreadable(f"{leftover} is a symlink")
+        data = read_bytes(leftover)
         merge_missing(leftover, data, data)
     except CacheUnreadable:
-        with contextlib.suppress(OSError):
+        try:
             leftover.replace(path.with_name(f".{path.name}.rocm_tui.unreadable"))
+        except OSError as error:
+            raise NotWritable(f"{leftover} is in the way; move it away") from error
         return None
     return _Displaced(data)
 
@@ -179,7 +185,7 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
         if _signature(prepared) == ours:
             return _Displaced(None)
         # And once more somebody wrote between the two exchanges.
-        return _Displaced(prepared.read_bytes(), older=there)
+        return _Displaced(read_bytes(prepared), older=there)
     except OSError as error:
         raise safe.not_writable(path, error) from error
 

@@ -102,7 +102,8 @@ class HeldCache:
                 if changes:
                     counts[record.identity] = len(changes)
                     parts.append(changes)
-                file.put(replace(learned, raised=True))
+                if learned is not record or not record.raised:
+                    file.put(replace(learned, raised=True))
             for record in [r for r in self.watched(file) if r.system_hash == system]:
                 found = text.find(record.op, record.inputs)
                 if record.pending or came_back(record, found):
@@ -137,6 +138,17 @@ class HeldCache:
                 if self._strays(self.text(path), file, path.name):
                     found.add(path.name)
         return found
+
+    def unfinished(self) -> set[str]:
+        """The cache files beside which a killed process left what it was preparing."""
+        return {
+            path.name
+            for path in cache_paths(self._layout)
+            if any(
+                os.path.lexists(beside)
+                for beside in (exchange.leftover_path(path), safe.temporary_path(path))
+            )
+        }
 
     def _strays(self, text: CacheText, file: PinFile, system: str) -> list[tuple[str, str]]:
         owned = {

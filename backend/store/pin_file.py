@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,13 @@ from backend.store.errors import CacheUnreadable, NotWritable
 
 VERSION = 1
 MAX_BYTES = 64 << 20
+MAX_PIN_BYTES = 48 << 20
+"""A pin is refused that makes the file bigger; whatever is done later, it can be read again."""
 MAX_HISTORY = 5_000
-KEPT_HISTORY = 20
-"""Entries that stay where the file would become too big."""
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
+MAX_DEPTH = 50
+"""How deep fields may be nested that this version does not know."""
 MAX_NAME = 200
 """Characters of a system hash: a file is named after it, and another with 20 more."""
 
@@ -130,31 +132,32 @@ class PinFile:
     unknown: dict[str, Any] = field(default_factory=dict)
     _saved: bytes = b""
 
-    def save(self) -> None:
-        """Write it if it changed. What would be too big to be read again loses its old history, or
-        is not written. Raises NotWritable."""
+    def save(self, most: int = MAX_BYTES) -> None:
+        """Write it if it changed. Raises NotWritable, also for more than `most` bytes.
+
+        The oldest history goes before that: what is too big to be read could not be unpinned.
+        """
         data = self._encode()
-        if len(data) > MAX_BYTES:
-            del self.history[:-KEPT_HISTORY]
+        while len(data) > most and self.history:
+            self.history = self.history[len(self.history) // 2 + 1 :]
             data = self._encode()
-        if len(data) > MAX_BYTES:
-            size = f"more than {MAX_BYTES >> 20} MiB"
+        if len(data) > most:
             raise NotWritable(
-                f"{self.path} would have {size} and not be read again; unpin something"
+                f"{self.path} would have {len(data) >> 20} MiB, more than {most >> 20}: unpin some"
             )
         if data != self._saved:
             safe.write_atomic(self.path, data)
             self._saved = data
 
     def _encode(self) -> bytes:
-        document = {
-            **self.unknown,
-            "version": VERSION,
-            "pins": [_encode(record) for record in self.pins],
-            "released": [_encode(record) for record in self.released[-MAX_RELEASED:]],
-            "history": [_encode(entry) for entry in self.history[-MAX_HISTORY:]],
+        parts = {name: _dump(value) for name, value in self.unknown.items()} | {
+            "version": _dump(VERSION),
+            "pins": _lines(self.pins),
+            "released": _lines(self.released[-MAX_RELEASED:]),
+            "history": _lines(self.history[-MAX_HISTORY:]),
         }
-        return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
+        members = (f" {_dump(name)}: {text}" for name, text in parts.items())
+        return ("{\n" + ",\n".join(members) + "\n}\n").encode()
 
     def put(self, record: Record) -> None:
         """Add `record`, in the place of a pin of the same (op, inputs)."""
@@ -238,7 +241,8 @@ def read_pin_file(path: Path) -> PinFile:
             {k: v for k, v in document.items() if k not in _OURS},
         )
         parts: list[PinFile | Record | HistoryEntry] = [file, *file.pins, *file.released]
-        if any(part.unknown for part in (*parts, *file.history)):
+        if unknown := [part.unknown for part in (*parts, *file.history) if part.unknown]:
+            _check(all(_is_shallow(fields, MAX_DEPTH) for fields in unknown), "nesting")
             file._encode()  # what cannot be written back must not be found out at the next pin
     except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise CacheUnreadable(
@@ -253,9 +257,20 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|
 """The text of a number as a cache file may hold it: unpinning writes it back there."""
 
 
-def _encode(part: Record | HistoryEntry) -> dict[str, Any]:
-    document = dataclasses.asdict(part)
-    return {**document.pop("unknown"), **document}
+_dump = json.JSONEncoder(allow_nan=False).encode
+_FIELDS: dict[type, tuple[str, ...]] = {
+    kind: tuple(f.name for f in dataclasses.fields(kind) if f.name != "unknown")
+    for kind in (Record, HistoryEntry)
+}
+
+
+def _lines(parts: Sequence[Record] | Sequence[HistoryEntry]) -> str:
+    """One line each: indenting is done in Python, twenty times as slowly."""
+    lines = [
+        _dump({**part.unknown, **{name: getattr(part, name) for name in _FIELDS[type(part)]}})
+        for part in parts
+    ]
+    return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
 
 
 def _decode_record(item: Mapping[str, Any]) -> Record:
@@ -298,6 +313,11 @@ def _check_numbers(part: Record | HistoryEntry, names: tuple[str, ...]) -> None:
         _check(type(value) in (int, float) and abs(value) <= LATEST, name)
 
 
+def _is_shallow(value: object, depth: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth > 0 and all(_is_shallow(item, depth - 1) for item in inner)
+
+
 def _check(fits: bool, name: str) -> None:
     if not fits:
         raise ValueError(name)
@@ -305,6 +325,6 @@ def _check(fits: bool, name: str) -> None:
 
 def _split(kind: type, item: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `kind`, and those that it does not have as `unknown`."""
-    names = {f.name for f in dataclasses.fields(kind)} - {"unknown"}
+    names = _FIELDS[kind]
     known = {name: value for name, value in item.items() if name in names}
     return {**known, "unknown": {k: v for k, v in item.items() if k not in names}}

@@ -8,6 +8,7 @@ what `reconcile` (or the next `pin` or `unpin`) finishes.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who, drifted
 from backend.store.pin_edit import came_back, holding, is_time, learn, releasing
 from backend.store.pin_file import (
+    MAX_PIN_BYTES,
     HistoryEntry,
     PinFile,
     Record,
@@ -73,8 +75,7 @@ class PinReport:
 
 
 class PinStore:
-    """The pins of one cache dir. Every method may raise a StoreError leaf; reading needs no
-    lock and changes nothing."""
+    """The pins of one cache dir. Methods raise StoreErrors; reading needs no lock."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -150,8 +151,7 @@ class PinStore:
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
         `wait` is as in `plan`: such a pin counts once the choice was tuned.
-        Raises PinRefused, CacheUnreadable, UnsafePath, NotWritable; then nothing was changed, or
-        what was recorded is finished by `reconcile`.
+        Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
         path = self._cache.locate(system_hash, key, hash, wait)
         safe.check_file(self.layout.root, path)
@@ -163,7 +163,7 @@ class PinStore:
             forget(file.released, record)
             file.put(record)
             said = file.note("repin" if old else "pin", record, record.who, record.when, note)
-            file.save()
+            file.save(MAX_PIN_BYTES)
             try:
                 numbers = self._cache.agree(file, path.name, count_drifts=False)
             except StoreError:
@@ -239,7 +239,7 @@ class PinStore:
         failed: dict[str, str] = {}
         repaired: set[tuple[str, str, str]] = set()
         known = {r.system_hash for r in (*file.pins, *self._cache.watched(file))}
-        for system in sorted(known | self._cache.astray(file)):
+        for system in sorted(known | self._cache.astray(file) | self._cache.unfinished()):
             try:
                 repaired |= {
                     i for i, n in self._cache.agree(file, system, count_drifts=True).items() if n
@@ -277,8 +277,7 @@ class PinStore:
     def _needs_work(self, file: PinFile) -> bool:
         if any(record.pending for record in file.released):
             return True
-        records = [*file.pins, *self._cache.watched(file)]
-        if any(exchange.leftover_path(self._cache.path(record)).exists() for record in records):
+        if os.path.lexists(safe.temporary_path(self.layout.pins)) or self._cache.unfinished():
             return True
         if self._cache.astray(file):
             return True
@@ -388,7 +387,8 @@ class PinStore:
         return (
             exchange.signature_of(self.layout.pins),
             [(path, exchange.signature_of(path)) for path in paths],
-            [exchange.leftover_path(path).exists() for path in paths],
+            self._cache.unfinished(),
+            os.path.lexists(safe.temporary_path(self.layout.pins)),
             [(entry.relative, entry.mtime, entry.size) for entry in self._graphs.live()],
         )
 

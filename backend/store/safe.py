@@ -13,9 +13,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from backend.store.errors import NotWritable, UnsafePath
+from backend.store.errors import Busy, NotWritable, UnsafePath
+from backend.store.trusted import user_name, why_not_written
 
 LOCK_SECONDS = 30.0
+POLL_SECONDS = 0.01
+"""Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""
 
 
 def check_folder(root: Path, folder: Path) -> None:
@@ -30,7 +33,7 @@ def check_folder(root: Path, folder: Path) -> None:
             return
         except OSError as error:
             raise NotWritable(f"cannot look at {path}: {error.strerror}") from error
-        why = _unsafe(status)
+        why = why_not_written(status)
         if why:
             raise UnsafePath(f"not writing into {path}: {why}")
 
@@ -49,7 +52,7 @@ def check_file(root: Path, path: Path) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise UnsafePath(f"not writing to {path}: it is not a regular file; move it away")
     if status.st_uid != os.geteuid():
-        raise UnsafePath(f"not writing to {path}: it belongs to {_user(status.st_uid)}")
+        raise UnsafePath(f"not writing to {path}: it belongs to {user_name(status.st_uid)}")
 
 
 def make_folder(root: Path, folder: Path) -> None:
@@ -63,10 +66,11 @@ def make_folder(root: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(root: Path, path: Path) -> Iterator[None]:
-    """Hold our lock of the file `path` below `root`. Raises UnsafePath, or NotWritable after 30 s.
+def locked(root: Path, path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Hold our lock of the file `path` below `root`. Raises UnsafePath, or Busy after `seconds`.
 
-    All locks lie in `rocm_tui/locks`, so that Inductor's own folders hold nothing of ours.
+    All locks lie in `rocm_tui/locks`, so that Inductor's own folders hold nothing of ours. What a
+    killed holder was preparing is removed.
     """
     from filelock import FileLock, Timeout  # 40 ms to import
 
@@ -77,15 +81,21 @@ def locked(root: Path, path: Path) -> Iterator[None]:
     check_file(root, lock_path)
     lock = FileLock(lock_path)
     try:
-        lock.acquire(timeout=LOCK_SECONDS)
+        lock.acquire(timeout=seconds, poll_interval=POLL_SECONDS)
     except Timeout as error:
-        raise NotWritable(f"another process holds {lock_path}; end it, then try again") from error
+        raise busy(lock_path) from error
     except OSError as error:
         raise not_writable(folder, error) from error
     try:
+        remove(temporary_path(path))
         yield
     finally:
         lock.release()
+
+
+def busy(lock: Path) -> Busy:
+    """The one line for a lock that another process does not let go."""
+    return Busy(f"another process holds {lock}; end it, or continue it if it is stopped")
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -98,7 +108,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     try:
         temporary.replace(path)
     except OSError as error:
-        _remove(temporary)
+        remove(temporary)
         raise not_writable(path, error) from error
     sync(path.parent)
 
@@ -113,7 +123,7 @@ def temporary_path(path: Path) -> Path:
 
 def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True) -> None:
     """Write a new file with the mode of `like`, if that exists. Raises NotWritable."""
-    _remove(temporary)
+    remove(temporary)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, 0o666), "wb") as stream:
@@ -123,8 +133,12 @@ def write_temporary(temporary: Path, data: bytes, like: Path, sync: bool = True)
             stream.flush()
             if sync:
                 os.fsync(stream.fileno())
+    except FileExistsError as error:
+        raise NotWritable(
+            f"cannot write {like}: {temporary} is in the way; move it away"
+        ) from error
     except OSError as error:
-        _remove(temporary)
+        remove(temporary)
         raise not_writable(like, error) from error
 
 
@@ -156,54 +170,7 @@ def _prefixes(relative: Path) -> Iterator[tuple[str, ...]]:
         yield relative.parts[:length]
 
 
-def _unsafe(status: os.stat_result) -> str:
-    """Why a folder must not be written into, or nothing."""
-    mode = status.st_mode
-    if stat.S_ISLNK(mode):
-        return "it is a symlink; set TORCHINDUCTOR_CACHE_DIR to the real folder"
-    if not stat.S_ISDIR(mode):
-        return "it is not a folder"
-    if status.st_uid != os.geteuid():
-        return f"it belongs to {_user(status.st_uid)}; run as that user or choose another cache dir"
-    if mode & stat.S_ISVTX:
-        return ""
-    if mode & stat.S_IWOTH:
-        return "every user can write there; chmod o-w it"
-    if mode & stat.S_IWGRP and not _is_private_group(status.st_gid):
-        return f"the group {_group(status.st_gid)} can write there; chmod g-w it"
-    return ""
-
-
-def _is_private_group(gid: int) -> bool:
-    """A group of the user alone, named after them, as umask 002 systems give everyone."""
-    import grp
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
-    except KeyError:
-        return gid == os.geteuid()
-    return group.gr_name == user and set(group.gr_mem) <= {user}
-
-
-def _user(uid: int) -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def _group(gid: int) -> str:
-    import grp
-
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
-
-
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file of ours, if it can be."""
     with contextlib.suppress(OSError):
         path.unlink()

@@ -24,6 +24,9 @@ from backend.store.share_fields import Fields, times_of
 FORMAT = "rocm-tui pins"
 VERSION = 1
 MAX_BYTES = 64 << 20
+MAX_CONFIG = 100
+MAX_VALUE = 1_000
+"""Members of a choice's configuration, and characters of one; Triton's have some 30."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,7 @@ def _decode_pin(fields: Fields, machines: Sequence[Machine]) -> SharedPin:
         hash=fields.name("hash"),
         label=fields.text("label"),
         machine=machines[at],
-        config=fields.texts("config"),
+        config=_config(fields),
         timings={
             precision: times_of(fields, precision, item)
             for precision, item in fields.objects("timings").items()
@@ -174,6 +177,13 @@ def _decode_pin(fields: Fields, machines: Sequence[Machine]) -> SharedPin:
         when=fields.number("when", LATEST),
         note=fields.text("note"),
     )
+
+
+def _config(fields: Fields) -> dict[str, str]:
+    config = fields.texts("config")
+    if len(config) > MAX_CONFIG or any(len(text) > MAX_VALUE for text in config.values()):
+        raise fields.wrong("`config`", "is too big for a choice's")
+    return config
 
 
 def _refuse_constant(name: str) -> None:

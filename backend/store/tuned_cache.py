@@ -15,20 +15,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import filelock  # noqa: F401 - registers what it does before a fork earlier than we, so acts after
+
 from backend.store import tuned_journal
 from backend.store.autotune_cache import load_json, read_bytes
-from backend.store.errors import CacheUnreadable, StoreError, UnsafePath
+from backend.store.errors import Busy, CacheUnreadable, StoreError, UnsafePath
 from backend.store.exchange import Signature, signature_of
 from backend.store.later import Later
 from backend.store.tuned_fold import cache_of, fold
 from backend.store.tuned_journal import NOTHING, Journal, Read
+from backend.store.tuned_kept import Kept
 from backend.store.tuned_line import Tuned, decode_all, encode
-from backend.store.tuned_view import Index, apply, holds, view
+from backend.store.tuned_view import Index, apply, view
 
 SMALL = 1 << 20
 """Bytes of a cache file that is rewritten for each new entry: it takes some 10 ms."""
 
 TRIES = 5
+
+PATIENCE_SECONDS = 2.0
+"""How long another process may hold a lock, once: a program does not wait for one that is stopped,
+as by Ctrl-Z. A fold of a file of 29 MB takes half a second."""
 
 _index_lock = threading.RLock()
 _fold_lock = threading.RLock()
@@ -47,22 +54,26 @@ class TunedCache:
         self._system = system
         self._say = say
         self._journal = Journal(self._root, path)
+        self._journal.patience = PATIENCE_SECONDS
         self._index: Index = {}
         self._file: Signature | None = None
         self._read: Read = NOTHING
         self._stamp: object = ()
         self._unwritten: list[Tuned] = []
-        self._own: list[Tuned] = []
+        self._kept = Kept(self._root, path)
         self._checked: Signature | None = None
         self._later = Later(self.fold)
         self._exit_pid: int | None = None
+        self._is_held = self._is_stuck = False
+        """Whether somebody did not let the lock of the file go: not waited for again, but at exit
+        if it was not stuck."""
 
     def view(self) -> dict[str, Any]:
         """All that is known now, in the shape of the file's "cache"; see `tuned_view`."""
         with _index_lock:
             first = self._stamp == ()
             self._refresh()
-            to_fold = (first and bool(self._read.lines)) or self._restore()
+            to_fold = self._recall() or (first and bool(self._read.lines))
             found = view(self._index)
         if to_fold:
             self._fold_soon()
@@ -79,7 +90,6 @@ class TunedCache:
             self._unwritten += news
             if not self._write():
                 return
-            self._own += news
         self._fold_soon()
 
     def measuring(self) -> contextlib.AbstractContextManager[None]:
@@ -96,33 +106,45 @@ class TunedCache:
             if isinstance(error, UnsafePath):
                 raise
             self._say(f"new timings are not kept: {error}")
+            if isinstance(error, Busy):
+                self._journal.patience = 0.0
             return False
+        self._journal.patience = PATIENCE_SECONDS
         self._unwritten = []
         return True
 
-    def _restore(self) -> bool:
-        """Write again what was ours and is lost: stock PyTorch replaces the file by an old copy.
+    def _recall(self) -> bool:
+        """Know again what stock PyTorch took out of the file by writing an old copy of it.
 
-        True if something was written.
+        True if there was something: a fold will bring it back there.
         """
         if self._checked == self._file:
             return False
         self._checked = self._file
-        if self._file is None:  # somebody cleared the cache, and meant it
-            self._own = []
-        lost = [tuned for tuned in self._own if not holds(self._index, tuned)]
-        self._unwritten += lost
-        with contextlib.suppress(UnsafePath):
-            return bool(lost) and self._write()
-        return False
+        if self._read.is_all_of(self._file):
+            return False
+        lost = self._kept.lost(self._index)
+        for tuned in lost:
+            apply(self._index, tuned)
+        return bool(lost)
 
     def fold(self) -> None:
         """Bring the journal into the file now; what hinders it is told."""
+        patience = 0.0 if self._is_held else PATIENCE_SECONDS
+        before = signature_of(self.path)
         try:
             with _fold_lock:
-                fold(self._root, self.path, self._system)
+                fold(self._root, self.path, self._system, patience)
+        except Busy as error:
+            # Where others write meanwhile they are at work, and fold what the journal has.
+            if not self._is_held and before == signature_of(self.path):
+                self._is_stuck = True
+                self._tell(error)
+            self._is_held = True
         except StoreError as error:
             self._tell(error)
+        else:
+            self._is_held = self._is_stuck = False
 
     def _tell(self, error: StoreError) -> None:
         self._say(f"new timings stay in {self._journal.path} for now: {error}")
@@ -139,12 +161,11 @@ class TunedCache:
 
     def _at_exit(self, pid: int) -> None:
         if pid == os.getpid() and self._root.is_dir():
+            with _index_lock, contextlib.suppress(UnsafePath):
+                if self._unwritten:
+                    self._write()
+            self._is_held = self._is_stuck
             self.fold()
-            with _index_lock:
-                self._refresh()
-                restored = self._restore()
-            if restored:
-                self.fold()
 
     # The index
 
@@ -178,7 +199,9 @@ class TunedCache:
             self._apply(read.lines)
             return True
         folded = read.fold
-        if folded is None or (folded.before, folded.after) != (self._file, file):
+        if folded is None or folded.before is None:
+            return False
+        if (folded.before, folded.after) != (self._file, file):
             return False
         missed = self._journal.rest(self._read, folded)
         if missed is None:

@@ -6,51 +6,85 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from backend.store import exchange, safe
-from backend.store.autotune_cache import load_json, read_bytes
+from backend.store.autotune_cache import cache_paths, load_json, read_bytes
 from backend.store.errors import CacheUnreadable
 from backend.store.graph_match import is_own
 from backend.store.paths import Layout
 from backend.store.pin_file import Record, read_pin_file
-from backend.store.raised import raise_ms
-from backend.store.tuned_journal import Journal
+from backend.store.raised import is_raised, measured_ms, raise_ms
+from backend.store.tuned_journal import Journal, Read
+from backend.store.tuned_kept import Kept
 from backend.store.tuned_layout import dump
 from backend.store.tuned_line import Tuned, decode_all
 
 
-def fold(root: Path, path: Path, system: Mapping[str, Any]) -> None:
+def fold(
+    root: Path, path: Path, system: Mapping[str, Any], patience: float = safe.LOCK_SECONDS
+) -> None:
     """Put what the journal of the cache file `path` holds into it, and begin a new journal.
 
-    `system` is the header of a file that does not exist yet. Raises CacheUnreadable, UnsafePath
-    and NotWritable; the journal is kept then, and all it holds is folded another time.
+    What others took out of the file by writing an old copy comes back, and so do numbers that are
+    raised for no pin. `system` is the header of a file that does not exist yet; others may hold the
+    locks for `patience` seconds. Raises CacheUnreadable, UnsafePath, NotWritable, and Busy; the
+    journal is kept then, and all it holds is folded another time.
     """
-    journal = Journal(root, path)
-    if not journal.read().lines:
+    journal, kept = Journal(root, path), Kept(root, path)
+    journal.patience = patience
+    found = journal.read()
+    if not found.lines and found.is_all_of(exchange.signature_of(path)):
         return
     safe.make_folder(root, path.parent)
     safe.check_file(root, path)
-    with safe.locked(root, path):
+    with safe.locked(root, path, patience):
         found = journal.read()
-        if not found.lines:
-            return
-        edit = _Edit(root, path, decode_all(found.lines))
+        if not path.exists():  # somebody cleared the cache, and meant it
+            kept.forget()
+            if not found.lines:
+                return
+        edit = _Edit(root, path, found, kept)
         _make(path, {"system": system, "cache": {}})
         told_all = not exchange.leftover_path(path).exists()
         if exchange.update(path, edit):
             after = edit.written()
-            before = edit.before if told_all and edit.calls == 1 and not edit.held else None
+            told_all = told_all and edit.calls == 1 and not edit.more
         else:
-            before = after = exchange.signature_of(path)
+            after = exchange.signature_of(path)
             data = read_bytes(path)
             if edit(data) != data:
                 return  # others wrote faster than we could; next time
-            if edit.held:
-                before = None
-        journal.rotate(found, before, after)
+            told_all = not edit.more
+        if not found.lines:
+            return
+        kept.add(found.lines)
+        journal.rotate(found, edit.before if told_all else None, after)
+
+
+class Recaller:
+    """Brings back what stock PyTorch took out of the cache files, for who only looks on. A file is
+    compared once for each time that somebody else wrote it."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._seen: dict[Path, exchange.Signature | None] = {}
+
+    def recall(self) -> None:
+        """Raises CacheUnreadable, UnsafePath, NotWritable, and Busy without waiting."""
+        root = self._layout.root
+        for path in cache_paths(self._layout):
+            signature = exchange.signature_of(path)
+            if self._seen.get(path) == signature:
+                continue
+            self._seen[path] = signature
+            if Journal(root, path).read().is_all_of(signature):
+                continue
+            lost = Kept(root, path).lost
+            if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
+                fold(root, path, {}, 0.0)
 
 
 def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +98,15 @@ def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
-    def __init__(self, root: Path, path: Path, news: Iterable[Tuned]) -> None:
+    def __init__(self, root: Path, path: Path, found: Read, kept: Kept) -> None:
         self._path = path
-        self._news = list(news)
+        self._found = found
+        self._news = decode_all(found.lines)
+        self._kept = kept
         self._pins = Layout(root).pins
         self.calls = 0
-        self.held = False
-        """Whether a pin raised a time in the file."""
+        self.more = False
+        """Whether the file got more than what the journal says: other numbers, or lost ones."""
         self.before: exchange.Signature | None = None
         self._content = b""
 
@@ -85,7 +121,13 @@ class _Edit:
             if pin.system_hash == self._path.name
         }
         changed = False
-        for tuned in self._news:
+        news = self._news
+        if not self._found.is_all_of(self.before):
+            changed = _lowered(cache, pins)
+            lost = self._kept.lost(cache)
+            self.more = self.more or changed or bool(lost)
+            news = [*lost, *news]
+        for tuned in news:
             pin = pins.get((tuned.op, tuned.inputs))
             changed = self._put(cache, tuned, pin) or changed
         self._content = dump(document) if changed else data
@@ -110,7 +152,7 @@ class _Edit:
         changed = False
         for name, ms in tuned.timings.items():
             new = raise_ms(ms) if pin is not None and holds and name != pin.hash else ms
-            self.held = self.held or new != ms
+            self.more = self.more or new != ms
             if name not in timings or not _same(timings[name], new):
                 timings[name] = new
                 changed = True
@@ -122,6 +164,33 @@ def _holds(pin: Record, timings: Mapping[str, Any]) -> bool:
     own = timings.get(pin.hash)
     is_time = isinstance(own, (float, int)) and math.isfinite(own)
     return is_time and not is_own(pin.hash)
+
+
+def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
+    """Take back what was raised for a pin that is no more, which an old copy of the file has."""
+    changed = False
+    for op, inputs, timings in _raised(cache):
+        if (op, inputs) not in pins:
+            raised = {name: ms for name, ms in timings.items() if _is_raised(ms)}
+            timings.update({name: measured_ms(ms) for name, ms in raised.items()})
+            changed = True
+    return changed
+
+
+def _raised(cache: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for op, by_inputs in _objects(cache):
+        for inputs, by_precision in _objects(by_inputs):
+            for _, timings in _objects(by_precision):
+                if any(map(_is_raised, timings.values())):
+                    yield op, inputs, timings
+
+
+def _objects(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, value) for name, value in node.items() if isinstance(value, dict))
+
+
+def _is_raised(ms: object) -> bool:
+    return type(ms) in (float, int) and is_raised(ms)  # type: ignore[arg-type]
 
 
 def _same(first: object, second: float) -> bool:

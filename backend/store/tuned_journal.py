@@ -9,8 +9,10 @@ The first line names the journal, and what the fold before it did:
     {"journal": id, "fold": null | {"journal": id, "length": n, "before": [...], "after": [...]}}
 
 Bytes up to `length` of the journal before turned the cache file with the signature `before` into
-the one with the signature `after`. They stay in `<system hash>.folded.jsonl` until the next fold,
-so that whoever knows the file as it was need not parse all of the new one.
+the one with the signature `after`; `before` is null if there is more in it. They stay in
+`<system hash>.folded.jsonl` until the next fold, so that whoever knows the file as it was need not
+parse all of the new one.
+`<system hash>.kept.jsonl` has what was folded within a day; see `tuned_kept`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import fcntl
 import json
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Iterator
@@ -41,9 +44,11 @@ mutex = threading.RLock()
 
 @dataclass(frozen=True, slots=True)
 class Fold:
+    """`before` is None where the file has more in it than the journal says."""
+
     journal: str
     length: int
-    before: Signature
+    before: Signature | None
     after: Signature
 
 
@@ -57,6 +62,11 @@ class Read:
     end: int
     fold: Fold | None = None
 
+    def is_all_of(self, file: Signature | None) -> bool:
+        """Whether the file has that signature since the last fold: nobody else wrote to it, or
+        there is none."""
+        return file is None or (self.fold is not None and self.fold.after == file)
+
 
 NOTHING = Read("", b"", 0)
 
@@ -64,13 +74,16 @@ NOTHING = Read("", b"", 0)
 class Journal:
     """The journal of the cache file `cache_path`, whose cache dir is `root`."""
 
+    patience = safe.LOCK_SECONDS
+    """How long others may hold the journal."""
+
     def __init__(self, root: Path, cache_path: Path) -> None:
         self._root = root
         self.path = root / "rocm_tui" / "tuned" / f"{cache_path.name}.jsonl"
         self.folded_path = self.path.with_name(f"{cache_path.name}.folded.jsonl")
 
     def append(self, lines: bytes) -> None:
-        """Add whole lines. Raises UnsafePath or NotWritable, and then nothing was added."""
+        """Add whole lines. Raises UnsafePath or NotWritable; a part of them may be there then."""
         safe.make_folder(self._root, self.path.parent)
         safe.check_file(self._root, self.path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -78,7 +91,7 @@ class Journal:
             try:
                 descriptor = os.open(self.path, flags, 0o666)
                 try:
-                    _append(descriptor, lines)
+                    append_lines(descriptor, lines, _header(None))
                 finally:
                     os.close(descriptor)
             except OSError as error:
@@ -105,16 +118,14 @@ class Journal:
 
         The caller holds the lock of the cache file. Raises NotWritable; nothing is lost then.
         """
-        fold = (
-            Fold(folded.id, folded.end, before, after) if folded.id and before and after else None
-        )
+        fold = Fold(folded.id, folded.end, before if folded.id else None, after) if after else None
         safe.check_file(self._root, self.path)
         with self._locked():
-            tail = read_bytes(self.path)[folded.end :]
-            self._keep_folded(folded.end)
+            data = read_bytes(self.path)
+            self._keep_folded(data[: folded.end])
             safe.write_temporary(
                 temporary := safe.temporary_path(self.path),
-                _header(fold) + tail,
+                _header(fold) + data[folded.end :],
                 like=self.path,
                 sync=False,
             )
@@ -123,11 +134,10 @@ class Journal:
             except OSError as error:
                 raise safe.not_writable(self.path, error) from error
 
-    def _keep_folded(self, length: int) -> None:
+    def _keep_folded(self, data: bytes) -> None:
         """Best effort: without it readers parse the cache file."""
         temporary = safe.temporary_path(self.folded_path)
         try:
-            data = read_bytes(self.path)[:length]
             safe.write_temporary(temporary, data, like=self.path, sync=False)
             temporary.replace(self.folded_path)
         except (OSError, NotWritable):
@@ -141,6 +151,8 @@ class Journal:
             return NOTHING
         try:
             with os.fdopen(descriptor, "rb") as stream:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return NOTHING
                 first = stream.readline(4096)
                 name, fold = _parse_header(first)
                 begin = len(first) if name else 0
@@ -157,7 +169,7 @@ class Journal:
     def _locked(self) -> Iterator[None]:
         """Hold the journal, for microseconds. POSIX locks: no fork keeps them, as it does others.
 
-        Raises UnsafePath, or NotWritable after 30 s.
+        Raises UnsafePath, or Busy when patience ends.
         """
         lock = self._root / "rocm_tui" / "locks" / f"tuned-{self.path.stem}.lock"
         safe.make_folder(self._root, lock.parent)
@@ -168,26 +180,30 @@ class Journal:
             except OSError as error:
                 raise safe.not_writable(lock, error) from error
             try:
-                _acquire(descriptor, lock)
+                _acquire(descriptor, lock, self.patience)
+                for path in (self.path, self.folded_path):
+                    safe.remove(safe.temporary_path(path))  # of a holder that was killed
                 yield
             finally:
                 os.close(descriptor)
 
 
-def _append(descriptor: int, lines: bytes) -> None:
+def append_lines(descriptor: int, lines: bytes, first: bytes = b"") -> None:
+    """Add whole lines to a file that nobody else writes now; `first` begins an empty one.
+
+    What was torn stays a line of its own: nothing is cut off, so an offset stays what it is.
+    """
     size = os.fstat(descriptor).st_size
     if size == 0:
-        lines = _header(None) + lines
+        lines = first + lines
     elif os.pread(descriptor, 1, size - 1) != b"\n":
-        lines = b"\n" + lines  # ends what a power cut or a full disk tore
-    written = os.write(descriptor, lines)
-    if written != len(lines):
-        os.ftruncate(descriptor, size)
+        lines = b"\n" + lines  # ends what a kill, a power cut or a full disk tore
+    if os.write(descriptor, lines) != len(lines):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _acquire(descriptor: int, lock: Path) -> None:
-    deadline = time.monotonic() + safe.LOCK_SECONDS
+def _acquire(descriptor: int, lock: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
     while True:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,9 +212,7 @@ def _acquire(descriptor: int, lock: Path) -> None:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise safe.not_writable(lock, error) from error
             if time.monotonic() > deadline:
-                raise NotWritable(
-                    f"another process holds {lock}; end it, then try again"
-                ) from error
+                raise safe.busy(lock) from error
         time.sleep(POLL_SECONDS)
 
 
@@ -226,10 +240,10 @@ def _parse_header(line: bytes) -> tuple[str, Fold | None]:
         fold = Fold(
             str(told["journal"]),
             int(told["length"]),
-            _signature(told["before"]),
+            None if told["before"] is None else _signature(told["before"]),
             _signature(told["after"]),
         )
-    except (*(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),):
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
         return "", None
     return name, fold
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from backend.store.tuned_line import Tuned
@@ -39,10 +40,14 @@ def apply(index: Index, tuned: Tuned) -> None:
     by_inputs[tuned.inputs] = {**by_precision, tuned.precision: timings}
 
 
-def holds(index: Index, tuned: Tuned) -> bool:
-    """Whether `index` has a time, if another, of each choice in `tuned`."""
-    by_precision = _object(index.get(tuned.op, {}).get(tuned.inputs))
-    return tuned.timings.keys() <= _object(by_precision.get(tuned.precision)).keys()
+def missing(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
+    """What `index` has no time of, not even another; None if it has one of each choice."""
+    by_precision = _object(_object(index.get(tuned.op)).get(tuned.inputs))
+    there = _object(by_precision.get(tuned.precision))
+    if tuned.timings.keys() <= there.keys():
+        return None
+    lacking = {name: ms for name, ms in tuned.timings.items() if name not in there}
+    return replace(tuned, timings=lacking)
 
 
 class _Timings(dict[str, Any]):

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from backend.store import trusted
+from backend.store.errors import UnsafePath
 from backend.toolchain import targets
 from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
 from backend.toolchain.process import Finished, run
@@ -100,6 +101,7 @@ def _headers_hash() -> str:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     key: str
+    root: Path
     folder: Path
     compiler: Compiler
 
@@ -107,9 +109,8 @@ class _Entry:
     def of(cls, source: str, compiler: Compiler, options: Options, cache_root: Path) -> _Entry:
         key = cache_key(source, compiler, options)
         folder = code_folder(cache_root) / key[:2]
-        for private in (folder.parent, folder):
-            _make_private(private)
-        return cls(key, folder, compiler)
+        _make_private(cache_root, folder)
+        return cls(key, cache_root, folder, compiler)
 
     def file(self, suffix: str) -> Path:
         return self.folder / f"{self.key}{suffix}"
@@ -136,14 +137,17 @@ class _Entry:
     def load(self) -> Compiled | None:
         """What the cache holds, if it is whole."""
         try:
-            meta: dict[str, Any] = json.loads(self.file(".json").read_text())
-            content = self.artefact.read_bytes()
+            meta: dict[str, Any] = json.loads(self._read(self.file(".json")))
+            content = self._read(self.artefact)
             whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(content)
             if not whole or not self.file(".hip").is_file():
                 return None
             return self._compiled(meta["command"], meta["seconds"], meta["log"], from_cache=True)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, UnsafePath, ValueError, KeyError, TypeError):
             return None
+
+    def _read(self, path: Path) -> bytes:
+        return trusted.read_file(self.root, path)
 
     def build(self, source: str, options: Options) -> Compiled:
         """Compile under the lock. Nothing is at its final name before it is whole."""
@@ -157,6 +161,7 @@ class _Entry:
             command, log = self._run(source_path, output, options, workdir)
             seconds = time.monotonic() - began
             digest = _sha256(output.read_bytes())
+            output.chmod(output.stat().st_mode & ~0o022)
             _sync(output)
             output.replace(self.artefact)
         finally:
@@ -217,8 +222,12 @@ class _Entry:
 
     def _sweep(self) -> None:
         """Remove what a killed process left; we hold the lock, so nobody works there."""
-        for left in self.folder.glob(f".{self.key}-*"):
-            shutil.rmtree(left, ignore_errors=True)
+        for left in self.folder.glob(f".{self.key}[-.]*"):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    left.unlink()
 
 
 def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
@@ -232,17 +241,15 @@ def first_errors(text: str, count: int = 5) -> tuple[str, ...]:
     return tuple((named or lines)[:count])
 
 
-def _make_private(folder: Path) -> None:
-    """A folder of ours that nobody else can write: what is loaded from it runs as us."""
+def _make_private(root: Path, folder: Path) -> None:
+    """A folder that nobody else can write, nor any above it: what is loaded from it runs as us."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.lstat()
+        with trusted.opened_folder(root, folder, make=True):
+            pass
+    except UnsafePath as error:
+        raise CacheError(str(error)) from error
     except OSError as error:
         raise CacheError(f"cannot use {folder} for compiled kernels: {error.strerror}") from error
-    if not stat.S_ISDIR(status.st_mode):
-        raise CacheError(f"{folder} is a link or a file: remove it, kernels are loaded from there")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise CacheError(f"{folder} can be written by others: kernels from there are not loaded")
 
 
 def _write(path: Path, content: bytes) -> None:

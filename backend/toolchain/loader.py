@@ -8,18 +8,22 @@ bytes of workspace the call needs. It returns 0 or an error number of HIP or CUD
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.store import trusted
+from backend.store.errors import UnsafePath
 from backend.toolchain.errors import KernelError, LoadError
 
 Entry = Callable[..., int]
 
 _loaded: dict[Path, Library] = {}
 _lock = threading.Lock()
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,30 @@ class Library:
             raise KernelError(entry, code, self.error_text(code))
 
 
-def load(path: Path) -> Library:
-    """The library at `path`; the same one each time. Raises LoadError."""
-    path = path.resolve()
+def load(path: Path, root: Path | None = None) -> Library:
+    """The library at `path`; the same one each time. Raises LoadError.
+
+    It is loaded only from where nobody else can write, `root` (default: its own folder) and below,
+    and by the folder's descriptor: whatever is exchanged meanwhile, that file is loaded.
+    """
+    path = path.absolute()
     with _lock:
         if path not in _loaded:
             try:
-                _loaded[path] = Library(path, ctypes.CDLL(str(path)))
+                with trusted.opened_file(root or path.parent, path) as file:
+                    _loaded[path] = Library(path, ctypes.CDLL(_name(file)))
+            except UnsafePath as error:
+                raise LoadError(str(error)) from error
             except OSError as error:
                 raise LoadError(f"cannot load {path}: {error}") from error
         return _loaded[path]
+
+
+def _name(descriptor: int) -> str:
+    """A path of an open file that the C library was not given before: it takes two libraries of one
+    path for the same, and descriptors are used again."""
+    unique = "".join("./" if bit == "1" else "/" for bit in f"{next(_numbers):b}")
+    return f"/proc/self/fd/{unique}{descriptor}"
 
 
 def argtypes(pointers: int, integers: int) -> list[Any]:

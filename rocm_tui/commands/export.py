@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,11 +166,14 @@ def _export_table(args: argparse.Namespace, pins: Sequence[SharedPin]) -> int:
 def _write(path: Path | None, text: str) -> None:
     """To stdout without a path. Raises UsageError for a path that is no file, and NotWritable."""
     from backend.store.safe import write_atomic
+    from backend.store.trusted import user_name
     from rocm_tui.errors import UsageError
 
     if path is None:
         say.out_text(text)
         return
+    if path.is_symlink() and (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
+        raise UsageError(f"{path} is a link of {user_name(owner)}; name the file that it leads to")
     real = path.resolve()
     if real.exists() and not real.is_file():
         raise UsageError(f"{path} is not a regular file; -o takes the name of one")

@@ -40,7 +40,7 @@ def compile_choice(choice: TritonChoice, folder: Path) -> tuple[CodeObject, ...]
     Pointers are taken to be aligned to 16 bytes, as a launch finds those of fresh tensors. Raises
     TritonMissingError, TritonCompileError.
     """
-    module = load_module(write_module(choice, folder))
+    module = load_module(write_module(choice, folder), choice.source)
     return tuple(
         _compile(choice, kernel, getattr(module, kernel.name)) for kernel in choice.kernels
     )

@@ -1,16 +1,18 @@
-"""A choice's module as a file, which Triton needs to read the source from, and whether it can."""
+"""A choice's module: run from its text, written down for people; and whether Triton can."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
+import linecache
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from backend.store import trusted
 from backend.templates.triton.errors import TritonCompileError, TritonMissingError
 
 INTERPRET = "TRITON_INTERPRET"
@@ -22,31 +24,52 @@ def interpreter_on(env: Mapping[str, str] = os.environ) -> bool:
     return env.get(INTERPRET, "").lower() in ("1", "true", "on", "yes", "y")
 
 
-def write_source(name: str, source: str, folder: Path) -> Path:
-    """`source` as `<name>.py` in `folder`; written at once or not at all."""
+def write_source(name: str, source: str, folder: Path, root: Path | None = None) -> Path:
+    """`source` as `<name>.py` in `folder`, below the cache dir `root` (default: itself), for people
+    to read; written at once or not at all. Raises UnsafePath and OSError."""
     path = folder / f"{name}.py"
-    if path.exists() and path.read_text() == source:
-        return path
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(dir=folder, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        file.write(source)
-    Path(unfinished).replace(path)
+    with trusted.opened_folder(root or folder, folder, make=True) as below:
+        if _content(path.name, below, len(source)) == source.encode():
+            return path
+        unfinished = f".{name}.{secrets.token_hex(4)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(unfinished, flags, 0o644, dir_fd=below), "wb") as file:
+                file.write(source.encode())
+            os.replace(unfinished, path.name, src_dir_fd=below, dst_dir_fd=below)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished, dir_fd=below)
+            raise
     return path
 
 
-def load_module(path: Path) -> ModuleType:
-    """Import a choice's module; Triton reads its source from the file.
+def load_module(path: Path, source: str) -> ModuleType:
+    """A choice's module, run from the text `source`, which `path` is the name of.
 
-    Raises TritonMissingError where Triton cannot be imported.
+    Nothing of a disk is run, be it a source or a bytecode; Triton, which asks for the lines of its
+    kernels, gets those of `source` too. Raises TritonMissingError, TritonCompileError.
     """
     triton("triton")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise TritonCompileError(f"{path} is no Python module")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    linecache.cache[str(path)] = len(source), None, source.splitlines(keepends=True), str(path)
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise TritonCompileError(f"{path} is no Python module: {error}") from error
+    exec(code, module.__dict__)  # the text came with the choice, or with the graph that calls it
     return module
+
+
+def _content(name: str, folder: int, length: int) -> bytes | None:
+    """What a file holds, if it may be the one of that length."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+            return file.read(4 * length + 1)
+    except OSError:
+        return None
 
 
 def triton(name: str) -> Any:
