@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from backend.records import Choice
 
 _TEMPLATES = (
@@ -16,19 +18,22 @@ _TEMPLATES = (
     ("catlass_", "catlass"),
     ("cpp_", "cpp"),
     ("Cpp", "cpp"),
+    ("packed_gemm", "cpp"),
     ("pallas_", "pallas"),
     ("decompose_k", "subgraph"),
     ("subgraph", "subgraph"),
 )
 _ATEN = frozenset(
-    "mm addmm bias_addmm bmm baddbmm convolution conv1x1_via_mm fallback_mixed_mm mixed_mm "
-    "_int_mm int_mm _scaled_mm scaled_mm scaled_mm_v2 _scaled_mm_v2 _scaled_grouped_mm "
-    "_grouped_mm _mkl_linear "
-    "_linear_pointwise mkldnn_linear qlinear_unary qlinear_binary _sparse_semi_structured_mm "
+    "mm addmm bias_addmm bmm baddbmm _mm_plus_mm mm_plus_mm addmv mm_dtype bmm_dtype mm_out_dtype "
+    "bmm_out_dtype fallback_mixed_mm mixed_mm _int_mm int_mm _scaled_mm scaled_mm scaled_mm_v2 "
+    "_scaled_mm_v2 _scaled_grouped_mm _grouped_mm _sparse_semi_structured_mm "
     "_sparse_semi_structured_addmm _weight_int8pack_mm _weight_int4pack_mm_for_cpu "
-    "_weight_int4pack_mm_cpu_tensor mm_dtype bmm_dtype mm_out_dtype bmm_out_dtype addmv "
-    "_dynamic_quantized_linear".split()
+    "_weight_int4pack_mm_cpu_tensor int4mm_packed_weight_cpu _dynamic_quantized_linear "
+    "convolution _convolution_pointwise conv1x1_via_mm call_aten_dw call_aten_dx".split()
 )
+"""What Inductor calls outside of its own kernels: ATen, and the libraries below it."""
+_LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
+"""What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
 _OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny"}
 
@@ -47,6 +52,13 @@ def provider(choice: Choice) -> str | None:
         for prefix, backend in _TEMPLATES:
             if text.startswith(prefix):
                 return backend
-        if text.split("-", 1)[0] in _ATEN:
+        stem = _stem(text)
+        if stem in _ATEN or _LIBRARIES.match(stem):
             return "aten"
     return None
+
+
+def _stem(text: str) -> str:
+    """The function of a name or hash: `_linear_pointwise` of `mkldnn::_linear_pointwise.binary`."""
+    name = text.split("-", 1)[0].removeprefix("extern_kernels.")
+    return name.rpartition("::")[2].partition(".")[0]

@@ -73,10 +73,13 @@ def _asked(session: Session, op: str) -> Iterable[str]:
 
 
 def _look(found: _Found, backend: str, session: Session, op: str, tunings: list[Tuning]) -> None:
-    theirs = [c for tuning in tunings for c in tuning.choices if backend_of(c) == backend]
+    every = [choice for tuning in tunings for choice in tuning.choices]
+    theirs = [choice for choice in every if backend_of(choice) == backend]
     if any(not choice.failed for choice in theirs):
         found.present = True
         return
+    if backend == _BACKENDS["aten"] and any(provider(choice) is None for choice in every):
+        return  # ATen has no mark in its names: what nobody knows may be its kernel
     found.lacking[op] = None
     found.sessions[session.id] = None
     found.tunings += len(tunings)
