@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 
 from backend.records import Measurement, Session, Tuning
 from rocm_tui.ingest.records import MeasurementSeen
@@ -57,8 +56,10 @@ def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str
     """The system hashes that a tuning's session and the cache files it stands in tell."""
     session = sessions.get(tuning.session or "")
     told = {session.system_hash} if session and session.system_hash else set()
-    places = (PurePath(source) for source in tuning.sources)
-    return frozenset(told or {place.name for place in places if place.parent.name == CACHE_FILES})
+    if not told:
+        places = (source.rsplit("/", 2) for source in tuning.sources)
+        told = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
+    return frozenset(told)
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:

@@ -58,6 +58,12 @@ def provider(choice: Choice) -> str | None:
     return None
 
 
+def is_library(choice: Choice) -> bool:
+    """Whether it is a kernel of oneDNN or MKL, which are libraries for CPUs."""
+    texts = (choice.name, choice.hash)
+    return any(text and _LIBRARIES.match(_stem(text)) for text in texts)
+
+
 def _stem(text: str) -> str:
     """The function of a name or hash: `_linear_pointwise` of `mkldnn::_linear_pointwise.binary`."""
     name = text.split("-", 1)[0].removeprefix("extern_kernels.")

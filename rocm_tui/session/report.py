@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import chain
 from statistics import median
 
 from backend.records import Choice, Tuning
@@ -25,7 +24,7 @@ from rocm_tui.session.standing_text import versus
 
 def report(part: Part) -> Report:
     """What the tunings of one job tell together."""
-    found = list(chain.from_iterable(problems(part).values()))
+    found = problems(part)
     disagreements = [told for each in found if (told := disagreement(each.rows, part))]
     return Report(
         disagreements=tuple(sorted(disagreements, key=lambda each: not each.matters)),
