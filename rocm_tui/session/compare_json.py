@@ -25,6 +25,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
             "verdicts": dict(totals.verdicts),
             "a_tuning_seconds": totals.a_seconds,
             "b_tuning_seconds": totals.b_seconds,
+            "a_tuning_untold": totals.a_untold,
+            "b_tuning_untold": totals.b_untold,
         },
         "noise": {
             "band": noise.band,
@@ -54,6 +56,7 @@ def pair_json(pair: Pair) -> dict[str, Any]:
         "lost_total_ms": pair.lost_total_ms,
         "verdict": pair.verdict,
         "reason": pair.reason,
+        "alike": pair.alike,
     }
 
 

@@ -23,11 +23,13 @@ _DIALECT = ":"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a part: its tunings and its measurements, latest first."""
+    """One problem of a part: its tunings and its measurements, latest first; the versions of torch
+    that made them, as far as sessions tell."""
 
     facts: Facts
     rows: tuple[Row, ...]
     measured: tuple[Measurement, ...] = ()
+    torch: frozenset[str] = frozenset()
 
 
 def facts_of(tuning: Tuning, part: Part) -> Facts:
@@ -69,10 +71,15 @@ def problems(part: Part) -> list[Problem]:
         else:
             found.append((facts, told[facts]))
             index.add(facts, told[facts])
-    return [Problem(facts, _latest_first(rows), _measured(rows, part)) for facts, rows in found]
+    return [
+        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        for facts, rows in found
+    ]
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
+    if len(rows) == 1:
+        return (rows[0],)
     return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
 
 
@@ -81,6 +88,12 @@ def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
         return ()
     found = {one: None for row in rows for one in part.measured.get(row.key, ())}
     return tuple(sorted(found, key=lambda one: -one.when))
+
+
+def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
+    names = {row.tuning.session for row in rows if row.tuning.session}
+    told = (part.sessions[name].torch for name in names if name in part.sessions)
+    return frozenset(version for version in told if version)
 
 
 def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:

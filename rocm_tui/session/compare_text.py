@@ -53,12 +53,18 @@ def pair_cells(pair: Pair) -> tuple[str, ...]:
         winners(pair),
         time_text(pair.a),
         time_text(pair.b),
-        fmt.factor(pair.ratio),
-        lost_text(pair.lost_ms),
-        fmt.NONE if pair.calls is None else str(pair.calls),
+        *_change_cells(pair),
         pair.verdict,
         fmt.plain(pair.reason),
     )
+
+
+def _change_cells(pair: Pair) -> tuple[str, str, str]:
+    """Ratio, time lost, calls; what is not alike has lost nothing that is known."""
+    calls = fmt.NONE if pair.calls is None else str(pair.calls)
+    if not pair.alike:
+        return fmt.NONE, fmt.NONE, calls
+    return fmt.factor(pair.ratio), lost_text(pair.lost_ms), calls
 
 
 def alone_cells(point: Standpoint) -> tuple[str, ...]:
@@ -108,27 +114,49 @@ def summary(comparison: Comparison) -> list[str]:
             if totals.verdicts.get(verdict)
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
-        change = totals.b_ms / totals.a_ms - 1
-        sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B"
-        lines.append(f"each as often as it is called: {sums} ({change * 100:+.1f} %)")
-        told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
-        lines.append(
-            ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told)
-        )
+        lines += _sums(comparison)
     else:
         lines.append("nothing in both")
     if comparison.only_a or comparison.only_b:
         lines.append(f"{len(comparison.only_a)} only in A, {len(comparison.only_b)} only in B")
     if comparison.untimed:
         lines.append(f"{len(comparison.untimed)} without a time in A or in B")
-    if totals.a_seconds or totals.b_seconds:
-        lines.append(
-            f"tuning took {fmt.seconds(totals.a_seconds)} in A, "
-            f"{fmt.seconds(totals.b_seconds)} in B"
+    took = [
+        _took(*each)
+        for each in (
+            ("A", totals.a_seconds, totals.a_untold),
+            ("B", totals.b_seconds, totals.b_untold),
         )
+    ]
+    if any(took):
+        lines.append(f"tuning took {', '.join(each for each in took if each)}")
     if any(pair.b.basis != "measured" for pair in comparison.common):
         lines.append(_noise_text(noise.band, noise.choices))
     return [*lines, *(fmt.plain(note) for note in comparison.notes)]
+
+
+def _sums(comparison: Comparison) -> list[str]:
+    """What all takes that may be compared; what is left out is said."""
+    totals = comparison.totals
+    unlike = sum(not pair.alike for pair in comparison.common)
+    if not totals.a_ms:
+        return ["nothing of it is alike: no sum"]
+    change = (totals.b_ms / totals.a_ms - 1) * 100
+    sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
+    rest = f", without {unlike} of {len(comparison.common)} that are not alike" if unlike else ""
+    told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
+    return [
+        f"each as often as it is called: {sums}{rest}",
+        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told),
+    ]
+
+
+def _took(name: str, seconds: float, untold: int) -> str:
+    """What tuning one part took, as far as that is known; empty where nothing is."""
+    if not seconds:
+        return ""
+    least = "at least " if untold else ""
+    return f"{least}{fmt.seconds(seconds)} in {name}" + (f" ({untold} not told)" if untold else "")
 
 
 def _noise_text(band: float, choices: int) -> str:
@@ -161,9 +189,7 @@ def _markdown_cells(pair: Pair) -> list[str]:
         _code(winners(pair)),
         time_text(pair.a),
         time_text(pair.b),
-        fmt.factor(pair.ratio),
-        lost_text(pair.lost_ms),
-        fmt.NONE if pair.calls is None else str(pair.calls),
+        *_change_cells(pair),
         f"{bold}{pair.verdict}{bold}: {fmt.plain(pair.reason)}",
     ]
 

@@ -69,6 +69,8 @@ class Pair:
     `ratio` is what the verdict is about: B's time over A's, freed from what the whole machine
     became slower or faster by; `raw` is the plain one. `low` to `high` is what the ratio may be.
     `reason` is the sentence behind the verdict. B is `faster`, `tied`, `slower` or `unclear`.
+    `alike` tells whether the two may be compared at all: the same choice, or the winners of the
+    same offered set. If not, the verdict is `unclear`, and the ratio means nothing.
     """
 
     id: str
@@ -80,6 +82,7 @@ class Pair:
     high: float
     verdict: Verdict
     reason: str
+    alike: bool = True
 
     @property
     def lost_ms(self) -> float:
@@ -120,11 +123,12 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over what both have, each problem as often as it is called, or once.
+    """Sums over what both have and is alike, each problem as often as it is called, or once.
 
     `lost_ms` is that of the pairs with the verdict `slower`, `gained_ms` that of the `faster` ones,
     both positive: differences that cannot be told from noise are not added up. `a_seconds` and
-    `b_seconds` are what tuning took, of all that the parts tuned.
+    `b_seconds` are what tuning took, of all that the parts tuned; `a_untold` and `b_untold` tunings
+    do not tell.
     """
 
     a_ms: float
@@ -134,6 +138,8 @@ class Totals:
     verdicts: Mapping[Verdict, int]
     a_seconds: float
     b_seconds: float
+    a_untold: int = 0
+    b_untold: int = 0
 
 
 @dataclass(frozen=True, slots=True)
