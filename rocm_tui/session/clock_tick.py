@@ -78,4 +78,4 @@ def _come_in(times: Sequence[float], tick: float) -> bool:
 
 def waited(times: Sequence[float]) -> bool:
     """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
-    return all(ms > SLICE / 2 and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)
+    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)
