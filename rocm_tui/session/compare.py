@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from backend.records import Session, Verdict
 from rocm_tui.format import percent
-from rocm_tui.session.compare_choices import log_ratios, timed
+from rocm_tui.session.compare_choices import is_timed, log_ratios
 from rocm_tui.session.compare_noise import noise
 from rocm_tui.session.compare_pairs import Problem, pair_up
 from rocm_tui.session.compare_points import pair, standpoint
@@ -106,12 +106,12 @@ def spent(rows: Iterable[Row]) -> float:
 
 def untold(rows: Iterable[Row]) -> int:
     """How many tunings do not tell what they took."""
-    return sum(was_tuned(row) and tuning_seconds(row) is None for row in rows)
+    return sum(tuning_seconds(row) is None and was_tuned(row) for row in rows)
 
 
 def was_tuned(row: Row) -> bool:
     """Whether it tells of a tuning with times, and not only of the use of an older one."""
-    return bool(timed(row.tuning))
+    return is_timed(row.tuning)
 
 
 def tuning_seconds(row: Row) -> float | None:

@@ -12,22 +12,23 @@ from typing import Generic, TypeVar
 Facts = tuple[object, ...]
 """Always as many; what is empty is not known."""
 
-_Places = tuple[int, ...]
+Places = tuple[int, ...]
+"""Of facts in their tuple."""
 _T = TypeVar("_T")
 
 
-def known(facts: Facts) -> int:
-    """How many of them are known."""
-    return sum(map(bool, facts))
+def known(facts: Facts) -> Places:
+    """The places of those that are known."""
+    return tuple([place for place, fact in enumerate(facts) if fact])
 
 
 class Index(Generic[_T]):
     """Things by their facts; `without_last` takes the last fact as not known."""
 
     def __init__(self, *, without_last: bool = False) -> None:
-        self._end = -1 if without_last else None
-        self._things: dict[_Places, list[tuple[Facts, _T]]] = {}
-        self._by: dict[tuple[_Places, _Places], dict[Facts, list[_T]]] = {}
+        self._without_last = without_last
+        self._things: dict[Places, list[tuple[Facts, _T]]] = {}
+        self._by: dict[tuple[Places, Places], dict[Facts, list[_T]]] = {}
 
     def add(self, facts: Facts, thing: _T) -> None:
         """Put a thing in."""
@@ -49,7 +50,7 @@ class Index(Generic[_T]):
             common = tuple(place for place in theirs if place in mine)
             yield from self._looked_up(theirs, common).get(_of(facts, common), ())
 
-    def _looked_up(self, theirs: _Places, common: _Places) -> dict[Facts, list[_T]]:
+    def _looked_up(self, theirs: Places, common: Places) -> dict[Facts, list[_T]]:
         """The things that know `theirs`, by the facts that are `common`."""
         by = self._by.get((theirs, common))
         if by is None:
@@ -58,9 +59,9 @@ class Index(Generic[_T]):
                 by.setdefault(_of(facts, common), []).append(thing)
         return by
 
-    def _known(self, facts: Facts) -> _Places:
-        return tuple(place for place, fact in enumerate(facts[: self._end]) if fact)
+    def _known(self, facts: Facts) -> Places:
+        return known(facts[:-1] if self._without_last else facts)
 
 
-def _of(facts: Facts, places: _Places) -> Facts:
-    return tuple(facts[place] for place in places)
+def _of(facts: Facts, places: Places) -> Facts:
+    return tuple([facts[place] for place in places])

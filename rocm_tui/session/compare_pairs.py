@@ -6,7 +6,7 @@ cache, so what it tells may fit several problems: then it is none of them, never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.records import Measurement, Tuning
@@ -38,12 +38,15 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
     Versions of torch that write the precision in different ways cannot be compared in it, so each
     way is a fact of its own.
     """
-    head, bracket, suffix = (tuning.inputs_key or "").rpartition("]")
+    inputs = tuning.inputs_key or ""
+    if not inputs.endswith("]"):  # torch 2.15 puts its benchmark policy behind it
+        head, bracket, suffix = inputs.rpartition("]")
+        inputs = head + bracket + suffix.partition(":")[0]
     precision = tuning.precision or ""
     new = _DIALECT in precision
     return (
         join.problem_of(tuning),
-        head + bracket + suffix.partition(":")[0],  # 2.15 puts its benchmark policy there
+        inputs,
         precision if new else "",
         "" if new else precision,
         device_kind(tuning),
@@ -61,20 +64,26 @@ def problems(part: Part) -> list[Problem]:
     told: dict[Facts, list[Row]] = {}
     for row in part.rows:
         told.setdefault(facts_of(row.tuning, part), []).append(row)
+    if len({known(facts) for facts in told}) > 1:
+        told = _told_apart(told)
+    return [
+        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        for facts, rows in told.items()
+    ]
+
+
+def _told_apart(told: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
+    """Those that tell less are put to the one that they fit: one that they fit alone."""
     index: Index[list[Row]] = Index()
-    found: list[tuple[Facts, list[Row]]] = []
-    # The fullest first: what tells less must fit exactly one of them.
-    for facts in sorted(told, key=lambda facts: -known(facts)):
+    found: dict[Facts, list[Row]] = {}
+    for facts in sorted(told, key=lambda facts: -len(known(facts))):
         home = index.only(facts)
         if home is not None:
             home.extend(told[facts])
         else:
-            found.append((facts, told[facts]))
+            found[facts] = told[facts]
             index.add(facts, told[facts])
-    return [
-        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
-        for facts, rows in found
-    ]
+    return found
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -91,9 +100,9 @@ def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
 
 
 def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
-    names = {row.tuning.session for row in rows if row.tuning.session}
-    told = (part.sessions[name].torch for name in names if name in part.sessions)
-    return frozenset(version for version in told if version)
+    names = {row.tuning.session for row in rows}
+    told = (part.sessions[name].torch for name in names if name and name in part.sessions)
+    return frozenset(filter(None, told))
 
 
 def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:

@@ -58,8 +58,10 @@ class Standpoint:
 
 def calls_of(rows: Iterable[Row]) -> int | None:
     """How often the session that asked for a problem most did so; None where no session tells."""
-    asked = Counter(session for row in rows for session in row.asked)
-    return max(asked.values(), default=None)
+    asked = [session for row in rows for session in row.asked]
+    if len(asked) < 2:
+        return len(asked) or None
+    return max(Counter(asked).values())
 
 
 @dataclass(frozen=True, slots=True)
