@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +62,23 @@ def _per_cent(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
+    with _uncollected():
+        return _run(args)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """What is read here holds no cycles, and looking for them takes a third of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _run(args: argparse.Namespace) -> int:
     from rocm_tui.errors import UsageError
 
     layout = common.layout_of(args)

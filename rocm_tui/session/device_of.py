@@ -50,7 +50,8 @@ def device_kind(tuning: Tuning) -> Kind | None:
 
 
 def _kind(choice: Choice) -> Kind | None:
-    if is_library(choice):
-        return "cpu"
-    found = _KINDS.get(provider(choice))
-    return "gpu" if found is None and _TRITON_ONLY in choice.description else found
+    backend = provider(choice)
+    if backend == "aten":
+        return "cpu" if is_library(choice) else None
+    found = _KINDS.get(backend)
+    return "gpu" if backend is None and _TRITON_ONLY in choice.description else found
