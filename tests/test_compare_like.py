@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 from backend.records import Choice, Session, Tuning
-from rocm_tui.session.compare import compare, regressions
+from rocm_tui.ingest.records import Seen
+from rocm_tui.session.compare import compare, of_sessions, regressions
 from rocm_tui.session.compare_json import comparison_json
 from rocm_tui.session.compare_like import same_offer
 from rocm_tui.session.compare_text import markdown, text
 from rocm_tui.session.compare_types import Comparison, Pair, Part
+from rocm_tui.session.find import find_sessions
+from rocm_tui.session.model import Model
 from tests.compare_lab import log, measurement, part, tuning
 from tests.test_report import compare as run
 
@@ -137,6 +140,43 @@ def test_measurements_are_compared_like_with_like_too() -> None:
     )
     pair = only(compare(b, again))
     assert (pair.b.choice.name, pair.b.basis, pair.verdict) == ("bmm", "measured", "tied")
+
+
+def test_one_and_the_same_tuning_gets_no_line() -> None:
+    """As where a session took from the cache what an earlier one had tuned."""
+    model = Model()
+    first = tuning(1, BOTH, session="a")
+    took = replace(first, session="b", when=2.0, selected_by="cache", choices=first.choices)
+    took = replace(took, choices=tuple(replace(c, ms=None) for c in took.choices))
+    model.apply([Seen("/a#1", first), Seen("/b#1", took)])
+    found = compare(of_sessions("a", {"a"}, model), of_sessions("b", {"b"}, model))
+    assert len(found.common) == 1 and found.common[0].same_tuning
+    assert "1 of them the very same tuning" in text(found) and "triton_a" not in text(found)
+    assert "triton_a" not in markdown(found)
+    assert comparison_json(found)["common"][0]["same_tuning"]
+    anew = compare(part(first), part(replace(first, when=3.0)))
+    assert not anew.common[0].same_tuning and "triton_a" in text(anew)
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        ("1f", ["1f00"]),
+        ("vm-5163", ["1f00"]),
+        ("vm-5163-170", []),
+        ("vm-5163-1700000000-0a1b2c3d.jsonl", ["1f00"]),
+        ("vm-51", []),
+        ("vm", []),
+        ("", []),
+        ("a_b-7", ["2e00"]),
+    ],
+)
+def test_a_session_is_known_by_its_id_or_by_its_logs_name(words: str, ids: list[str]) -> None:
+    sessions = [
+        Session("1f00", host="vm", pid=5163, started=1700000000.5),
+        Session("2e00", host="a b", pid=7, started=1700000001.0),
+    ]
+    assert find_sessions(sessions, words) == ids
 
 
 TABLE = """AUTOTUNE bmm(8x64x32, 8x32x96)

@@ -47,6 +47,7 @@ def pair_json(pair: Pair) -> dict[str, Any]:
         "a": point_json(pair.a),
         "b": point_json(pair.b),
         "same_choice": pair.same_choice,
+        "same_tuning": pair.same_tuning,
         "ratio": pair.ratio,
         "raw_ratio": pair.raw,
         "low": pair.low,

@@ -33,13 +33,18 @@ VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
 def text(comparison: Comparison) -> str:
     """Tables of what is common and of what is not, then the totals."""
     blocks = [_names(comparison)]
-    if comparison.common:
-        blocks.append(table(HEADER, [pair_cells(pair) for pair in comparison.common], RIGHT))
+    if told := _told(comparison):
+        blocks.append(table(HEADER, [pair_cells(pair) for pair in told], RIGHT))
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
         if points:
             rows = [alone_cells(point) for point in points]
             blocks.append(f"only in {label}\n{table(ALONE, rows, ALONE_RIGHT)}")
     return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+
+
+def _told(comparison: Comparison) -> list[Pair]:
+    """The pairs that get a line: one and the same tuning says nothing of then and now."""
+    return [pair for pair in comparison.common if not pair.same_tuning]
 
 
 def _names(comparison: Comparison) -> str:
@@ -114,6 +119,8 @@ def summary(comparison: Comparison) -> list[str]:
             if totals.verdicts.get(verdict)
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
+        if same := len(comparison.common) - len(_told(comparison)):
+            lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
         lines += _sums(comparison)
     else:
         lines.append("nothing in both")
@@ -171,10 +178,10 @@ MARKDOWN_RIGHT = "llrrrrrl"
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
     lines = [f"A is {_code(comparison.a)}, B is {_code(comparison.b)}.", ""]
-    if comparison.common:
+    if told := _told(comparison):
         lines.append(_row(MARKDOWN))
         lines.append(_row(["---:" if each == "r" else "---" for each in MARKDOWN_RIGHT]))
-        lines += [_row(_markdown_cells(pair)) for pair in comparison.common]
+        lines += [_row(_markdown_cells(pair)) for pair in told]
         lines.append("")
     lines += [f"- {line}" for line in summary(comparison)]
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):

@@ -102,6 +102,14 @@ class Pair:
         return self.lost_ms * (self.calls or 1)
 
     @property
+    def same_tuning(self) -> bool:
+        """Whether both know one and the same tuning alone, which one of them made."""
+        a, b = self.a.rows, self.b.rows
+        return len(a) == len(b) and all(
+            one.key == two.key and one.tuning == two.tuning for one, two in zip(a, b, strict=True)
+        )
+
+    @property
     def same_choice(self) -> bool:
         """Whether both use the same choice, as far as hashes, configurations or names tell."""
         return same_choice(self.a.choice, self.b.choice)
