@@ -172,8 +172,9 @@ def _ranks(found: Sequence[Disagreement]) -> Page:
         matter = sum(each.matters for each in found)
         what = "one problem" if len(found) == 1 else f"{len(found)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
-        who = report_text.parties(found)
-        said = [(f"Chosen differently by {who}, for {what}. {how}", "")]
+        said = [(f"Ranks or hosts use different choices for {what}. {how}", "")]
+        if not all(each.told for each in found):
+            said = [(f"Chosen differently by {report_text.parties(found)}: {what}. {how}", "")]
     return Page(tuple(said), tuple(cells), tuple(rows), len(found))
 
 
