@@ -52,7 +52,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
 
 def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
     told = said(tuning(1, WON), tuning(2, WON, seconds=None))
-    assert "took at least 2.0 s (1 of 2 tunings do not tell)" in told
+    assert "took at least 2.0 s (1 of 2 tunings does not tell)" in told
     assert "paid for after at least 2,000 runs" in told
     told = said(tuning(1, WON, seconds=None))
     assert "took nobody knows how long; after how many runs it is paid for is not known" in told
@@ -141,6 +141,14 @@ def test_waits_on_a_busy_cpu_are_not_added_up() -> None:
     assert "not counted" not in said(*quiet) and "saves" in said(*quiet)
     alone = said(on_cpu(1, 15.9847, 8.2226))  # one of 25 times looks so by chance
     assert "not counted" not in alone
+
+
+def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
+    busy = [on_cpu(n, 15.9847, 8.0026) for n in range(1, 4)]
+    again = replace(on_cpu(1, 0.0305, 0.0105), sources=("/l/quiet.log",))
+    gains = {g.row.id: g for g in report(part(*busy, again)).bought.gains}
+    assert sorted(gain.waited for gain in gains.values()) == [False, True, True]
+    assert "saves 20.00 µs a run" in said(*busy, again)
 
 
 def test_a_comparison_says_what_tuning_took_as_far_as_that_is_told() -> None:

@@ -71,17 +71,20 @@ def _gain(problem: Problem, busy: bool) -> Gain:
     uses = _uses(problem.rows)
     most = max(uses, key=len)
     latest, choice = most[0]
-    saved = [ms for row, own in most if (ms := _saved(row.tuning, own)) is not None]
-    waited = busy and _waited(latest.tuning, choice)
+    told = [(row, ms) for row, own in most if (ms := _saved(row.tuning, own)) is not None]
+    sure = [(row, ms) for row, ms in told if not (busy and _waited(row.tuning, choice))]
+    saved = [ms for _, ms in sure or told]
+    waits = bool(told) and not sure
+    shown = sure[0][0] if sure else latest
     return Gain(
         row=latest,
         choice=choice,
         saved_ms=median(saved) if saved else None,
-        tied=waited or _tied_with_aten(latest.tuning, choice),
+        tied=waits or _tied_with_aten(shown.tuning, choice),
         calls=calls_of(problem.rows),
         seconds=spent(problem.rows),
         untold=untold(problem.rows),
-        waited=waited,
+        waited=waits,
     )
 
 
@@ -94,12 +97,14 @@ def _busy_cpu(rows: Iterable[Row]) -> bool:
 
 
 def _waited(tuning: Tuning, choice: Choice) -> bool:
+    """Whether a time of the choice, or of ATen's, may be a wait; `choice` is known by its likes."""
     aten = stats.aten(tuning)
-    if aten is None or aten is choice or device_kind(tuning) != "cpu":
+    own = next((each for each, _ in timed(tuning) if same_choice(each, choice)), None)
+    if aten is None or own is None or aten is own or device_kind(tuning) != "cpu":
         return False
-    if stats.measured(tuning, choice) and stats.measured(tuning, aten):
+    if stats.measured(tuning, own) and stats.measured(tuning, aten):
         return False
-    return any(each.ms is not None and waited([each.ms]) for each in (choice, aten))
+    return any(each.ms is not None and waited([each.ms]) for each in (own, aten))
 
 
 def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
@@ -127,9 +132,10 @@ def _saved(tuning: Tuning, choice: Choice) -> float | None:
 
 def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
     aten = stats.aten(tuning)
-    if aten is None or choice == aten:
+    own = next((each for each, _ in timed(tuning) if same_choice(each, choice)), choice)
+    if aten is None or own == aten:
         return False
-    return versus(tuning, choice, aten) in ("tied", "unclear")
+    return versus(tuning, own, aten) in ("tied", "unclear")
 
 
 def _ranks(part: Part) -> int:

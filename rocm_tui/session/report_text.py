@@ -166,7 +166,8 @@ def _took(bought: Bought) -> str:
     if not bought.seconds and bought.unknown:
         return "took nobody knows how long"
     if bought.unknown:
-        some = f"{bought.unknown} of {bought.tunings} tunings do not tell"
+        does = "does" if bought.unknown == 1 else "do"
+        some = f"{bought.unknown} of {bought.tunings} tunings {does} not tell"
         return f"took at least {fmt.seconds(bought.seconds)}{ranks} ({some})"
     return f"took {fmt.seconds(bought.seconds)}{ranks}"
 
