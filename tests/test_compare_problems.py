@@ -106,8 +106,8 @@ def test_the_last_fact_may_be_left_out() -> None:
 
 
 def test_many_tunings_of_one_shape_take_no_more_than_their_number() -> None:
-    """Strides of their own, of which some are not told: 2 s here, and minutes by a search."""
-    logs = [log(1, {"bmm": 1.0, "triton_bmm_1": 2.0}) for _ in range(8000)]
+    """Strides of their own, of which some are not told: 3 s here, and 42 s by a search."""
+    logs = [log(1, {"bmm": 1.0, "triton_bmm_1": 2.0}) for _ in range(6000)]
     a = [replace(one, strides=((n + 2, n + 1, 1), (1, 1, 1))) for n, one in enumerate(logs)]
     b = [replace(one, dtypes=()) for one in a]
     sample = part(logs[0])
@@ -117,6 +117,6 @@ def test_many_tunings_of_one_shape_take_no_more_than_their_number() -> None:
         for side in (a, b)
     )  # fmt: skip
     start = time.perf_counter()
-    assert len(compare(ours, theirs).common) == 8000
+    assert len(compare(ours, theirs).common) == 6000
     report(ours)
-    assert time.perf_counter() - start < 60
+    assert time.perf_counter() - start < 35
