@@ -22,7 +22,7 @@ from rocm_tui.session.compare_noise import DEFAULT_BAND, noise
 from rocm_tui.session.compare_text import markdown, text
 from rocm_tui.session.compare_types import Comparison, Pair
 from rocm_tui.session.model import Model
-from tests.compare_lab import inputs, log, measurement, part, shapes, tuning
+from tests.compare_lab import choices, inputs, log, measurement, part, shapes, tuning
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"
 
@@ -386,8 +386,10 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
 
 def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request() -> None:
     evil = Choice(name="x|y`<b>@team\x1b[31m", hash="x-00000000ff", ms=3.0)
-    a = part(tuning(1, {"bmm": 1.0}), tuning(2, {"bmm": 1.0}), label="a|b`\x1b")
-    b = part(replace(tuning(1, {}), choices=(evil,)), tuning(3, {"bmm": 2.0}), label="b")
+    with_evil = replace(tuning(1, {}), choices=(evil, *choices({"bmm": 4.0})))
+    without = replace(with_evil, choices=(*choices({"bmm": 1.0}), replace(evil, ms=5.0)))
+    a = part(without, tuning(2, {"bmm": 1.0}), label="a|b`\x1b")
+    b = part(with_evil, tuning(3, {"bmm": 2.0}), label="b")
     found = compare(a, b)
     for printed in (text(found), markdown(found)):
         assert "\x1b" not in printed and "slower" in printed and "only in A" in printed
@@ -396,7 +398,7 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
     assert rows[2].count("`") == 4
     told = json.loads(json.dumps(comparison_json(found), allow_nan=False))
     assert told["common"][0]["verdict"] == "slower" and len(told["only_b"]) == 1
-    assert told["common"][0]["b"]["choice"] == evil.name
+    assert told["common"][0]["b"]["choice"] == evil.name and told["common"][0]["alike"]
     assert "nothing in both" in text(compare(part(), part()))
 
 

@@ -78,6 +78,21 @@ def test_the_latest_measurement_of_a_key_belongs_to_its_tuning_until_its_source_
     assert model.rows()[0].tuning.measured == old
 
 
+def test_a_row_of_a_cache_file_takes_measurements_of_its_own_system_alone() -> None:
+    here = replace(_tuning(1.0, 1.2), session=None, sources=("/c/cache/aa",))
+    there = replace(here, sources=("/c/cache/bb",))
+    model = Model()
+    told = _measurement(_choice("c0-x", 1.0, "faster"))
+    model.apply([Seen("/c/cache/aa#1", here), Seen("/c/cache/bb#1", there)])
+    model.apply([MeasurementSeen("m", told)])
+    by_file = {row.tuning.sources[0]: row.tuning for row in model.rows()}
+    assert by_file["/c/cache/aa"].measured == told
+    assert by_file["/c/cache/bb"].measured is None
+    assert model.measurements(there) == ()
+    nowhere = replace(there, sources=("/c/copied.json",))
+    assert model.measurements(nowhere) == (told,)  # no source tells its system
+
+
 @pytest.mark.parametrize(
     ("tuning", "expected"),
     [

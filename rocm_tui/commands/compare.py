@@ -21,8 +21,9 @@ def add(commands: common.Subparsers) -> None:
         help="what became slower from A to B; with one or none, the report of a job",
         description="Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
         "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
-        "of its id. With A alone, or nothing (the cache dir): who chose differently, which "
-        "backends were asked for and are absent, what tuning bought, what was tuned again.",
+        "of its id or of its log's name. With A alone, or nothing (the cache dir): who chose "
+        "differently, which backends were asked for and are absent, what tuning bought, what was "
+        "tuned again.",
         epilog="exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source "
         "without tunings",
     )
@@ -59,6 +60,13 @@ def _per_cent(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rocm_tui.collector import no_collector
+
+    with no_collector():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     from rocm_tui.errors import UsageError
 
     layout = common.layout_of(args)
@@ -126,15 +134,19 @@ def _load(layout: Layout, name: str, text: str, also: list[str]) -> Part:
     """
     from rocm_tui.errors import UsageError
     from rocm_tui.session.compare import of_sessions, whole
+    from rocm_tui.session.find import find_sessions
 
     if text == "-" or Path(text).exists():
         model = _model(_home(Path(text), layout), [text, *also])
         part = whole(" + ".join([text, *also]), model)
     else:
         model = _model(layout, [str(layout.root), *also])
-        ids = [session for session in model.sessions if session.startswith(text)]
+        ids = find_sessions(model.sessions.values(), text)
         if not ids:
-            raise UsageError(f"{name}: {text!r} is no file, and no session of {layout.root}")
+            raise UsageError(
+                f"{name}: {text!r} is no file, and no session of {layout.root} begins so: give the "
+                "first letters of its id, or the name of its log there (HOST-PID-...)"
+            )
         part = of_sessions(text, ids, model)
     common.print_problems(model)
     if not part.rows:

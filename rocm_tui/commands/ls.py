@@ -22,6 +22,13 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from rocm_tui.collector import no_collector
+
+    with no_collector():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     from rocm_tui.session import stats
 
     model = common.load(common.layout_of(args), args.paths)

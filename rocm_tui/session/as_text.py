@@ -58,7 +58,6 @@ def facts(row: Row) -> list[tuple[str, str]]:
     """What `show` says above the choices: name and value of each known fact."""
     tuning = row.tuning
     best = stats.winner(tuning)
-    saved = stats.saved_ms(tuning)
     throughput = stats.tflops(tuning, stats.time_ms(tuning, best))
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
@@ -69,13 +68,21 @@ def facts(row: Row) -> list[tuple[str, str]]:
         ("precision", tuning.precision or ""),
         ("winner", _winner(row)),
         ("throughput", f"{fmt.throughput(throughput)} TFLOP/s" if throughput else ""),
-        ("saved", f"{fmt.duration(saved)} a call against ATen" if saved and saved > 0 else ""),
+        ("saved", _saved(tuning)),
         ("spent", _spent(row)),
         ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
         ("rank", "" if tuning.rank is None else str(tuning.rank)),
         ("sources", ", ".join(fmt.plain(source) for source in tuning.sources)),
     ]
     return [(name, fmt.plain(value)) for name, value in known if value]
+
+
+def _saved(tuning: Tuning) -> str:
+    """Nothing where the winner is not known to be faster than ATen."""
+    best, rival, saved = stats.winner(tuning), stats.aten(tuning), stats.saved_ms(tuning)
+    if best is None or rival is None or saved is None or versus(tuning, best, rival) != "clear":
+        return ""
+    return f"{fmt.duration(saved)} a call against ATen"
 
 
 def _winner(row: Row) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from backend.records import Session, Verdict
 from rocm_tui.format import percent
-from rocm_tui.session.compare_choices import log_ratios
+from rocm_tui.session.compare_choices import is_timed, log_ratios
 from rocm_tui.session.compare_noise import noise
 from rocm_tui.session.compare_pairs import Problem, pair_up
 from rocm_tui.session.compare_points import pair, standpoint
@@ -60,7 +60,7 @@ def compare(a: Part, b: Part) -> Comparison:
     return Comparison(
         a=a.label,
         b=b.label,
-        common=tuple(sorted(pairs, key=lambda each: -each.lost_total_ms)),
+        common=tuple(sorted(pairs, key=lambda each: (not each.alike, -each.lost_total_ms))),
         only_a=only_a,
         only_b=only_b,
         untimed=(*untimed, *silent_a, *silent_b),
@@ -85,15 +85,33 @@ def _alone(problems: Iterable[Problem]) -> tuple[tuple[Standpoint, ...], list[Ro
 
 def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
     verdicts: Counter[Verdict] = Counter(each.verdict for each in pairs)
+    alike = [each for each in pairs if each.alike]
     return Totals(
-        a_ms=sum(each.a.ms * (each.calls or 1) for each in pairs),
-        b_ms=sum(each.b.ms * (each.calls or 1) for each in pairs),
+        a_ms=sum(each.a.ms * (each.calls or 1) for each in alike),
+        b_ms=sum(each.b.ms * (each.calls or 1) for each in alike),
         lost_ms=sum(each.lost_total_ms for each in pairs if each.verdict == "slower"),
         gained_ms=-sum(each.lost_total_ms for each in pairs if each.verdict == "faster"),
         verdicts=verdicts,
-        a_seconds=sum(tuning_seconds(row) or 0.0 for row in a.rows),
-        b_seconds=sum(tuning_seconds(row) or 0.0 for row in b.rows),
+        a_seconds=spent(a.rows),
+        b_seconds=spent(b.rows),
+        a_untold=untold(a.rows),
+        b_untold=untold(b.rows),
     )
+
+
+def spent(rows: Iterable[Row]) -> float:
+    """Seconds that tunings took, as far as they tell."""
+    return sum(tuning_seconds(row) or 0.0 for row in rows)
+
+
+def untold(rows: Iterable[Row]) -> int:
+    """How many tunings do not tell what they took."""
+    return sum(tuning_seconds(row) is None and was_tuned(row) for row in rows)
+
+
+def was_tuned(row: Row) -> bool:
+    """Whether it tells of a tuning with times, and not only of the use of an older one."""
+    return is_timed(row.tuning)
 
 
 def tuning_seconds(row: Row) -> float | None:
@@ -108,6 +126,7 @@ _FACTS = (
     ("architecture", "arch"),
     ("compute units", "compute_units"),
     ("torch", "torch"),
+    ("number of threads", "threads"),
 )
 
 

@@ -9,7 +9,6 @@ from math import log
 from statistics import median
 
 from backend.records import Choice, Tuning
-from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 SHORTEST, LONGEST = 1e-9, 1e12
@@ -32,17 +31,33 @@ def same_choice(one: Choice, two: Choice) -> bool:
     return bool(text_key(one)) and text_key(one) == text_key(two)
 
 
+def is_timed(tuning: Tuning) -> bool:
+    """Whether a choice of it has a time."""
+    return any(_is_time(choice) for choice in tuning.choices)
+
+
+def _is_time(choice: Choice) -> bool:
+    """A log may say anything: not every number is one."""
+    ms = choice.ms
+    return ms is not None and SHORTEST < ms < LONGEST and choice.offered and not choice.failed
+
+
 def timed(tuning: Tuning) -> list[tuple[Choice, float]]:
-    """Choices with their times, fastest first. A log may say anything: not every number is one."""
-    ranked = stats.ranked(tuning)
-    return [(c, c.ms) for c in ranked if c.ms is not None and SHORTEST < c.ms < LONGEST]
+    """Choices with their times, fastest first."""
+    return [(choice, choice.ms or 0.0) for choice in tuning.choices if _is_time(choice)]
 
 
 def used(tuning: Tuning) -> tuple[Choice, float] | None:
     """The choice that the compiled model calls and its time: selected, else the fastest."""
-    known = timed(tuning)
-    chosen = ((c, ms) for c, ms in known if c.hash and c.hash == tuning.selected)
-    return next(chosen, None) or next(iter(known), None)
+    first = None
+    for choice in tuning.choices:
+        if not _is_time(choice):
+            continue
+        if first is None:
+            first = choice
+        if not tuning.selected or choice.hash == tuning.selected:
+            return choice, choice.ms or 0.0
+    return None if first is None else (first, first.ms or 0.0)
 
 
 def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -> list[float]:
@@ -50,16 +65,18 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
 
     Several times of one choice are their median.
     """
-    theirs = _times(b)
+    ours, theirs = _times(a), _times(b)
     by_hash = {choice.hash: ms for choice, ms in theirs if choice.hash}
-    by_text = {text_key(choice): (choice, ms) for choice, ms in theirs}
+    by_text: dict[str, tuple[Choice, float]] | None = None
     left_out = list(but)
     found = []
-    for choice, ms in _times(a):
+    for choice, ms in ours:
         if any(same_choice(choice, other) for other in left_out):
             continue
-        other_ms = by_hash.get(choice.hash or "")
-        if other_ms is None:
+        other_ms = by_hash.get(choice.hash) if choice.hash else None
+        if other_ms is None and not (choice.hash and len(by_hash) == len(theirs)):
+            if by_text is None:
+                by_text = {text_key(other): (other, ms) for other, ms in theirs}
             other, other_ms = by_text.get(text_key(choice), (choice, None))
             if choice.hash and other.hash:
                 continue
@@ -73,9 +90,12 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     found: dict[str, tuple[Choice, list[float]]] = {}
     for row in rows:
         known = timed(row.tuning)
-        texts = Counter(text_key(choice) for choice, _ in known)
+        bare = not all(choice.hash for choice, _ in known)
+        texts = Counter(text_key(choice) for choice, _ in known) if bare else {}
         for choice, ms in known:
-            text = text_key(choice)
-            if choice.hash or (text and texts[text] == 1):
-                found.setdefault(choice.hash or text, (choice, []))[1].append(ms)
-    return [(choice, median(times)) for choice, times in found.values()]
+            key = choice.hash or text_key(choice)
+            if choice.hash or (key and texts[key] == 1):
+                found.setdefault(key, (choice, []))[1].append(ms)
+    return [
+        (choice, times[0] if len(times) == 1 else median(times)) for choice, times in found.values()
+    ]

@@ -25,6 +25,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
             "verdicts": dict(totals.verdicts),
             "a_tuning_seconds": totals.a_seconds,
             "b_tuning_seconds": totals.b_seconds,
+            "a_tuning_untold": totals.a_untold,
+            "b_tuning_untold": totals.b_untold,
         },
         "noise": {
             "band": noise.band,
@@ -45,6 +47,7 @@ def pair_json(pair: Pair) -> dict[str, Any]:
         "a": point_json(pair.a),
         "b": point_json(pair.b),
         "same_choice": pair.same_choice,
+        "same_tuning": pair.same_tuning,
         "ratio": pair.ratio,
         "raw_ratio": pair.raw,
         "low": pair.low,
@@ -54,6 +57,7 @@ def pair_json(pair: Pair) -> dict[str, Any]:
         "lost_total_ms": pair.lost_total_ms,
         "verdict": pair.verdict,
         "reason": pair.reason,
+        "alike": pair.alike,
     }
 
 

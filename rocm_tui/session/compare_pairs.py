@@ -6,13 +6,15 @@ cache, so what it tells may fit several problems: then it is none of them, never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from backend.records import Measurement, Shape, Tuning
+from backend.records import Measurement, Tuning
 from rocm_tui.session import join
+from rocm_tui.session.compare_facts import Facts, Index, known
 from rocm_tui.session.compare_types import Part
+from rocm_tui.session.device_of import device_kind
+from rocm_tui.session.measurements import systems_of
 from rocm_tui.session.model import Row
 
 _DIALECT = ":"
@@ -20,136 +22,112 @@ _DIALECT = ":"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What tells one problem from another; what is empty is not known.
-
-    `system` is the name of the cache file, which stands for device, Triton and CUDA or HIP version.
-    """
-
-    inputs: str
-    precision: str
-    device: str
-    shapes: tuple[Shape, ...]
-    strides: tuple[Shape, ...]
-    dtypes: tuple[str, ...]
-    dims: Shape
-    system: str
-
-    @property
-    def known(self) -> int:
-        """How many of them are known."""
-        return sum(bool(value) for value in astuple(self))
-
-    def fits(self, other: Identity, *, systems: bool) -> bool:
-        """Whether nothing that both know differs; `systems` tells whether the system counts."""
-        return (
-            _agree(self.inputs, other.inputs)
-            and _same_precision(self.precision, other.precision)
-            and _agree(self.device, other.device)
-            and _agree(self.shapes, other.shapes)
-            and _agree(self.strides, other.strides)
-            and _agree(self.dtypes, other.dtypes)
-            and _agree(self.dims, other.dims)
-            and (not systems or _agree(self.system, other.system))
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of a part: its tunings and its measurements, latest first."""
+    """One problem of a part: its tunings and its measurements, latest first; the versions of torch
+    that made them, as far as sessions tell."""
 
-    identity: Identity
+    facts: Facts
     rows: tuple[Row, ...]
     measured: tuple[Measurement, ...] = ()
+    torch: frozenset[str] = frozenset()
 
 
-def _agree(one: object, two: object) -> bool:
-    return not one or not two or one == two
+def facts_of(tuning: Tuning, part: Part) -> Facts:
+    """What tells a tuning's problem from others; the last is the system it was tuned on.
 
-
-def _same_precision(one: str, two: str) -> bool:
-    """Versions of torch that write it in different ways cannot be compared in it."""
-    return (_DIALECT in one) != (_DIALECT in two) or _agree(one, two)
-
-
-def identity(tuning: Tuning, part: Part) -> Identity:
-    session = part.sessions.get(tuning.session or "")
-    head, bracket, suffix = (tuning.inputs_key or "").rpartition("]")
-    return Identity(
-        inputs=head + bracket + suffix.partition(":")[0],  # 2.15 puts its benchmark policy there
-        precision=tuning.precision or "",
-        device=(tuning.device or "").partition(":")[0],
-        shapes=tuning.shapes,
-        strides=tuning.strides,
-        dtypes=tuning.dtypes,
-        dims=tuning.dims,
-        system=(session.system_hash if session else None) or _cache_file(tuning.sources),
+    Versions of torch that write the precision in different ways cannot be compared in it, so each
+    way is a fact of its own.
+    """
+    inputs = tuning.inputs_key or ""
+    if not inputs.endswith("]"):  # torch 2.15 puts its benchmark policy behind it
+        head, bracket, suffix = inputs.rpartition("]")
+        inputs = head + bracket + suffix.partition(":")[0]
+    precision = tuning.precision or ""
+    new = _DIALECT in precision
+    return (
+        join.problem_of(tuning),
+        inputs,
+        precision if new else "",
+        "" if new else precision,
+        device_kind(tuning),
+        (tuning.device or "").partition(":")[0],
+        tuning.shapes,
+        tuning.strides,
+        tuning.dtypes,
+        tuning.dims,
+        tuple(sorted(systems_of(tuning, part.sessions))),
     )
 
 
-def _cache_file(sources: Iterable[str]) -> str:
-    """The system hash that the name of a cache file is."""
-    places = (Path(source) for source in sources)
-    return next((place.name for place in places if place.parent.name == "cache"), "")
+def problems(part: Part) -> list[Problem]:
+    """The problems of a part."""
+    told: dict[Facts, list[Row]] = {}
+    for row in part.rows:
+        told.setdefault(facts_of(row.tuning, part), []).append(row)
+    if len({known(facts) for facts in told}) > 1:
+        told = _told_apart(told)
+    return [
+        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        for facts, rows in told.items()
+    ]
 
 
-def problems(part: Part) -> dict[join.Problem, list[Problem]]:
-    """The problems of a part, by what is coarsely the same."""
-    found: dict[join.Problem, list[tuple[Identity, list[Row]]]] = {}
-    told = [(identity(row.tuning, part), row) for row in part.rows]
-    # The fullest first: what tells less must fit exactly one of them.
-    for who, row in sorted(told, key=lambda pair: -pair[0].known):
-        bucket = found.setdefault(join.problem_of(row.tuning), [])
-        same = [rows for known, rows in bucket if known == who]
-        same = same or [rows for known, rows in bucket if known.fits(who, systems=True)]
-        if len(same) == 1:
-            same[0].append(row)
+def _told_apart(told: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
+    """Those that tell less are put to the one that they fit: one that they fit alone."""
+    index: Index[list[Row]] = Index()
+    found: dict[Facts, list[Row]] = {}
+    for facts in sorted(told, key=lambda facts: -len(known(facts))):
+        home = index.only(facts)
+        if home is not None:
+            home.extend(told[facts])
         else:
-            bucket.append((who, [row]))
-    return {
-        coarse: [Problem(who, _latest_first(rows), _measured(rows, part)) for who, rows in bucket]
-        for coarse, bucket in found.items()
-    }
+            found[facts] = told[facts]
+            index.add(facts, told[facts])
+    return found
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
+    if len(rows) == 1:
+        return (rows[0],)
     return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
 
 
 def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
+    if not part.measured:
+        return ()
     found = {one: None for row in rows for one in part.measured.get(row.key, ())}
     return tuple(sorted(found, key=lambda one: -one.when))
+
+
+def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
+    names = {row.tuning.session for row in rows}
+    told = (part.sessions[name].torch for name in names if name and name in part.sessions)
+    return frozenset(filter(None, told))
 
 
 def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:
     """The problems of both, those of A alone, those of B alone."""
     ours, theirs = problems(a), problems(b)
-    pairs: list[tuple[Problem, Problem]] = []
-    only_a: list[Problem] = []
-    only_b: list[Problem] = []
-    for coarse in dict.fromkeys([*ours, *theirs]):
-        left, right = list(ours.get(coarse, ())), list(theirs.get(coarse, ()))
-        pairs += _matched(left, right, exact=True) + _matched(left, right, exact=False)
-        only_a += left
-        only_b += right
-    return pairs, only_a, only_b
+    exact = {problem.facts: problem for problem in theirs}
+    pairs = [(one, exact.pop(one.facts)) for one in ours if one.facts in exact]
+    paired = {one.facts for one, _ in pairs}
+    left = [one for one in ours if one.facts not in paired]
+    right = list(exact.values())
+    pairs += _fitting(left, right)
+    paired = {one.facts for pair in pairs for one in pair}
+    return (
+        pairs,
+        [one for one in left if one.facts not in paired],
+        [two for two in right if two.facts not in paired],
+    )
 
 
-def _matched(
-    left: list[Problem], right: list[Problem], *, exact: bool
-) -> list[tuple[Problem, Problem]]:
-    """Those that fit each other and no other one; they are taken out of the lists."""
-
-    def fit(one: Problem, two: Problem) -> bool:
-        if exact:
-            return one.identity == two.identity
-        return one.identity.fits(two.identity, systems=False)
-
-    found = []
-    for one in list(left):
-        mine = [two for two in right if fit(one, two)]
-        if len(mine) == 1 and sum(fit(other, mine[0]) for other in left) == 1:
-            found.append((one, mine[0]))
-            left.remove(one)
-            right.remove(mine[0])
-    return found
+def _fitting(left: Sequence[Problem], right: Sequence[Problem]) -> list[tuple[Problem, Problem]]:
+    """Those that fit each other and no other one, on whatever system."""
+    ours: Index[Problem] = Index(without_last=True)
+    theirs: Index[Problem] = Index(without_last=True)
+    for index, side in ((ours, left), (theirs, right)):
+        for problem in side:
+            index.add(problem.facts, problem)
+    pairs = ((one, theirs.only(one.facts)) for one in left)
+    return [(one, two) for one, two in pairs if two and ours.only(two.facts) is one]

@@ -1,15 +1,19 @@
 """What two parts know of a problem, and the pair that it makes.
 
-A measurement counts most; of several, the least disturbed. Else it is the median over all tunings.
+A measurement counts most; of several, the least disturbed. Else it is the median over all tunings
+that timed the choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from statistics import median
 
 from backend.records import Measurement
-from rocm_tui.session.compare_choices import log_ratios, same_choice, used
+from rocm_tui.session.clock_tick import blur
+from rocm_tui.session.compare_choices import log_ratios, same_choice
+from rocm_tui.session.compare_like import Use, alike, times, uses, why_not
 from rocm_tui.session.compare_pairs import Problem
 from rocm_tui.session.compare_types import Basis, Noise, Pair, Standpoint
 from rocm_tui.session.compare_units import in_units, usable
@@ -18,42 +22,38 @@ from rocm_tui.session.compare_verdict import (
     by_measurement,
     by_numbers,
     by_one_measurement,
+    not_alike,
 )
 
 
 def standpoint(problem: Problem) -> Standpoint | None:
     """What a part knows of a problem; None where it tells no time."""
-    measured = (_measured(problem, problem.measured, flushed) for flushed in (False, True))
-    return next((point for point in measured if point), None) or _by_numbers(problem)
+    for flushed in (False, True):
+        if point := _measured(problem, uses(problem), problem.measured, flushed):
+            return point
+    latest = next(uses(problem), None)
+    return _by_numbers(problem, latest) if latest else None
 
 
-def _by_numbers(problem: Problem) -> Standpoint | None:
-    known = [(row, *found) for row in problem.rows if (found := used(row.tuning)) is not None]
-    if not known:
-        return None
-    row, choice, _ = known[0]
+def _by_numbers(problem: Problem, use: Use) -> Standpoint:
+    known = times(problem, use)
     basis: Basis = "single" if len(known) == 1 else "median"
-    return Standpoint(row, problem.rows, choice, median(ms for _, _, ms in known), basis)
+    ms = use.ms if len(known) == 1 else median(known)
+    return Standpoint(use.row, problem.rows, use.choice, ms, basis)
 
 
 def _measured(
-    problem: Problem, measurements: Sequence[Measurement], flushed: bool
+    problem: Problem, found: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
 ) -> Standpoint | None:
     """By the least disturbed of the measurements: a neighbour makes a kernel slower, not faster."""
-    for row in problem.rows:
-        found = used(row.tuning)
-        if found is None:
-            continue
-        choice, _ = found
-        told = [
-            (one, its)
-            for one in measurements
-            if one.flushed == flushed and (its := one.of(choice.hash)) and usable(its)
-        ]
+    like = [one for one in measurements if one.flushed == flushed]
+    for use in found if like else ():
+        choice = use.choice
+        told = [(one, its) for one in like if (its := one.of(choice.hash)) and usable(its)]
         if told:
             best, its = min(told, key=lambda known: known[1].ms)
             return Standpoint(
-                row,
+                use.row,
                 problem.rows,
                 choice,
                 its.ms,
@@ -68,14 +68,10 @@ def _measured(
 
 def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
-    found = _by_measurements(one, two)
+    # A measurement and a single number are made in different ways: like is compared with like.
+    found = _by_measurements(one, two) or _numbers(one, two, noise)
     if found is None:
-        # A measurement and a single number are made in different ways: like is compared with like.
-        a, b = _by_numbers(one), _by_numbers(two)
-        if a is None or b is None:
-            return None
-        same = [a.choice] if same_choice(a.choice, b.choice) else []
-        found = a, b, by_numbers(a.ms, b.ms, noise, log_ratios(one.rows, two.rows, but=same))
+        return None
     a, b, ruling = found
     return Pair(
         b.row.id,
@@ -87,23 +83,51 @@ def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
         high=ruling.high,
         verdict=ruling.verdict,
         reason=ruling.reason,
+        alike=ruling.alike,
     )
+
+
+def _numbers(
+    one: Problem, two: Problem, noise: Noise
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
+    """By single numbers: of what is alike, else of the latest, which tells nothing."""
+    found = next(alike(one, two), None)
+    if found is not None:
+        a, b = _by_numbers(one, found[0]), _by_numbers(two, found[1])
+        same = [a.choice] if same_choice(a.choice, b.choice) else []
+        rivals = partial(log_ratios, one.rows, two.rows, but=same)
+        unseen = partial(_blur, a, b)
+        return a, b, by_numbers(a.ms, b.ms, noise, rivals, unseen)
+    ours, theirs = next(uses(one), None), next(uses(two), None)
+    if ours is None or theirs is None:
+        return None
+    a, b = _by_numbers(one, ours), _by_numbers(two, theirs)
+    return a, b, not_alike(a.ms, b.ms, noise, why_not(ours, theirs))
+
+
+def _blur(a: Standpoint, b: Standpoint) -> float:
+    return max(blur(a.tuning), blur(b.tuning))
 
 
 def _by_measurements(one: Problem, two: Problem) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """None where the measurements say nothing about then and now."""
+    if not one.measured or not two.measured:
+        return None
     both = [each for each in one.measured if each in two.measured]
+    ours, theirs = ([m for m in each.measured if m not in both] for each in (one, two))
     for flushed in (False, True):
-        a = _measured(one, [each for each in one.measured if each not in both], flushed)
-        b = _measured(two, [each for each in two.measured if each not in both], flushed)
-        if a and b and (ruling := _then_and_now(a, b)):
-            return a, b, ruling
+        for before, after in alike(one, two) if ours and theirs else ():
+            a = _measured(one, [before], ours, flushed)
+            b = _measured(two, [after], theirs, flushed)
+            if a and b and (ruling := _then_and_now(a, b)):
+                return a, b, ruling
     for each in both:
-        a, b = (_measured(problem, [each], each.flushed) for problem in (one, two))
+        found = (_measured(problem, uses(problem), [each], each.flushed) for problem in (one, two))
+        a, b = found
         if a and b and not same_choice(a.choice, b.choice):
-            ours, theirs = each.of(a.choice.hash), each.of(b.choice.hash)
-            if ours and theirs:
-                return a, b, by_one_measurement(ours, theirs)
+            mine, its = each.of(a.choice.hash), each.of(b.choice.hash)
+            if mine and its:
+                return a, b, by_one_measurement(mine, its)
     return None
 
 

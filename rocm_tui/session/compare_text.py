@@ -33,13 +33,18 @@ VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
 def text(comparison: Comparison) -> str:
     """Tables of what is common and of what is not, then the totals."""
     blocks = [_names(comparison)]
-    if comparison.common:
-        blocks.append(table(HEADER, [pair_cells(pair) for pair in comparison.common], RIGHT))
+    if told := _told(comparison):
+        blocks.append(table(HEADER, [pair_cells(pair) for pair in told], RIGHT))
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
         if points:
             rows = [alone_cells(point) for point in points]
             blocks.append(f"only in {label}\n{table(ALONE, rows, ALONE_RIGHT)}")
     return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+
+
+def _told(comparison: Comparison) -> list[Pair]:
+    """The pairs that get a line: one and the same tuning says nothing of then and now."""
+    return [pair for pair in comparison.common if not pair.same_tuning]
 
 
 def _names(comparison: Comparison) -> str:
@@ -53,12 +58,18 @@ def pair_cells(pair: Pair) -> tuple[str, ...]:
         winners(pair),
         time_text(pair.a),
         time_text(pair.b),
-        fmt.factor(pair.ratio),
-        lost_text(pair.lost_ms),
-        fmt.NONE if pair.calls is None else str(pair.calls),
+        *_change_cells(pair),
         pair.verdict,
         fmt.plain(pair.reason),
     )
+
+
+def _change_cells(pair: Pair) -> tuple[str, str, str]:
+    """Ratio, time lost, calls; what is not alike has lost nothing that is known."""
+    calls = fmt.NONE if pair.calls is None else str(pair.calls)
+    if not pair.alike:
+        return fmt.NONE, fmt.NONE, calls
+    return fmt.factor(pair.ratio), lost_text(pair.lost_ms), calls
 
 
 def alone_cells(point: Standpoint) -> tuple[str, ...]:
@@ -108,27 +119,51 @@ def summary(comparison: Comparison) -> list[str]:
             if totals.verdicts.get(verdict)
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
-        change = totals.b_ms / totals.a_ms - 1
-        sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B"
-        lines.append(f"each as often as it is called: {sums} ({change * 100:+.1f} %)")
-        told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
-        lines.append(
-            ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told)
-        )
+        if same := len(comparison.common) - len(_told(comparison)):
+            lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
+        lines += _sums(comparison)
     else:
         lines.append("nothing in both")
     if comparison.only_a or comparison.only_b:
         lines.append(f"{len(comparison.only_a)} only in A, {len(comparison.only_b)} only in B")
     if comparison.untimed:
         lines.append(f"{len(comparison.untimed)} without a time in A or in B")
-    if totals.a_seconds or totals.b_seconds:
-        lines.append(
-            f"tuning took {fmt.seconds(totals.a_seconds)} in A, "
-            f"{fmt.seconds(totals.b_seconds)} in B"
+    took = [
+        _took(*each)
+        for each in (
+            ("A", totals.a_seconds, totals.a_untold),
+            ("B", totals.b_seconds, totals.b_untold),
         )
+    ]
+    if any(took):
+        lines.append(f"tuning took {', '.join(each for each in took if each)}")
     if any(pair.b.basis != "measured" for pair in comparison.common):
         lines.append(_noise_text(noise.band, noise.choices))
     return [*lines, *(fmt.plain(note) for note in comparison.notes)]
+
+
+def _sums(comparison: Comparison) -> list[str]:
+    """What all takes that may be compared; what is left out is said."""
+    totals = comparison.totals
+    unlike = sum(not pair.alike for pair in comparison.common)
+    if not totals.a_ms:
+        return ["nothing of it is alike: no sum"]
+    change = (totals.b_ms / totals.a_ms - 1) * 100
+    sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
+    rest = f", without {unlike} of {len(comparison.common)} that are not alike" if unlike else ""
+    told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
+    return [
+        f"each as often as it is called: {sums}{rest}",
+        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told),
+    ]
+
+
+def _took(name: str, seconds: float, untold: int) -> str:
+    """What tuning one part took, as far as that is known; empty where nothing is."""
+    if not seconds:
+        return ""
+    least = "at least " if untold else ""
+    return f"{least}{fmt.seconds(seconds)} in {name}" + (f" ({untold} not told)" if untold else "")
 
 
 def _noise_text(band: float, choices: int) -> str:
@@ -143,10 +178,10 @@ MARKDOWN_RIGHT = "llrrrrrl"
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
     lines = [f"A is {_code(comparison.a)}, B is {_code(comparison.b)}.", ""]
-    if comparison.common:
+    if told := _told(comparison):
         lines.append(_row(MARKDOWN))
         lines.append(_row(["---:" if each == "r" else "---" for each in MARKDOWN_RIGHT]))
-        lines += [_row(_markdown_cells(pair)) for pair in comparison.common]
+        lines += [_row(_markdown_cells(pair)) for pair in told]
         lines.append("")
     lines += [f"- {line}" for line in summary(comparison)]
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -161,9 +196,7 @@ def _markdown_cells(pair: Pair) -> list[str]:
         _code(winners(pair)),
         time_text(pair.a),
         time_text(pair.b),
-        fmt.factor(pair.ratio),
-        lost_text(pair.lost_ms),
-        fmt.NONE if pair.calls is None else str(pair.calls),
+        *_change_cells(pair),
         f"{bold}{pair.verdict}{bold}: {fmt.plain(pair.reason)}",
     ]
 

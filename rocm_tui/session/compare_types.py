@@ -58,8 +58,10 @@ class Standpoint:
 
 def calls_of(rows: Iterable[Row]) -> int | None:
     """How often the session that asked for a problem most did so; None where no session tells."""
-    asked = Counter(session for row in rows for session in row.asked)
-    return max(asked.values(), default=None)
+    asked = [session for row in rows for session in row.asked]
+    if len(asked) < 2:
+        return len(asked) or None
+    return max(Counter(asked).values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Pair:
     `ratio` is what the verdict is about: B's time over A's, freed from what the whole machine
     became slower or faster by; `raw` is the plain one. `low` to `high` is what the ratio may be.
     `reason` is the sentence behind the verdict. B is `faster`, `tied`, `slower` or `unclear`.
+    `alike` tells whether the two may be compared at all: the same choice, or the winners of the
+    same offered set. If not, the verdict is `unclear`, and the ratio means nothing.
     """
 
     id: str
@@ -80,6 +84,7 @@ class Pair:
     high: float
     verdict: Verdict
     reason: str
+    alike: bool = True
 
     @property
     def lost_ms(self) -> float:
@@ -95,6 +100,14 @@ class Pair:
     def lost_total_ms(self) -> float:
         """`lost_ms` times the calls, or once where they are not known."""
         return self.lost_ms * (self.calls or 1)
+
+    @property
+    def same_tuning(self) -> bool:
+        """Whether both know one and the same tuning alone, which one of them made."""
+        a, b = self.a.rows, self.b.rows
+        return len(a) == len(b) and all(
+            one.key == two.key and one.tuning == two.tuning for one, two in zip(a, b, strict=True)
+        )
 
     @property
     def same_choice(self) -> bool:
@@ -120,11 +133,12 @@ class Noise:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over what both have, each problem as often as it is called, or once.
+    """Sums over what both have and is alike, each problem as often as it is called, or once.
 
     `lost_ms` is that of the pairs with the verdict `slower`, `gained_ms` that of the `faster` ones,
     both positive: differences that cannot be told from noise are not added up. `a_seconds` and
-    `b_seconds` are what tuning took, of all that the parts tuned.
+    `b_seconds` are what tuning took, of all that the parts tuned; `a_untold` and `b_untold` tunings
+    do not tell.
     """
 
     a_ms: float
@@ -134,6 +148,8 @@ class Totals:
     verdicts: Mapping[Verdict, int]
     a_seconds: float
     b_seconds: float
+    a_untold: int = 0
+    b_untold: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ docs/comparing.md says how it is found. Ratios are B's time over A's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from statistics import median
 
 from backend.records import MeasuredChoice, Verdict
-from rocm_tui.format import factor, percent, signed
+from rocm_tui.format import duration, factor, percent, signed
 from rocm_tui.session.compare_noise import rounding
 from rocm_tui.session.compare_types import Noise
 from rocm_tui.session.compare_units import InUnit
@@ -37,21 +37,41 @@ class Ruling:
     high: float
     verdict: Verdict
     reason: str
+    alike: bool = True
 
 
-def by_numbers(a_ms: float, b_ms: float, noise: Noise, rivals: Sequence[float]) -> Ruling:
-    """The verdict on two numbers, none of them a measurement.
+def not_alike(a_ms: float, b_ms: float, noise: Noise, why: str) -> Ruling:
+    """Two numbers of what may not be compared."""
+    return replace(_unruled(a_ms, b_ms, noise), reason=why, alike=False)
 
-    `rivals` are the log ratios of the other choices of the problem. Where they share half of the
-    change or more, something slowed the whole tuning, or every choice: that is not told apart.
-    """
+
+def _unruled(a_ms: float, b_ms: float, noise: Noise) -> Ruling:
     raw = b_ms / a_ms
     ratio = raw / noise.shift
     band = noise.band + rounding(a_ms) + rounding(b_ms)
-    low, high = ratio / (1 + band), ratio * (1 + band)
+    return Ruling(ratio, raw, ratio / (1 + band), ratio * (1 + band), "unclear", "")
+
+
+def by_numbers(
+    a_ms: float,
+    b_ms: float,
+    noise: Noise,
+    others: Callable[[], Sequence[float]] = tuple,
+    unseen: Callable[[], float] = float,
+) -> Ruling:
+    """The verdict on two numbers, none of them a measurement.
+
+    `others` are the log ratios of the other choices of the problem. Where they share half of the
+    change or more, something slowed the whole tuning, or every choice: that is not told apart.
+    `unseen` is the difference that the clocks of both could not tell. Both are asked for only where
+    they matter.
+    """
+    found = _unruled(a_ms, b_ms, noise)
+    ratio, raw = found.ratio, found.raw
+    band = noise.band + rounding(a_ms) + rounding(b_ms)
 
     def ruled(verdict: Verdict, reason: str) -> Ruling:
-        return Ruling(ratio, raw, low, high, verdict, reason)
+        return replace(found, verdict=verdict, reason=reason)
 
     if _inside(ratio, band):
         if noise.shift != 1 and not _inside(raw, band):
@@ -59,6 +79,10 @@ def by_numbers(a_ms: float, b_ms: float, noise: Noise, rivals: Sequence[float]) 
         if _inside(ratio, TIE_BAND):
             return ruled("tied", f"within {percent(TIE_BAND)}")
         return ruled("unclear", f"single numbers of one kernel differ by up to {percent(band)}")
+    if abs(b_ms - a_ms) < unseen():
+        apart = f"{duration(abs(b_ms - a_ms))} apart"
+        return ruled("unclear", f"{apart}, less than the clock of these times can tell")
+    rivals = others()
     shared = _shared(rivals) - log(noise.shift) if rivals else 0.0
     if shared * log(ratio) > 0 and abs(shared) >= abs(log(ratio)) / 2:
         what = "the other choice is" if len(rivals) == 1 else "the other choices are"

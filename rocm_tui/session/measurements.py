@@ -8,6 +8,9 @@ from dataclasses import replace
 from backend.records import Measurement, Session, Tuning
 from rocm_tui.ingest.records import MeasurementSeen
 
+CACHE_FILES = "cache"
+"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
+
 
 class Measurements:
     """All measurements that the sources tell of, by op and inputs key."""
@@ -44,15 +47,24 @@ class Measurements:
         known = self._found.get((tuning.op, tuning.inputs_key or ""))
         if not known:
             return ()
-        session = sessions.get(tuning.session or "")
-        system = session.system_hash if session else None
-        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, system)]
+        systems = systems_of(tuning, sessions)
+        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
         return tuple(dict.fromkeys(sorted(fits, key=lambda one: one.when, reverse=True)))
 
 
-def _tells_of(measurement: Measurement, tuning: Tuning, system: str | None) -> bool:
+def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
+    """The system hashes that a tuning's session and the cache files it stands in tell."""
+    session = sessions.get(tuning.session or "")
+    told = {session.system_hash} if session and session.system_hash else set()
+    if not told:
+        places = (source.rsplit("/", 2) for source in tuning.sources)
+        told = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
+    return frozenset(told)
+
+
+def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
     if measurement.precision != tuning.precision:
         return False
-    if system and measurement.system_hash and system != measurement.system_hash:
+    if systems and measurement.system_hash and measurement.system_hash not in systems:
         return False  # the same problem on another device
     return any(measurement.of(choice.hash) for choice in tuning.choices if choice.hash)

@@ -11,7 +11,7 @@ from rocm_tui.session import stats
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
     """One sentence where `choice` is slower than the best one; None where it is not known to be.
 
-    A measured verdict counts; single numbers only outside the tie band.
+    A measured verdict counts; single numbers only where they can be told apart.
     """
     told = stats.measured(tuning, choice)
     if told is not None and tuning.measured is not None:
@@ -24,8 +24,7 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
     fastest = stats.winner(tuning)
     if fastest is None or not fastest.ms or choice.ms is None or choice.failed:
         return None
-    slower = choice.ms / fastest.ms - 1
-    if slower <= stats.TIE_BAND:
+    if stats.near(tuning, fastest, choice):
         return None
-    by = f"{fmt.percent(slower)} slower than {fastest.label}"
+    by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned.")

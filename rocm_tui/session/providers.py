@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 from backend.records import Choice
 
 _TEMPLATES = (
@@ -16,19 +19,22 @@ _TEMPLATES = (
     ("catlass_", "catlass"),
     ("cpp_", "cpp"),
     ("Cpp", "cpp"),
+    ("packed_gemm", "cpp"),
     ("pallas_", "pallas"),
     ("decompose_k", "subgraph"),
     ("subgraph", "subgraph"),
 )
 _ATEN = frozenset(
-    "mm addmm bias_addmm bmm baddbmm convolution conv1x1_via_mm fallback_mixed_mm mixed_mm "
-    "_int_mm int_mm _scaled_mm scaled_mm scaled_mm_v2 _scaled_mm_v2 _scaled_grouped_mm "
-    "_grouped_mm _mkl_linear "
-    "_linear_pointwise mkldnn_linear qlinear_unary qlinear_binary _sparse_semi_structured_mm "
+    "mm addmm bias_addmm bmm baddbmm _mm_plus_mm mm_plus_mm addmv mm_dtype bmm_dtype mm_out_dtype "
+    "bmm_out_dtype fallback_mixed_mm mixed_mm _int_mm int_mm _scaled_mm scaled_mm scaled_mm_v "
+    "_scaled_mm_v _scaled_grouped_mm _grouped_mm _sparse_semi_structured_mm "
     "_sparse_semi_structured_addmm _weight_int8pack_mm _weight_int4pack_mm_for_cpu "
-    "_weight_int4pack_mm_cpu_tensor mm_dtype bmm_dtype mm_out_dtype bmm_out_dtype addmv "
-    "_dynamic_quantized_linear".split()
+    "_weight_int4pack_mm_cpu_tensor int4mm_packed_weight_cpu _dynamic_quantized_linear "
+    "convolution _convolution_pointwise conv1x1_via_mm call_aten_dw call_aten_dx".split()
 )
+"""What Inductor calls of ATen, without the number at the end (`_scaled_mm_v2`)."""
+_LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
+"""What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
 _OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny"}
 
@@ -42,11 +48,36 @@ def template_of(choice: Choice) -> str:
 def provider(choice: Choice) -> str | None:
     """`aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None where neither name nor hash tells."""
     for text in (choice.name, choice.hash):
-        if not text:
-            continue
-        for prefix, backend in _TEMPLATES:
-            if text.startswith(prefix):
-                return backend
-        if text.split("-", 1)[0] in _ATEN:
-            return "aten"
+        found = _provider(_kernel(text)) if text else None
+        if found is not None:
+            return found
     return None
+
+
+def is_library(choice: Choice) -> bool:
+    """Whether it is a kernel of oneDNN or MKL, which are libraries for CPUs."""
+    return any(text and _library(_kernel(text)) for text in (choice.name, choice.hash))
+
+
+def _kernel(text: str) -> str:
+    """A name without its number, a hash without its digest: few, so that each is looked at once."""
+    return text.partition("-")[0].rstrip("0123456789")
+
+
+@lru_cache(maxsize=4096)
+def _provider(kernel: str) -> str | None:
+    for prefix, backend in _TEMPLATES:
+        if kernel.startswith(prefix):
+            return backend
+    return "aten" if _function(kernel) in _ATEN or _library(kernel) else None
+
+
+@lru_cache(maxsize=4096)
+def _library(kernel: str) -> bool:
+    return _LIBRARIES.match(_function(kernel)) is not None
+
+
+def _function(kernel: str) -> str:
+    """`_linear_pointwise` of `mkldnn::_linear_pointwise.binary`."""
+    name = kernel.removeprefix("extern_kernels.")
+    return name.rpartition("::")[2].partition(".")[0]

@@ -54,12 +54,12 @@ def backend_of(choice: Choice) -> str | None:
 def absent(part: Part) -> tuple[Absent, ...]:
     """One entry a backend, in the order in which they were asked for."""
     found: dict[str, _Found] = {}
+    asked: dict[str, dict[str, list[Tuning]]] = {}
+    for row in part.rows:
+        for name in dict.fromkeys(row.asked):
+            asked.setdefault(name, {}).setdefault(row.tuning.op, []).append(row.tuning)
     for session in part.sessions.values():
-        by_op: dict[str, list[Tuning]] = {}
-        for row in part.rows:
-            if session.id in row.asked:
-                by_op.setdefault(row.tuning.op, []).append(row.tuning)
-        for op, tunings in by_op.items():
+        for op, tunings in asked.get(session.id, {}).items():
             for backend in _asked(session, op):
                 _look(found.setdefault(backend, _Found()), backend, session, op, tunings)
     return tuple(_entry(name, each) for name, each in found.items() if each.lacking)
@@ -73,10 +73,13 @@ def _asked(session: Session, op: str) -> Iterable[str]:
 
 
 def _look(found: _Found, backend: str, session: Session, op: str, tunings: list[Tuning]) -> None:
-    theirs = [c for tuning in tunings for c in tuning.choices if backend_of(c) == backend]
+    every = [choice for tuning in tunings for choice in tuning.choices]
+    theirs = [choice for choice in every if backend_of(choice) == backend]
     if any(not choice.failed for choice in theirs):
         found.present = True
         return
+    if backend == _BACKENDS["aten"] and any(provider(choice) is None for choice in every):
+        return  # ATen has no mark in its names: what nobody knows may be its kernel
     found.lacking[op] = None
     found.sessions[session.id] = None
     found.tunings += len(tunings)

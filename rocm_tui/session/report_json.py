@@ -20,7 +20,14 @@ def report_json(report: Report) -> dict[str, Any]:
             "seconds": bought.seconds,
             "ranks": bought.ranks,
             "unknown": bought.unknown,
+            "tuned": bought.tunings,
+            "problems": len(bought.gains),
+            "problems_without_aten": len(bought.gains) - len(bought.valued),
             "runs_to_pay": bought.runs_to_pay,
+            "runs_at_least": bought.at_least,
+            "systems": list(bought.systems),
+            "since": bought.since,
+            "until": bought.until,
             "tunings": [_gain(gain) for gain in bought.gains],
         },
         "repeated": [_repeated(each) for each in report.repeated],
@@ -41,6 +48,7 @@ def _disagreement(each: Disagreement) -> dict[str, Any]:
     return {
         **_problem(each.row),
         "matters": each.matters,
+        "one_job": each.told or None,
         "parties": [
             {
                 "who": party.who,
@@ -73,8 +81,10 @@ def _gain(gain: Gain) -> dict[str, Any]:
         "hash": gain.choice.hash,
         "saved_ms": gain.saved_ms,
         "tied": gain.tied,
+        "waited": gain.waited,
         "calls": gain.calls,
         "seconds": gain.seconds,
+        "untold": gain.untold,
     }
 
 
@@ -84,5 +94,6 @@ def _repeated(each: Repeated) -> dict[str, Any]:
         "times": each.times,
         "processes": each.processes,
         "seconds": each.seconds,
+        "untold": each.untold,
         "winners": [{"choice": label, "times": times} for label, times in each.winners],
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from backend.records import Choice, Session
@@ -14,9 +15,18 @@ from rocm_tui.session.report_types import Disagreement, Party
 from rocm_tui.session.standing_text import versus
 
 
-def disagreement(rows: Sequence[Row], part: Part) -> Disagreement | None:
+def party_names(part: Part) -> dict[str, str]:
+    """What the sessions that a part's tunings are of are called, by their ids."""
+    names = {name for row in part.rows for name in row.asked}
+    return session_labels([part.sessions[name] for name in names if name in part.sessions])
+
+
+def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement | None:
     """The parties of one problem, given by its tunings, latest first; None if they agree."""
-    uses = [(who, row, choice) for who, row in _latest(rows, part) if (choice := _use(row))]
+    latest, told = _latest(rows, labels)
+    uses = [(who, row, choice) for who, row in latest if (choice := _use(row))]
+    if len(uses) < 2:
+        return None
     different: list[Choice] = []
     for _, _, choice in uses:
         if not any(same_choice(choice, other) for other in different):
@@ -30,6 +40,7 @@ def disagreement(rows: Sequence[Row], part: Part) -> Disagreement | None:
         rows[0],
         tuple(parties),
         matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
+        told=told,
     )
 
 
@@ -60,31 +71,31 @@ def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
     return any(versus(row.tuning, choice, rival) in ("clear", "slower") for rival in rivals)
 
 
-def _latest(rows: Sequence[Row], part: Part) -> list[tuple[str, Row]]:
-    """Each party's latest tuning: sessions, else ranks, else the files that tell of them."""
-    names = {name for row in part.rows for name in row.asked}
-    labels = session_labels([part.sessions[name] for name in names if name in part.sessions])
+def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> tuple[list[tuple[str, Row]], bool]:
+    """Each party's latest tuning: sessions, else ranks, else the files that tell of them; and
+    whether they are known to be ranks or processes."""
     found: dict[str, Row] = {}
     for row in rows:
         for session in row.asked:
             found.setdefault(labels.get(session, session), row)
         if not row.asked and row.tuning.rank is not None:
             found.setdefault(f"rank {row.tuning.rank}", row)
-    if not found:
-        for row in rows:
-            for source in row.tuning.sources:
-                found.setdefault(source, row)
-    return list(found.items())
+    if found:
+        return list(found.items()), True
+    for row in rows:
+        for source in row.tuning.sources:
+            found.setdefault(source, row)
+    return list(found.items()), False
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:
     """A short name of each session by its id: rank and host, with the pid where that is needed."""
     known = list(sessions)
     short = {session.id: _label(session) for session in known}
-    names = list(short.values())
+    names = Counter(short.values())
     return {
         session.id: f"{short[session.id]} pid {session.pid}"
-        if names.count(short[session.id]) > 1
+        if names[short[session.id]] > 1
         else short[session.id]
         for session in known
     }

@@ -27,13 +27,16 @@ class Party:
 class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
-    `matters` tells that one of them found its choice and another's to differ by more than a tie.
+    `matters` tells that one of them found its choice and another's to differ by more than a tie;
+    `told`, that they are known to be ranks or processes, and not just files that may have nothing
+    to do with each other.
     """
 
     id: str
     row: Row
     parties: tuple[Party, ...]
     matters: bool
+    told: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,9 @@ class Gain:
 
     `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
     median of what they save with it: None where ATen has no time, and 0 where ATen itself is used.
-    `tied` tells that the difference is within what can be told. `calls` is how often one run calls
-    it, None where no session tells. `seconds` sums up all its tunings.
+    `tied` tells that the difference is within what can be told, `waited` that this is because one
+    of the times is a wait on a busy CPU. `calls` is how often one run calls it, None where no
+    session tells. `seconds` sums up all its tunings but `untold` ones, which do not tell theirs.
     """
 
     row: Row
@@ -81,15 +85,18 @@ class Gain:
     tied: bool
     calls: int | None
     seconds: float
+    untold: int = 0
+    waited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Bought:
-    """What tuning bought, by problem, most first.
+    """What tuning bought, by problem, most first. What is not known is counted, not guessed.
 
     `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
-    once. `seconds` is what all tunings took, on all of the job's `ranks` together; `unknown`
-    tunings tell no duration.
+    once. `seconds` is what all of the `tunings` took, on all of the job's `ranks` together;
+    `unknown` of them tell no duration. `systems` names each device, host or log that is added up
+    here, `since` and `until` are Unix times of the first and the last tuning, where told.
     """
 
     gains: tuple[Gain, ...]
@@ -97,14 +104,32 @@ class Bought:
     seconds: float
     ranks: int
     unknown: int
+    tunings: int = 0
+    systems: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def valued(self) -> tuple[Gain, ...]:
+        """Those of which it is known what they save."""
+        return tuple(gain for gain in self.gains if gain.saved_ms is not None)
 
     @property
     def runs_to_pay(self) -> float | None:
-        """After how many runs of everything tuning is paid for; None if nothing is saved.
+        """After how many runs the tunings whose saving is known are paid for.
 
-        Ranks tune side by side, so each pays its part.
+        None if nothing is saved, if nobody knows what they took, or if they are of several systems,
+        which no run pays together. Ranks tune side by side, so each pays its part.
         """
-        return self.seconds / self.ranks * 1e3 / self.saved_ms if self.saved_ms > 0 else None
+        seconds = sum(gain.seconds for gain in self.valued)
+        if self.saved_ms <= 0 or not seconds or len(self.systems) > 1:
+            return None
+        return seconds / self.ranks * 1e3 / self.saved_ms
+
+    @property
+    def at_least(self) -> bool:
+        """Whether `runs_to_pay` may be more: some of those tunings do not tell what they took."""
+        return any(gain.untold for gain in self.valued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +137,8 @@ class Repeated:
     """A problem that was tuned again and again.
 
     `times` is how often, in `processes` processes, where they are known; `seconds` is what it took
-    beyond the first time. `winners` are the labels of the choices that won, with how often, most
-    often first.
+    beyond the first time, without `untold` tunings. `winners` are the labels of the choices that
+    won, with how often, most often first.
     """
 
     row: Row
@@ -121,6 +146,7 @@ class Repeated:
     processes: int | None
     seconds: float
     winners: tuple[tuple[str, int], ...]
+    untold: int = 0
 
 
 @dataclass(frozen=True, slots=True)

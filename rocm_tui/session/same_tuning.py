@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from backend.records import Tuning
+from rocm_tui.session.device_of import device_kind
 
 PLACES = 4
 """Decimals of a time in an AUTOTUNE row."""
@@ -80,13 +81,14 @@ def compatible(one: Tuning, two: Tuning) -> bool:
             return False
     if one.rank is not None and two.rank is not None and one.rank != two.rank:
         return False
-    return all(
-        not mine or not theirs or mine == theirs
-        for mine, theirs in (
-            (one.session, two.session),
-            (one.shapes, two.shapes),
-            (one.strides, two.strides),
-            (one.dtypes, two.dtypes),
-            (one.device, two.device),
-        )
+    facts = (
+        (one.session, two.session),
+        (one.shapes, two.shapes),
+        (one.strides, two.strides),
+        (one.dtypes, two.dtypes),
+        (one.device, two.device),
     )
+    if any(mine and theirs and mine != theirs for mine, theirs in facts):
+        return False
+    mine, theirs = device_kind(one), device_kind(two)
+    return mine is None or theirs is None or mine == theirs

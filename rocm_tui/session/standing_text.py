@@ -39,7 +39,9 @@ def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
         return _judged(tuning.measured.choices[0], told, other)
     if one.ms is None or not rival.ms or one.failed or rival.failed:
         return None
-    return _band(one.ms / rival.ms)
+    if stats.near(tuning, one, rival):
+        return "tied"
+    return "clear" if one.ms < rival.ms else "slower"
 
 
 def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
@@ -52,12 +54,5 @@ def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) ->
         return "clear"
     if rival.ratio_high < one.ratio_low:
         return "slower"
-    near = rival.ratio > 0 and _band(one.ratio / rival.ratio) == "tied"
-    return "tied" if near else "unclear"
-
-
-def _band(ratio: float) -> Standing:
-    """What two single numbers tell; `ratio` is the time of one over that of its rival."""
-    if ratio > 0 and max(ratio, 1 / ratio) - 1 <= stats.TIE_BAND:
-        return "tied"
-    return "clear" if ratio < 1 else "slower"
+    low, high = sorted((one.ratio, rival.ratio))
+    return "tied" if 0 < high <= low * (1 + stats.TIE_BAND) else "unclear"

@@ -11,6 +11,7 @@ from math import isfinite, prod
 from typing import Literal
 
 from backend.records import Choice, MeasuredChoice, Shape, Tuning
+from rocm_tui.session.clock_tick import indistinct
 from rocm_tui.session.providers import provider
 
 TIE_BAND = 0.02
@@ -123,18 +124,19 @@ def standing(tuning: Tuning) -> Standing | None:
         return None
     told = measured(tuning, timed[0])
     if told is None or tuning.measured is None or len(tuning.measured.choices) < 2:
-        return "tied" if _near(timed[0], timed[1]) else "clear"
+        return "tied" if near(tuning, timed[0], timed[1]) else "clear"
     if told.verdict != "faster":
         return told.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
-    return "tied" if any(_near(timed[0], rival) for rival in rivals) else "clear"
+    return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
 
-def _near(one: Choice, two: Choice) -> bool:
-    """Whether single numbers cannot tell these two apart."""
-    if not one.ms or two.ms is None:
+def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
+    """Whether single numbers of a tuning cannot tell these two apart."""
+    if not one.ms or not two.ms or min(one.ms, two.ms) < 0:
         return False
-    return two.ms / one.ms - 1.0 <= TIE_BAND
+    apart = max(one.ms, two.ms) / min(one.ms, two.ms) - 1.0
+    return apart <= TIE_BAND or indistinct(tuning, one.ms, two.ms)
 
 
 def tied(tuning: Tuning) -> bool | None:

@@ -119,8 +119,8 @@ def _bought(bought: Bought) -> Page:
                 "took": (took, ""),
             }
         )
-    said = report_text.bought_line(bought) if bought.gains else "Nothing was tuned yet."
-    return Page(((said, ""),), tuple(cells), tuple(rows), len(rows))
+    said = report_text.bought_lines(bought) if bought.gains else ["Nothing was tuned yet."]
+    return Page(tuple((line, "") for line in said), tuple(cells), tuple(rows), len(rows))
 
 
 def _again(found: Sequence[Repeated]) -> Page:
@@ -142,7 +142,9 @@ def _again(found: Sequence[Repeated]) -> Page:
     said = "No problem was tuned twice."
     if found:
         problems = "One problem was" if len(found) == 1 else f"{len(found)} problems were"
-        said = f"{problems} tuned again, which took {fmt.seconds(more)} more."
+        least = "at least " if any(each.untold for each in found) else ""
+        took = f"took {least}{fmt.seconds(more)} more" if more else "took nobody knows how long"
+        said = f"{problems} tuned again, which {took}."
     return Page(((said, ""),), tuple(cells), tuple(each.row for each in found), len(found))
 
 
@@ -171,6 +173,8 @@ def _ranks(found: Sequence[Disagreement]) -> Page:
         what = "one problem" if len(found) == 1 else f"{len(found)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         said = [(f"Ranks or hosts use different choices for {what}. {how}", "")]
+        if not all(each.told for each in found):
+            said = [(f"Chosen differently by {report_text.parties(found)}: {what}. {how}", "")]
     return Page(tuple(said), tuple(cells), tuple(rows), len(found))
 
 
