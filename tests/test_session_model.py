@@ -240,3 +240,17 @@ def test_an_mm_log_row_joins_by_the_very_double() -> None:
     assert row.tuning.choices[0].hash == ATEN_HASH
     near = replace(told, choices=(Choice(ms=A + 1e-9),))
     assert len(rows_of(Seen("/l/mm.json#1", near), Seen("/c/44#1", cache(A, B)))) == 2
+
+
+def test_a_cpu_and_a_gpu_are_two_tunings_also_where_only_names_tell() -> None:
+    """Their only common time is rounded to the same four places."""
+
+    def told(name: str, source: str) -> Tuning:
+        choices = (Choice(name="mm", ms=0.0123), Choice(name=name, ms=0.0246))
+        return Tuning("mm", ((64, 64), (64, 64)), choices=choices, sources=(source,))
+
+    cpu = Seen("/l/cpu.log#1", told("cpp_CppMicroGemmFP32Vec_0", "/l/cpu.log"))
+    gpu = Seen("/l/gpu.log#1", told("triton_mm_3", "/l/gpu.log"))
+    assert len(rows_of(cpu, gpu)) == 2
+    copy = Seen("/l/copy.log#1", told("triton_mm_3", "/l/copy.log"))
+    assert len(rows_of(cpu, gpu, copy)) == 2

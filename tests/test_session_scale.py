@@ -39,7 +39,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def session(n: int, draw: random.Random) -> Tuning:
     """One program's tuning, with the times that a quiet machine gives again and again."""
     choices = [
-        Choice(f"triton_mm_{c}", f"triton_mm-{c}", 0.0123 * (c + 1) * draw.uniform(0.999, 1.001))
+        Choice(f"cpp_{c}", f"CppMicroGemm-{c}", 0.0123 * (c + 1) * draw.uniform(0.999, 1.001))
         for c in range(3)
     ]
     return Tuning(
