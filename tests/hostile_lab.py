@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -22,6 +21,7 @@ from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from backend.store.share import Machine, Share, SharedPin, encode
+from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"
 """Clipboard, title, clear, C1, direction, DEL, backspace, another line, NUL, half a character."""
@@ -166,22 +166,18 @@ def obeyed(sent: bytes) -> list[str]:
     return [repr(c) for c in text if not c.isprintable() and c not in "\n\t\xa0"]
 
 
-def _say(**event: Any) -> None:
-    print(json.dumps(event), flush=True)
-
-
 def _work() -> None:
     for line in sys.stdin:
         job = json.loads(line)
+        answers = Answers(1, job["id"], job["token"])
         print(NAME.encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
-        _say(id=job["id"], event="progress", what=EVIL, best=EVIL, timed=1, total=4)
+        answers.progress(EVIL, best=EVIL, timed=1, total=4)
         if job["job"] == "environment":
             names = "torch hip triton triton_target triton_off hooks_off templates_off device arch"
             facts = dict.fromkeys(names.split(), EVIL)
-            result = {**facts, "system_hash": "hash", "compute_units": 4, "gpu": True}
-            _say(id=job["id"], event="result", result=result)
+            answers.result({**facts, "system_hash": "hash", "compute_units": 4, "gpu": True})
         else:
-            _say(id=job["id"], event="error", error=EVIL)
+            answers.error(EVIL)
 
 
 if __name__ == "__main__":
