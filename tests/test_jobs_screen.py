@@ -24,7 +24,7 @@ from rocm_tui.screens.program import RocmTui
 from rocm_tui.screens.tuning import Tick, TuneScreen
 from rocm_tui.screens.watch import WatchScreen
 from tests.odd_workers import odd_python
-from tests.terminal_lab import WATCH, Terminal, alive, needs_tmux, table
+from tests.terminal_lab import WATCH, Terminal, alive, command_line, needs_tmux, table
 from tests.test_screen_watch import SIZES, panes_of, screen_text, until, write_cache
 
 BMM = (
@@ -218,7 +218,7 @@ def patiently(terminal: Terminal, text: str) -> str:
 def workers(terminal: Terminal) -> list[psutil.Process]:
     """Those that run jobs; not what only looks whether a Python has torch."""
     found = psutil.Process(terminal.pid).children(recursive=True)
-    return [process for process in found if "rocm_tui_worker" in " ".join(process.cmdline())]
+    return [process for process in found if "rocm_tui_worker" in command_line(process)]
 
 
 @pytest.mark.torch

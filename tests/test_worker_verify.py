@@ -20,6 +20,7 @@ from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from rocm_tui.python_env import find_python
 from rocm_tui.verifying import Asked, Verifying
+from tests.terminal_lab import command_line
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 
@@ -170,9 +171,10 @@ def test_a_worker_that_crashes_takes_one_pin_with_it(tuned: Tuned) -> None:
     def tell(place: int, pin: Pin, what: str) -> None:
         if place == 2 and what.startswith("compiling") and verifying.workers == 1:
             children = psutil.Process().children()
-            workers = [p for p in children if "rocm_tui_worker" in str(p.cmdline())]
-            child = max(workers, key=psutil.Process.create_time)  # the others are other tests'
-            child.send_signal(signal.SIGSEGV)
+            supervisors = [p for p in children if "rocm_tui_worker" in command_line(p)]
+            ours = max(supervisors, key=psutil.Process.create_time)  # the others are other tests'
+            (worker,) = (p for p in ours.children() if "rocm_tui_worker" in command_line(p))
+            worker.send_signal(signal.SIGSEGV)
 
     cache = tuned.cache
     pins = PinStore(Layout(cache))
