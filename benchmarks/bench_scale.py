@@ -3,9 +3,9 @@
     python benchmarks/bench_scale.py [--tunings 50000] [--only log]
 
 Each kind of input is made twice, with a tenth of the tunings and with all, in a temporary folder.
-`ls`, `compare` and `watch` are run on both; the ratio of their times is what counts: at most 11.
-Seconds and MiB beside it are those of this machine. `watch` runs in a pty, until it shows that all
-is read.
+`ls`, `compare` and `watch` are run on both; the ratio of their processor times is what counts: at
+most 11. Seconds by the wall clock and MiB are those of this machine. `watch` runs in a pty, until
+it shows that all is read.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ MAIN = "import sys; from rocm_tui.cli import main; sys.exit(main())"
 
 
 class Cost(NamedTuple):
-    """Seconds, and MiB at the peak."""
+    """Seconds by the wall clock and of the processor, and MiB at the peak."""
 
     seconds: float
+    cpu: float
     mib: float
 
 
@@ -146,11 +147,11 @@ def run(words: Sequence[str], limit: float) -> Cost:
         pid, _, usage = os.wait4(child.pid, os.WNOHANG)
         seconds = time.perf_counter() - begun
         if pid:
-            return Cost(seconds, usage.ru_maxrss / 1024)
+            return Cost(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
         if seconds > limit:
             child.kill()
             os.wait4(child.pid, 0)
-            return Cost(float("inf"), 0.0)
+            return Cost(float("inf"), float("inf"), 0.0)
         time.sleep(0.005)
 
 
@@ -162,9 +163,9 @@ def watch(folder: Path, shown: int, limit: float) -> Cost:
     try:
         seconds = screen.wait_for(f"{shown} tuning".encode(), limit) - begun
         status = Path(f"/proc/{screen.pid}/status").read_text()
-        return Cost(seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1024)
+        return Cost(seconds, screen.cpu(), int(status.partition("VmHWM:")[2].split()[0]) / 1024)
     except SystemExit:
-        return Cost(float("inf"), 0.0)
+        return Cost(float("inf"), float("inf"), 0.0)
     finally:
         screen.stop()
 
@@ -196,7 +197,8 @@ def main() -> None:
                 found[f"{kind} {what}"] = {
                     "few_s": round(short.seconds, 2),
                     "many_s": round(long.seconds, 2),
-                    "ratio": round(long.seconds / short.seconds, 1),
+                    "many_cpu_s": round(long.cpu, 2),
+                    "ratio": round(long.cpu / short.cpu, 1),
                     "many_mib": round(long.mib),
                 }
                 print(kind, what, found[f"{kind} {what}"], file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""The campaign itself: its parts can be run, it counts, and its table goes where it belongs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import campaign
+from tests.campaign import Figure, __main__
+
+PARTS = [m.name for m in pkgutil.iter_modules(campaign.__path__) if not m.name.startswith("_")]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_can_be_run(part: str) -> None:
+    assert callable(importlib.import_module(f"tests.campaign.{part}").run)
+
+
+def test_a_broken_promise_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = tmp_path / "reliability.md"
+    document.write_text("before\n<!-- campaign -->\nold\n<!-- /campaign -->\nafter\n")
+    monkeypatch.setattr(__main__, "DOCUMENT", document)
+    for bad in (0, 3):
+
+        def run(folder: Path, seconds: float, seed: int, bad: int = bad) -> Iterator[Figure]:
+            assert not list(folder.iterdir()) and seed == 7
+            yield Figure("kills", 12_000, bad, "0 lost")
+
+        monkeypatch.setattr("tests.campaign.kills.run", run)
+        words = ["--minutes", "0.1", "--only", "kills", "--seed", "7", "--write"]
+        assert __main__.main(words) == (1 if bad else 0)
+        text = document.read_text()
+        assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+        assert f"| kills | 12,000 | {bad} | 0 lost |  |" in text
+    assert "3 BAD" in capsys.readouterr().out
+
+
+def test_kills_lose_nothing(tmp_path: Path) -> None:
+    """A second of the real thing."""
+    kills = importlib.import_module("tests.campaign.kills")
+    figures = list(kills.run(tmp_path, 1.0, 1))
+    assert sum(figure.tries for figure in figures) > 0
+    assert not any(figure.bad for figure in figures), figures
