@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -170,6 +171,39 @@ def watch(folder: Path, shown: int, limit: float) -> Cost:
         screen.stop()
 
 
+def growing_line(folder: Path, mib: int = 500) -> dict[str, float]:
+    """Milliseconds from a key to what it paints while one line without an end grows by 50 MiB a
+    second, and MiB of the screen at its peak."""
+    log = folder / "train.log"
+    one_log(folder, 40)
+    screen = Screen.start([sys.executable, "-m", "rocm_tui", "watch", str(log)])
+    time.sleep(0.2)
+    screen.go()
+    screen.wait_for(b"40 tunings")
+    screen.read(2.0)
+    times, end = [], time.perf_counter() + mib / 50
+    with log.open("ab") as out:
+        while time.perf_counter() < end:
+            for _ in range(5):
+                out.write(b"x" * (1 << 20))
+                out.flush()
+                time.sleep(0.02)
+            begun, before = time.perf_counter(), len(screen.data)
+            os.write(screen.fd, b"k" if len(times) % 2 else b"j")
+            while len(screen.data) == before:
+                screen.read(0.001)
+            times.append((time.perf_counter() - begun) * 1e3)
+    status = Path(f"/proc/{screen.pid}/status").read_text()
+    screen.stop()
+    return {
+        "grown_mib": round(log.stat().st_size / 2**20),
+        "key_median_ms": round(statistics.median(times), 1),
+        "key_p95_ms": round(statistics.quantiles(times, n=20)[-1], 1),
+        "key_worst_ms": round(max(times), 1),
+        "mib": round(int(status.partition("VmHWM:")[2].split()[0]) / 1024),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tunings", type=int, default=50_000)
@@ -202,6 +236,9 @@ def main() -> None:
                     "many_mib": round(long.mib),
                 }
                 print(kind, what, found[f"{kind} {what}"], file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        found["growing line"] = growing_line(Path(name))
+        print("growing line", found["growing line"], file=sys.stderr, flush=True)
     print(json.dumps(found))
 
 
