@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def no_collector() -> Iterator[None]:
     """Without Python's search for cycles, of which records have none.
 
-    While they pile up it would look through all of them again and again.
+    While they pile up it would look through all of them again and again; and once more at the end.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -19,6 +19,7 @@ def no_collector() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            gc.freeze()
             gc.enable()
 
 
