@@ -247,8 +247,9 @@ def test_tritons_lines_of_two_ranks() -> None:
         "A=1,\n" * 200 + "A=1, x" * 100_000 + " 0.1 ms 100.0% 0.1 ms 100.0%\n",
         "best config selected: " + "A: 1, " * 200_000,
         "Triton autotuning for function f,\n" * 30_000,
+        "AUTOTUNE mm(8x4, 4x8)\n" + ("  b" + "a" * 30_000 + "/mm 0.01 ms 100.0%\n") * 60,
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_small_logs_made_to_be_slow_are_not(text: str) -> None:
     start = time.monotonic()

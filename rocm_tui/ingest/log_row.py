@@ -47,7 +47,7 @@ _NUMBER = re.compile(r"(?:\d{1,15}(?:\.\d{1,15})?|inf|nan)\Z")
 _EXTERN = re.compile(r"ExternKernelCaller\((?:extern_kernels\.)?([A-Za-z_][\w.]*)\)\Z")
 _TRITON = "TritonTemplateCaller("
 _SETTING = re.compile(r"[A-Za-z_]\w*=")
-_LAST_SETTING = re.compile(r"[A-Za-z_]\w*=[^ ]*\Z")
+_LAST_SETTING = re.compile(r"(?<!\w)[A-Za-z_]\w*=[^ ]*\Z")  # not tried again within a word
 
 
 def _row_at(text: str, at: int) -> tuple[int, Row] | None:
