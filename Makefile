@@ -23,7 +23,7 @@ check: $(VENV)/.installed-test
 matrix: $(VENV)/.installed-test
 	$(BIN)/python -m tests.matrix $(if $(TORCHES),--torches $(TORCHES)) $(MATRIX)
 
-# Faults of every kind for so many minutes: docs/reliability.md. `make campaign ONLY="kills fuzz" SEED=7`.
+# Faults of every kind for so many minutes: docs/reliability.md. `make campaign ONLY="kills inputs" SEED=7`.
 MINUTES ?= 10
 campaign: $(VENV)/.installed-test
 	$(BIN)/python -m tests.campaign --minutes $(MINUTES) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)
