@@ -56,10 +56,13 @@ def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str
     """The system hashes that a tuning's session and the cache files it stands in tell."""
     session = sessions.get(tuning.session or "")
     told = {session.system_hash} if session and session.system_hash else set()
-    if not told:
-        places = (source.rsplit("/", 2) for source in tuning.sources)
-        told = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
-    return frozenset(told)
+    return frozenset(told or systems_of_caches(tuning))
+
+
+def systems_of_caches(tuning: Tuning) -> set[str]:
+    """The system hashes that the names of the cache files are in which a tuning stands."""
+    places = (source.rsplit("/", 2) for source in tuning.sources)
+    return {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:

@@ -32,16 +32,12 @@ from rocm_tui.ingest.records import (
 )
 from rocm_tui.session.join import Member, problem_of
 from rocm_tui.session.join import Problem as Bucket
-from rocm_tui.session.measurements import Measurements
+from rocm_tui.session.measurements import Measurements, systems_of_caches
 from rocm_tui.session.place import Place
 from rocm_tui.session.place import Row as Row
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
-
-
-_CACHE_FILES = "cache"
-"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +218,7 @@ class Model:
         pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
-        places = [source.rsplit("/", 2) for source in tuning.sources]
-        systems = {place[-1] for place in places if place[-2:-1] == [_CACHE_FILES]}
+        systems = systems_of_caches(tuning)
         session = self.sessions.get(tuning.session or "")
         if session is not None and session.system_hash:
             systems.add(session.system_hash)

@@ -78,7 +78,8 @@ class Place:
         `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
         besides; `seen` is when members arrived.
         """
-        before, known = self.rows, {views[0].uid: one for one in self._merged for views in [one[0]]}
+        before = self.rows
+        known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
         old = {row.key: row for row in before}
         members = sorted(map(shown, self.members), key=lambda member: member.seq)
         merged, rows = [], []
