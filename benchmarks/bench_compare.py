@@ -30,7 +30,7 @@ from backend.store.events import read_log
 from backend.store.paths import Layout
 from rocm_tui.session.compare_units import in_units
 from rocm_tui.session.compare_verdict import by_measurement
-from tests.compare_sessions import PLANTED, Sessions
+from tests.support.compare_sessions import PLANTED, Sessions
 
 SAME, MORE = "same", f"more{PLANTED}"
 REGRESSION = 1.10

@@ -10,6 +10,8 @@ from types import FrameType
 
 import pytest
 
+from tests.support.places import CORPUS
+
 # Tests run side by side: kernels whose threads wait for each other's core take a thousand times
 # as long. Children inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,20 +21,33 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 # Inductor compiles the same kernels for each fresh cache dir: they are compiled once.
-os.environ["PATH"] = f"{Path(__file__).parent / 'compilers'}{os.pathsep}{os.environ['PATH']}"
+os.environ["PATH"] = (
+    f"{Path(__file__).parent / 'support' / 'compilers'}{os.pathsep}{os.environ['PATH']}"
+)
 os.environ["TEST_PYTHON"] = sys.executable
 
 LONGEST = """
-rocm_triton rocm_compile templates_numerics rocm_failures store_pins_torch triton_code_objects
-main_job measure_job rocm_forced rocm_cli hook_failures templates_targets measure_command
-compare_real run_elsewhere lookup_torch tune_job export dashboard hook_pins
+torch/triton/test_compile torch/hip/test_compile unit/templates/test_numerics
+torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_objects
+torch/jobs/test_main torch/jobs/test_measure torch/hip/test_forced torch/cli/test_rocm
+torch/hooks/test_failures unit/templates/test_targets torch/cli/test_measure
+unit/compare/test_real torch/launch/test_elsewhere torch/inductor/test_lookup torch/jobs/test_tune
+torch/cli/test_export torch/cli/test_dashboard torch/hooks/test_pins
 """.split()
 """Files that take longest: begun first, so that no process is left alone with one in the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    names = {f"test_{name}.py" for name in LONGEST}
-    items.sort(key=lambda item: item.path.name not in names)
+    paths = {Path(__file__).parent / f"{name}.py" for name in LONGEST}
+    items.sort(key=lambda item: item.path not in paths)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run without the corpus says so: what it skipped is no pass."""
+    reasons = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    count = sum("corpus" in str(reason) for reason in reasons)
+    if count:
+        terminalreporter.write_line(f"{count} tests of real logs did not run: {CORPUS} is not here")
 
 
 def _outlive(number: int, frame: FrameType | None) -> None:

@@ -26,7 +26,7 @@ from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import template_of
-from tests import drawing
+from tests.support import drawing
 
 TUI = (sys.executable, "-m", "rocm_tui")
 _PATIENCE = 120.0

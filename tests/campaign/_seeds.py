@@ -24,7 +24,7 @@ from backend.store.share import Machine, Share, SharedPin
 from backend.store.share import encode as share_text
 from backend.store.tuned_journal import Journal
 from rocm_tui.ingest.sniff import sniff
-from tests.graph_samples import samples
+from tests.support.graph_samples import samples
 
 FOLDER = "ROCM_TUI_CORPUS"
 """The variable that names a folder of real logs, caches and traces."""

@@ -28,7 +28,7 @@ from backend.store.tuned_cache import TunedCache
 from backend.store.tuned_line import Tuned
 from rocm_tui.cli import main
 from tests.campaign import Figure
-from tests.odd_files import KINDS, put_odd
+from tests.support.odd_files import KINDS, put_odd
 
 SECONDS = 20
 MEMORY = 3 << 30

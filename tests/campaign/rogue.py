@@ -22,8 +22,8 @@ from rocm_tui.job_run import run_watched
 from rocm_tui.jobs import Limits
 from rocm_tui.measuring import Measuring
 from tests.campaign import Figure
-from tests.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
-from tests.rogue_workers import hash_of, rogue_python
+from tests.support.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
+from tests.support.rogue_workers import hash_of, rogue_python
 
 KEY = "[{0}, {0}]".format("('cpu', 'torch.float32', 4, 48, 48, 2304, 48, 1, 0)")
 TOGETHER = 6

@@ -23,7 +23,7 @@ from backend.store.raised import is_raised, measured_ms
 from backend.store.tuned_cache import TunedCache
 from backend.store.tuned_line import Tuned
 from tests.campaign import Figure
-from tests.test_store_race import KEY, go, start
+from tests.support.race_lab import KEY, go, start
 
 OURS, STOCK = 16, 2
 TIMES = {f"c{n}": 0.5 + n for n in range(10)}

@@ -1,7 +1,7 @@
 // exp, erf, tanh and the activations, the same arithmetic on every target.
 //
 // A device compiler without ROCm has no math library, and equal code gives comparable numbers.
-// Polynomials by Chebyshev interpolation; errors against double are in tests/test_toolchain_numbers.py.
+// Polynomials by Chebyshev interpolation; errors against double are in tests/unit/toolchain/test_numbers.py.
 #pragma once
 
 namespace rt {

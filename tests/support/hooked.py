@@ -1,0 +1,86 @@
+"""Running small programs under `rocm-tui run`'s launcher, and reading what they recorded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.events import Event, TuningStarted
+from backend.store.events import read_log
+from backend.store.paths import Layout
+from tests.support.torch_models import child_env
+
+LAUNCHER = [
+    sys.executable,
+    "-c",
+    "import sys; from rocm_tui.launch import run; "
+    "split = sys.argv.index('--'); flags = sys.argv[1:split]; "
+    "sys.exit(run(sys.argv[split + 1 :], quiet='--quiet' in flags, "
+    "max_autotune='--max-autotune' in flags))",
+]
+
+BMM = """
+import torch, torch._inductor.config as config
+config.max_autotune = True
+a, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96)
+torch.compile(lambda a, b: torch.bmm(a, b) + 1)(a, b)
+"""
+
+
+def launch(
+    command: Sequence[str],
+    cache: Path,
+    *flags: str,
+    env: Mapping[str, str] | None = None,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """`rocm-tui run FLAGS -- COMMAND` with stderr as a pipe."""
+    return subprocess.run(
+        [*LAUNCHER, *flags, "--", *command],
+        env=child_env(cache, env),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+def launch_program(
+    source: str,
+    cache: Path,
+    *flags: str,
+    env: Mapping[str, str] | None = None,
+    expect: int = 0,
+    python: str = sys.executable,
+) -> subprocess.CompletedProcess[str]:
+    """The same for the Python program `source`, which lies in a folder of its own."""
+    folder = cache.parent / f"{cache.name}-program"
+    folder.mkdir(exist_ok=True)
+    program = folder / "program.py"
+    program.write_text(textwrap.dedent(source))
+    done = launch([python, "-W", "ignore", str(program)], cache, *flags, env=env)
+    assert done.returncode == expect, done.stderr[-4000:]
+    return done
+
+
+def sessions(cache: Path) -> list[list[Event]]:
+    """The events of each session, oldest first; every line must be good."""
+    found = []
+    for path in sorted(Layout(cache).sessions.glob("*.jsonl"), key=lambda p: p.stat().st_mtime_ns):
+        events, problems = read_log(path)
+        assert problems == []
+        found.append(events)
+    return found
+
+
+def by_tuning(events: Sequence[Event]) -> list[tuple[TuningStarted, list[Event]]]:
+    """Each tuning's start with its further events, in order."""
+    return [
+        (start, [e for e in events if e is not start and getattr(e, "n", None) == start.n])
+        for start in events
+        if isinstance(start, TuningStarted)
+    ]

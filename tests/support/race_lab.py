@@ -1,0 +1,53 @@
+"""A process that writes the cache file as stock PyTorch does, without a lock."""
+
+from __future__ import annotations
+
+import subprocess
+
+from backend.records import TuningKey
+from backend.store.paths import Layout
+from tests.support.torch_models import child_env
+from tests.support.warm_python import warm_python
+
+WRITER = """
+import sys, time
+from torch._inductor.codecache import PersistentCache
+class Choice:
+    def __init__(self, name):
+        self.name = name
+    def hash_key(self):
+        return self.name
+cache = PersistentCache()
+choices = [Choice(f"c{i}") for i in range(10)]
+def benchmark(choices):
+    time.sleep(0.003)
+    return {choice: 0.5 + i for i, choice in enumerate(choices)}
+def tune(op, inputs):
+    cache.lookup(choices, op, inputs, benchmark)
+tune("mm", "[pinned]")
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(int(sys.argv[2])):
+    tune(sys.argv[1], f"[{i}]")
+    tune("mm", "[pinned]")
+"""
+
+KEY = TuningKey("mm", "[pinned]", "highest")
+
+
+def start(layout: Layout, op: str, count: int) -> subprocess.Popen[str]:
+    child = subprocess.Popen(
+        [*warm_python(), "-c", WRITER, op, str(count)],
+        env=child_env(layout.root),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    return child
+
+
+def go(child: subprocess.Popen[str]) -> None:
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()

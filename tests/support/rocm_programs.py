@@ -1,0 +1,136 @@
+"""Programs that compile small models with our templates on, and what their runs tell tests."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.events import ChoiceSelected, TuningStarted
+from backend.records import TuningKey
+from backend.store.paths import Layout
+from backend.store.pins import PinStore
+from tests.support.hooked import by_tuning, launch_program, sessions
+
+ON = {"ROCM_TUI_TEMPLATES": "1", "ROCM_TUI_TEMPLATE_BUDGET": "1"}
+"""One config of each template: most tests ask whether a kernel is called, not which one."""
+
+BEGIN = """
+import os
+import sys
+import torch
+import torch._inductor.config as config
+config.max_autotune = True
+config.max_autotune_gemm_backends = "ATEN"
+torch.manual_seed(0)
+
+def part(name):
+    "What follows is another test's: a process that imports torch serves several."
+    print("== part", name, flush=True)
+    print("== part", name, file=sys.stderr, flush=True)
+    with open(os.environ["COMPILE_LOG"], "a") as log:
+        print("== part", name, file=log)
+
+def agree(name, function, *inputs, grad=False, dynamic=None, tolerance=1e-4):
+    "Compiled against eager, results and gradients; prints the largest error."
+    torch._dynamo.reset()
+    mine = [x.detach().clone().requires_grad_(grad) for x in inputs]
+    theirs = [x.detach().clone().requires_grad_(grad) for x in inputs]
+    got = torch.compile(function, dynamic=dynamic)(*mine)
+    want = function(*theirs)
+    pairs = [(got, want)]
+    if grad:
+        weights = torch.randn_like(want)
+        got.backward(weights)
+        want.backward(weights)
+        pairs += [(a.grad, b.grad) for a, b in zip(mine, theirs)]
+    error = max((a.double() - b.double()).abs().max().item() for a, b in pairs)
+    assert error < tolerance, (name, error)
+    print(name, "agrees", error, flush=True)
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program printed, its generated code included, and the g++ commands that it ran."""
+
+    stdout: str
+    stderr: str
+    commands: str
+
+    def part(self, name: str) -> Ran:
+        """What belongs to one `part` of the program alone."""
+
+        def cut(text: str) -> str:
+            (found,) = re.findall(rf"^== part {name}$(.*?)(?=^== part|\Z)", text, re.M | re.S)
+            return str(found)
+
+        return Ran(cut(self.stdout), cut(self.stderr), cut(self.commands))
+
+    @property
+    def kernels_compiled(self) -> list[str]:
+        """Commands that compiled kernels of ours."""
+        return [line for line in self.commands.splitlines() if "-DRT_WAVE" in line]
+
+    @property
+    def libraries(self) -> list[str]:
+        """Commands that made a library, for us or for Inductor's own C++."""
+        return [line for line in self.commands.splitlines() if "-shared" in line]
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls of our kernels in the generated code."""
+        return re.findall(r"\b(rocm_\w+_\d+\(.*\))$", self.stderr, re.MULTILINE)
+
+    @property
+    def agreed(self) -> list[str]:
+        """The names that `agree` was given."""
+        return re.findall(r"^(\S+) agrees ", self.stdout, re.MULTILINE)
+
+
+def run(
+    program: str,
+    cache: Path,
+    env: Mapping[str, str] | None = None,
+    *,
+    code: bool = True,
+    python: str = sys.executable,
+) -> Ran:
+    """Run `program` after `BEGIN`, hooks and templates on; `code` prints the generated code."""
+    log = cache.parent / "compiler.log"
+    log.write_text("")
+    more = {"COMPILE_LOG": str(log), **ON, **(env or {})}
+    if code:
+        more["TORCH_LOGS"] = "output_code"
+    done = launch_program(BEGIN + program, cache, env=more, python=python)
+    return Ran(done.stdout, done.stderr, log.read_text())
+
+
+def last_session(cache: Path) -> list[tuple[TuningStarted, list[object]]]:
+    """The tunings of the last process that tuned."""
+    return by_tuning(sessions(cache)[-1])
+
+
+def pin_ours(cache: Path, prefix: str = "rocm_") -> dict[str, str]:
+    """Pin the first choice of ours that has a time, in every tuning; hashes by op and inputs."""
+    store = PinStore(Layout(cache))
+    pinned = {}
+    for start, events in last_session(cache):
+        timed = {event.hash for event in events if type(event).__name__ == "ChoiceTimed"}
+        ours = next(c for c in start.choices if c.hash in timed and c.name.startswith(prefix))
+        key = TuningKey(start.op, start.inputs, start.precision)
+        store.pin(None, key, ours.hash, label=ours.name)
+        pinned[f"{start.op} {start.inputs}"] = ours.hash
+    return pinned
+
+
+def selections(cache: Path) -> dict[str, tuple[str, str]]:
+    """What was selected in the last session, and why, by op and inputs."""
+    return {
+        f"{start.op} {start.inputs}": (event.hash, event.by)
+        for start, events in last_session(cache)
+        for event in events
+        if isinstance(event, ChoiceSelected)
+    }

@@ -1,0 +1,86 @@
+"""The program on files of its own, without a terminal: what its screens hold."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.widget import Widget
+
+from backend.store.paths import Layout
+from rocm_tui.screens.confirm import ConfirmScreen
+from rocm_tui.screens.program import RocmTui
+from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.widgets.line_view import LineView
+from rocm_tui.widgets.panes import Panes
+
+SIZES = [(80, 24), (200, 60)]
+
+SYSTEM = "4" * 64
+
+
+def inputs(m: int) -> str:
+    return (
+        f"[('cpu', 'torch.float32', {m}, 64, 64, 1, 0), ('cpu', 'torch.float32', 64, 64, 64, 1, 0)]"
+    )
+
+
+def write_cache(cache: Path, *rows: int) -> Path:
+    """A persistent cache with an mm of each size, as Inductor writes it."""
+    times = {"triton_mm-aa": 0.01, "mm-bb": 0.02, "triton_mm-cc": 0.04, "bad-dd": float("inf")}
+    entries = {inputs(m): {"highest": {name: ms * m for name, ms in times.items()}} for m in rows}
+    path = cache / "cache" / SYSTEM
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"system": {}, "cache": {"mm": entries}}))
+    return path
+
+
+@asynccontextmanager
+async def running(
+    cache: Path, *paths: Path, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[RocmTui, Pilot[int]]]:
+    app = RocmTui(paths, Layout(cache))
+    async with app.run_test(size=size) as pilot:
+        try:
+            yield app, pilot
+        finally:
+            app.stop_feed()
+
+
+async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, screen_text(pilot.app.screen)
+        await pilot.pause(0.02)
+
+
+def screen_text(widget: Widget) -> str:
+    """The lines of a widget, or of all in a screen."""
+    views = [widget] if isinstance(widget, LineView) else widget.query(LineView)
+    lines = [view.render_line(y).text for view in views for y in range(view.size.height)]
+    return "\n".join(lines)
+
+
+async def panes_of(app: RocmTui, pilot: Pilot[int], rows: int) -> Panes:
+    screen = app.screen
+    assert isinstance(screen, WatchScreen)
+    await until(pilot, lambda: screen.panes and screen.panes.table.total == rows)
+    assert screen.panes is not None
+    await until(pilot, lambda: screen.focused is screen.panes.table)  # type: ignore[union-attr]
+    return screen.panes
+
+
+def wheel() -> type:
+    from textual.events import MouseScrollDown
+
+    return MouseScrollDown
+
+
+async def asked(app: RocmTui, pilot: Pilot[int]) -> None:
+    """Wait until a question stands there and says what will change."""
+    await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+    await until(pilot, lambda: "Looking up" not in str(app.screen.query_one("#lines").render()))

@@ -1,0 +1,240 @@
+"""Which binaries the template tests build, and the calls that they are tried with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.offers import SHAPES
+from backend.templates.operand import DType, Operand
+from backend.templates.problem import Activation, GemmProblem
+from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.toolchain.targets import DEFAULT_TARGETS
+from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for
+
+M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
+
+
+@dataclass(frozen=True)
+class Class:
+    """What a binary is compiled for: all but the sizes. `vector` is what the strides are a multiple
+    of, in elements."""
+
+    dtype: DType
+    a_k_fast: bool = True
+    b_k_fast: bool = False
+    vector: int = 8
+    batched: bool = False
+    out_row_major: bool = True
+    bias: bool = False
+    activation: Activation = "none"
+    alpha: float = 1.0
+    beta: float = 1.0
+    out: DType | None = None
+
+    def problem(self) -> GemmProblem:
+        """With symbols for everything that comes at run time."""
+        ld = self.vector * P
+
+        def operand(name: str, dtype: DType, rows: Any, cols: Any, row_major: bool) -> Operand:
+            sizes, strides = (rows, cols), (ld, 1) if row_major else (1, ld)
+            if self.batched:
+                sizes, strides = (B, *sizes), (self.vector * M * P, *strides)
+            return Operand(name, dtype, sizes, strides)
+
+        bias = Operand("bias", self.dtype, (N,), (P,)) if self.bias else None
+        return GemmProblem(
+            operand("X", self.dtype, M, K, self.a_k_fast),
+            operand("W", self.dtype, K, N, not self.b_k_fast),
+            operand("Y", self.out or self.dtype, M, N, self.out_row_major),
+            bias,
+            self.activation,
+            self.alpha,
+            self.beta,
+        )
+
+
+CLASSES = (
+    Class("float16"),
+    Class("float32", bias=True, activation="silu", alpha=0.5, beta=2.0),
+    Class("float16", b_k_fast=True, bias=True, activation="gelu"),
+    Class("float32", b_k_fast=True, vector=2, batched=True, bias=True),
+    Class("bfloat16", a_k_fast=False, vector=2, bias=True, activation="relu"),
+    Class("float32", a_k_fast=False, b_k_fast=True, vector=1),
+    Class("bfloat16", b_k_fast=True, batched=True, alpha=-1.5),
+    Class("float32", out_row_major=False, activation="gelu_tanh"),
+    Class("float16", a_k_fast=False, batched=True, bias=True, activation="gelu_tanh"),
+    Class("float32", b_k_fast=True),
+    Class("float16", vector=1, out_row_major=False, bias=True),
+    Class("float32", a_k_fast=False, vector=4, bias=True, beta=0.0, activation="relu"),
+    Class("bfloat16", out_row_major=False, bias=True, activation="silu", beta=-0.5),
+    Class("float16", a_k_fast=False, b_k_fast=True, vector=4, out="float32"),
+)
+
+
+@dataclass(frozen=True)
+class Binary:
+    problem_class: Class
+    config: GemmConfig | SkinnyConfig
+
+    def render(self) -> Rendered:
+        problem = self.problem_class.problem()
+        if isinstance(self.config, GemmConfig):
+            return render_gemm(problem, self.config, "rt_kernel")
+        return render_skinny(problem, self.config, "rt_kernel")
+
+    @property
+    def name(self) -> str:
+        c, k = self.config, self.problem_class
+        lay = "".join("NT"[x] for x in (not k.a_k_fast, k.b_k_fast, not k.out_row_major))
+        kind = f"{k.dtype}{lay}{k.vector}"
+        if isinstance(c, GemmConfig):
+            tile = f"{c.block_m}x{c.block_n}x{c.block_k}-{c.wave_m}x{c.wave_n}"
+            return f"gemm-{tile}-mfma{c.mfma}-stages{c.stages}-{kind}"
+        return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
+
+
+def _key(offered: Binary) -> tuple[Any, ...]:
+    """What makes two configs different programs: alignment and layout are the class's part."""
+    c, item = offered.config, 4 if offered.problem_class.dtype == "float32" else 2
+    if isinstance(c, GemmConfig):
+        tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
+        return "gemm", *tile, c.mfma, c.kpack, c.stages, item
+    lanes = c.cols if offered.problem_class.b_k_fast else c.cols // c.vec_b
+    return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
+
+
+def _offered() -> Iterable[Binary]:
+    for target in DEFAULT_TARGETS:
+        for sizes in SHAPES:
+            for problem_class in CLASSES:
+                problem = problem_class.problem()
+                for gemm in gemm_configs(problem, target, sizes, budget=99):
+                    yield Binary(problem_class, gemm.binary)
+                for skinny in skinny_configs(problem, target, sizes, budget=99):
+                    yield Binary(problem_class, skinny.binary)
+
+
+def binaries() -> tuple[Binary, ...]:
+    """Every tile and every skinny arrangement that any target is offered, each in one of the
+    classes that it is offered for, in turn, so that all classes come up."""
+    groups: dict[tuple[Any, ...], dict[Binary, None]] = {}
+    for offered in _offered():
+        groups.setdefault(_key(offered), {})[offered] = None
+    chosen = []
+    for number, key in enumerate(sorted(groups, key=str)):
+        candidates = list(groups[key])
+        chosen.append(candidates[number * 7 % len(candidates)])
+    return tuple(chosen)
+
+
+_RAGGED = (1, 2, 3, 5, 13, 16, 17, 31, 37, 61, 64, 67, 97, 131)
+
+
+def _sizes(tile: int) -> st.SearchStrategy[int]:
+    """Small and ragged ones, and those at the edge of a tile; seldom none at all."""
+    near = (tile - 1, tile, tile + 1, tile + 3, tile + 8)
+    return st.sampled_from([*_RAGGED, *(2 * [n for n in near if n > 0]), 0])
+
+
+def _size_strategies(binary: Binary) -> tuple[st.SearchStrategy[int], ...]:
+    """Of M, N and K."""
+    config = binary.config
+    if isinstance(config, SkinnyConfig):
+        rows, cols = st.integers(1, 16), _sizes(config.cols * config.waves_n)
+        depth = st.sampled_from([*_RAGGED, 0, 255, 256, 257, 300, 512, 515, 1031])
+    else:
+        rows, cols = _sizes(config.block_m), _sizes(config.block_n)
+        block = config.block_k
+        depth = _sizes(block) | st.sampled_from([2 * block, 2 * block + 1, 4 * block - 3, 300])
+    return (rows, cols, depth) if binary.problem_class.out_row_major else (cols, rows, depth)
+
+
+def _rounded(size: int, to: int) -> int:
+    return -(-max(size, 1) // to) * to
+
+
+@st.composite
+def runs(draw: st.DrawFn, binary: Binary) -> Run:
+    """A call with drawn sizes, padding, broadcasts, split and numbers."""
+    c = binary.problem_class
+    m, n, k = map(draw, _size_strategies(binary))
+    batch = draw(st.sampled_from([1, 2, 2, 3, 3, 0])) if c.batched else 1
+    torch.manual_seed(draw(st.integers(0, 2**31)))
+    numbers = {"M": m, "N": n, "K": k, "B": batch, "split_k": draw(st.sampled_from([1, 2, 3, 16]))}
+    tensors: dict[str, torch.Tensor] = {}
+    memories: dict[str, Memory] = {}
+    for name, suffix, rows, cols, row_major, dtype in (
+        ("X", "a", m, k, c.a_k_fast, c.dtype),
+        ("W", "b", k, n, not c.b_k_fast, c.dtype),
+        ("Y", "out", m, n, c.out_row_major, c.out or c.dtype),
+    ):
+        fast, slow = (cols, rows) if row_major else (rows, cols)
+        ld = _rounded(fast, c.vector) + c.vector * draw(st.sampled_from([0, 0, 1, 3]))
+        step = _rounded(ld * max(slow, 1), c.vector) + c.vector * draw(st.sampled_from([0, 1]))
+        if name != "Y" and draw(st.booleans()):
+            step = 0  # the same matrix for the whole batch
+        sizes, strides = (rows, cols), (ld, 1) if row_major else (1, ld)
+        if c.batched:
+            sizes, strides = (batch, *sizes), (step, *strides)
+        memories[name], tensors[name] = memory_for(getattr(torch, dtype), sizes, strides)
+        if name != "Y":
+            _fill(tensors[name])
+        numbers |= {f"ld_{suffix}": ld, f"batch_{suffix}": step}
+    if c.bias:
+        numbers |= _add_bias(draw, c, (batch, m, n), tensors)
+    return Run(tensors, numbers, memories["Y"])
+
+
+def _fill(tensor: torch.Tensor) -> None:
+    """Random values, each element of the memory written once."""
+    for dim, step in enumerate(tensor.stride()):
+        if step == 0:
+            tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
+    tensor.copy_(torch.randn(tensor.shape))
+
+
+def _add_bias(
+    draw: st.DrawFn, c: Class, whole: tuple[int, int, int], tensors: dict[str, torch.Tensor]
+) -> dict[str, int]:
+    """A bias of any rank, broadcast by a missing dimension, by size 1 or by stride 0."""
+    shape = whole if c.batched else whole[1:]
+    rank = draw(st.integers(1, len(shape)))
+    sizes = tuple(1 if draw(st.integers(0, 3)) == 0 else n for n in shape[-rank:])
+    gap, step, strides = draw(st.integers(1, 2)), 1, []
+    for n in reversed(sizes):
+        flat = draw(st.integers(0, 4)) == 0
+        strides.insert(0, 0 if flat else step * gap)
+        step *= 1 if flat else max(n, 1) * gap
+    _, bias = memory_for(getattr(torch, c.dtype), sizes, tuple(strides))
+    _fill(bias)
+    whole_bias = bias.expand(shape)
+    tensors["bias"] = whole_bias
+    names = ("bias_batch", "bias_row", "bias_col")[-len(shape) :]
+    return dict(zip(names, whole_bias.stride(), strict=True))
+
+
+def check(kernel: Kernel, binary: Binary, shrink: bool = True) -> None:
+    """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
+
+    @settings(
+        max_examples=8,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(runs(binary))
+    def holds(run: Run) -> None:
+        assert failure(kernel, run) is None, (run.numbers, binary.config.description)
+
+    holds()

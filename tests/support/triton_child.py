@@ -1,0 +1,146 @@
+"""A process that has Triton: its interpreter on CPU tensors, or its compiler for AMD.
+
+It serves one pickled request after the other, from `triton_lab.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from backend.templates.operand import Expr, Operand
+from backend.templates.triton.code_object import compile_choice, write_module
+from backend.templates.triton.module_file import load_module
+from backend.templates.triton.pointwise import Apply, Cast, Constant, Load, Pointwise, Value
+from tests.support.triton_lab import Case, Numbers, receive, send
+
+GUARD = 4096
+"""Elements before and after each tensor that no kernel may write and none may use."""
+
+
+def serve(folder: Path) -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Triton prints is not an answer
+    if os.environ["TRITON_INTERPRET"] == "1":
+        teach_bfloat16()
+    while (request := receive(sys.stdin.buffer)) is not None:
+        what, argument = request
+        try:
+            if what == "run":
+                answer: Any = run(argument, folder)
+            else:
+                answer = compile_choice(argument, folder)
+        except Exception:
+            answer = traceback.format_exc()
+        send(answers, answer)
+
+
+def teach_bfloat16() -> None:
+    """Triton's interpreter multiplies the bits of bfloat16 as integers (triton#11584, not mended).
+
+    Matrix cores multiply the values and add in fp32: so does this.
+    """
+    import numpy
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    plain = interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = handle.data.astype(numpy.uint32) << 16
+        return interpreter.TensorHandle(bits.view(numpy.float32), tl.float32)
+
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return plain(self, widened(a), widened(b), *rest)
+
+    interpreter.InterpreterBuilder.create_dot = create_dot
+
+
+def run(case: Case, folder: Path) -> Numbers:
+    import torch
+
+    choice, problem = case.choice, case.problem
+    torch.manual_seed(case.seed)
+    a, b = _random(problem.a, case.sizes), _random(problem.b, case.sizes)
+    named = {extra.name: _random(extra, case.sizes) for extra in problem.extras}
+    storage, out = _guarded(problem.out, case.sizes)
+    storage.fill_(7)
+    before = storage.clone()
+    arguments = [a, b, *(named[name] for name in choice.extras), out]
+    if choice.workspace is not None:
+        count = _number(choice.workspace_bytes, case.sizes) // 4
+        arguments.append(torch.full((count,), float("nan")))
+    sizes = [case.sizes[str(symbol)] for symbol in choice.sizes]
+    load_module(write_module(choice, folder), choice.source).launch(*arguments, *sizes)
+
+    got = out.double().clone()
+    values = {name: tensor.double() for name, tensor in named.items()}
+    product, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    expected = evaluate(problem.epilogue, product, values)
+    k = a.shape[-1]
+    inner = (k + 16) * 2.0**-24 * (size + sum(v.abs() for v in values.values()) + product.abs())
+    allowed = 4 * inner + torch.finfo(out.dtype).eps * expected.abs() + 1e-6
+    out.copy_(torch.full_like(out, 7))
+    wrong = torch.where(got.isfinite(), (got - expected).abs() / allowed, torch.inf)
+    error = float(wrong.max()) if wrong.numel() else 0.0
+    return Numbers(error, int((storage != before).sum()))
+
+
+def evaluate(graph: Pointwise, acc: Any, loaded: dict[str, Any]) -> Any:
+    """The graph by torch's own functions, in float64."""
+    import torch
+
+    functions = {
+        "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
+        "neg": torch.neg, "exp": torch.exp, "sqrt": torch.sqrt, "sigmoid": torch.sigmoid,
+        "tanh": torch.tanh, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
+        "relu": torch.relu, "maximum": torch.maximum, "minimum": torch.minimum,
+    }  # fmt: skip
+    match graph:
+        case Value():
+            return acc
+        case Load(name):
+            return loaded[name]
+        case Constant(value):
+            return torch.tensor(value, dtype=torch.float64)
+        case Cast(of, dtype):
+            return evaluate(of, acc, loaded).to(getattr(torch, dtype)).double()
+        case Apply(name, args):
+            return functions[name](*(evaluate(arg, acc, loaded) for arg in args))
+    raise TypeError(graph)
+
+
+def _random(operand: Operand, numbers: dict[str, int]) -> Any:
+    """Random values with NaN wherever the tensor has no element."""
+    import torch
+
+    storage, view = _guarded(operand, numbers)
+    storage.fill_(float("nan"))
+    view.copy_(torch.randn(view.shape))
+    return view
+
+
+def _number(size: Expr, numbers: dict[str, int]) -> int:
+    import sympy
+
+    expr = sympy.sympify(size)
+    return int(expr.subs({symbol: numbers[str(symbol)] for symbol in expr.free_symbols}))
+
+
+def _guarded(operand: Operand, numbers: dict[str, int]) -> tuple[Any, Any]:
+    import torch
+
+    sizes = [_number(size, numbers) for size in operand.sizes]
+    strides = [_number(stride, numbers) for stride in operand.strides]
+    reach = sum(max(0, s - 1) * t for s, t in zip(sizes, strides, strict=True)) + 1
+    storage = torch.empty(reach + 2 * GUARD, dtype=getattr(torch, operand.dtype))
+    return storage, storage.as_strided(sizes, strides, GUARD)
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

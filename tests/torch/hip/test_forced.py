@@ -1,0 +1,132 @@
+"""Kernels of ours where nothing else may win: layouts, dtypes, dynamic sizes and activations.
+
+One process compiles all of it; with a look at what is said where Triton is asked for and absent.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from backend.inductor.rocm_epilogue import activation_of
+from tests.support.rocm_programs import Ran, run
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+FORCED = """
+from torch._inductor import select_algorithm
+
+def ours_alone(choices):
+    ours = [choice for choice in choices if choice.name.startswith("rocm_")]
+    print("offered", len(ours), *(choice.name for choice in ours), flush=True)
+    return ours[:1] or choices
+
+select_algorithm.add_preprocessing_fn(ours_alone)
+R, F = torch.randn, torch.nn.functional
+
+part("dynamic")
+compiled = torch.compile(lambda a, b: torch.relu(a @ b), dynamic=True)
+for m, k, n in ((37, 64, 96), (50, 33, 70), (1000, 8, 5)):
+    a, b = R(m, k), R(k, n)
+    error = (compiled(a, b) - torch.relu(a @ b)).abs().max().item()
+    assert error < 1e-4, error
+    print("right", m, k, n, flush=True)
+print("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+part("layouts")
+agree("transposed", lambda a, b: a.t() @ b.t(), R(64, 37), R(96, 64))
+agree("sliced", lambda a, b: (a + 1)[2:30, 8:40] @ b[8:40], R(37, 64), R(64, 96))
+agree("padded", lambda a, b: a[:, :33] @ b[:33, 1:90], R(37, 64), R(64, 96))
+agree("bias", lambda c, a, b: torch.addmm(c, a, b, alpha=0.5, beta=2), R(96), R(37, 64), R(64, 96))
+agree("full_bias", lambda c, a, b: torch.addmm(c, a, b).sin(), R(37, 96), R(37, 64), R(64, 96))
+agree("baddbmm", lambda c, a, b: torch.baddbmm(c, a, b), R(4, 1, 96), R(4, 37, 64), R(4, 64, 96))
+agree("same", lambda a: torch.bmm(a, a.transpose(1, 2)), R(4, 37, 64))
+agree("one_row", lambda a, b: a @ b, R(1, 64), R(64, 96))
+agree("chain", lambda a, b, c: (a @ b).relu() @ c + (a @ b), R(37, 64), R(64, 48), R(48, 48))
+for dtype, tolerance in ((torch.float16, 0.02), (torch.bfloat16, 0.2)):
+    agree(f"{dtype}", torch.bmm, R(4, 37, 64, dtype=dtype), R(4, 64, 96, dtype=dtype),
+          tolerance=tolerance)
+frozen = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU()).eval()
+with torch.no_grad(), config.patch(freezing=True):
+    agree("frozen", frozen, R(32, 64))
+
+part("activations")
+tanh = lambda x: F.gelu(x, approximate="tanh")
+for name, function in (("relu", F.relu), ("gelu", F.gelu), ("tanh", tanh), ("silu", F.silu)):
+    agree(f"fused-{name}", lambda a, b: function(a @ b), R(20, 32), R(32, 24))
+    agree(f"fused16-{name}", lambda a, b: function(a @ b), R(20, 32, dtype=torch.bfloat16),
+          R(32, 24, dtype=torch.bfloat16), tolerance=0.2)
+agree("fused-bias", lambda c, a, b: F.relu(torch.addmm(c, a, b)), R(24), R(20, 32), R(32, 24))
+agree("fused-batch", lambda a, b: F.silu(torch.bmm(a, b)), R(3, 20, 32), R(3, 32, 24))
+agree("apart-both", lambda a, b: F.relu(a @ b) + (a @ b).sin(), R(20, 32), R(32, 24))
+agree("apart-other", lambda a, b: F.relu(a @ b) * 2, R(20, 32), R(32, 24))
+agree("apart-transposed", lambda a, b: F.relu(a @ b).t().contiguous(), R(20, 32), R(32, 24))
+agree("apart-elu", lambda a, b: F.elu(a @ b), R(20, 32), R(32, 24))
+"""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    env = {} if HAS_TRITON else {"TRITON_INTERPRET": "1"}
+    return run(FORCED, tmp_path_factory.mktemp("forced") / "cache", env)
+
+
+@pytest.mark.torch
+def test_dynamic_shapes_share_one_kernel(ran: Ran) -> None:
+    dynamic = ran.part("dynamic")
+    assert dynamic.stdout.count("right") == 3
+    assert "graphs 1" in dynamic.stdout
+    assert len(dynamic.calls) == 1 and " s" in dynamic.calls[0]  # sizes by name
+    assert len(dynamic.kernels_compiled) == 1
+
+
+@pytest.mark.torch
+def test_layouts_and_dtypes(ran: Ran) -> None:
+    layouts = ran.part("layouts")
+    assert len(layouts.agreed) == 12
+    assert "offered 0" not in layouts.stdout
+    assert "rocm-tui:" not in layouts.stderr
+    assert len(layouts.calls) == 14  # three of them in `chain`
+    assert any(" + 4 * (" in call for call in layouts.calls)  # a view that begins in its buffer
+
+
+@pytest.mark.torch
+def test_activations_are_fused_where_it_is_certain(ran: Ran) -> None:
+    activations = ran.part("activations")
+    assert len(activations.agreed) == 14
+    # A graph whose activation is fused has no kernel of Inductor's own.
+    code = activations.stderr.split("rocm_tui_load_kernel(r'''")[1:]
+    apart = ["async_compile.cpp_pybinding" in part for part in code]
+    fused = [name.startswith("fused") for name in activations.agreed]
+    assert sum(apart) >= fused.count(False)
+    assert apart.count(False) == fused.count(True)
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(HAS_TRITON, reason="this Python has Triton")
+def test_triton_is_not_offered_where_it_is_absent(ran: Ran) -> None:
+    assert "rocm_gemm_0" in ran.stdout
+    assert "rocm_triton" not in ran.stdout
+    assert ran.stderr.count("Triton cannot be imported") == 1
+
+
+RELU = """def inner_fn(index):
+    i0, i1 = index
+    tmp0 = ops.load(buf0, i1 + 24 * i0)
+    tmp1 = ops.relu(tmp0)
+    return tmp1
+"""
+
+
+def test_only_what_is_known_to_the_letter() -> None:
+    assert activation_of(RELU, "buf0") == "relu"
+    assert activation_of(RELU, "buf1") is None
+    assert activation_of(RELU.replace("relu", "abs"), "buf0") is None
+    assert activation_of(RELU.replace("return tmp1", "return tmp0"), "buf0") is None
+    assert activation_of("", "buf0") is None
+    cast = "    tmp2 = ops.to_dtype(tmp0, torch.float16, src_dtype=torch.float32)\n"
+    narrow = RELU.replace("    tmp1 = ops.relu(tmp0)\n", cast + "    tmp1 = ops.relu(tmp2)\n")
+    assert activation_of(narrow, "buf0") is None
+    last = RELU.replace("    return tmp1", cast.replace("tmp0", "tmp1") + "    return tmp2")
+    assert activation_of(last, "buf0") == "relu"

@@ -1,0 +1,166 @@
+"""The entry point that every `import torch` calls: free when not asked for, harmless always."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from backend.events import HooksOff, SessionEnded, SessionStarted
+from backend.inductor import versions
+from rocm_tui import hook_env
+from tests.support.hooked import launch, launch_program, sessions
+from tests.support.torch_models import child_env
+
+MODULES = "import sys, torch; print(sorted(m for m in sys.modules if m.split('.')[0] == 'backend'))"
+LATE = "import sys, torch; print('torch._inductor.select_algorithm' in sys.modules)"
+
+
+def python(source: str, cache: Path, env: Mapping[str, str] | None = None, *flags: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *flags, "-c", source],
+        env=child_env(cache, env),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+VALUES = ["", "{", "[]", "{}", "/no/such/file", "\x7f", '{"backend": 1}']
+
+LOADING = f"""
+import os
+os.dup2(1, 2)
+for value in {VALUES!r}:
+    if (child := os.fork()) == 0:
+        os.environ[{hook_env.RUN!r}] = value
+        sys.path.insert(0, {str(hook_env.FOLDER)!r})
+        torch._import_device_backends()  # what `import torch` ends with
+        print(torch.ones(1).item(), flush=True)
+        os._exit(0)
+    print("status", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def unasked(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a process prints that was started without the variable: the modules of ours that it
+    has, and what forks of it say that load torch's backends with it."""
+    folder = tmp_path_factory.mktemp("unasked")
+    said = python(MODULES + "\nsys.stdout.flush()" + LOADING, folder)
+    assert not (folder / "rocm_tui").exists()
+    return said
+
+
+@pytest.mark.torch
+def test_without_the_variable_nothing_happens(unasked: str) -> None:
+    """That we are installed is nothing that a program could notice."""
+    assert unasked.splitlines()[0] == "[]"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("number", range(len(VALUES)))
+def test_autoload_never_raises(unasked: str, number: int) -> None:
+    """Whatever the variable holds, loading goes on; at most one line tells."""
+    *told, rest = unasked.partition("\n")[2].split("status 0\n")
+    assert len(told) == len(VALUES) and rest == ""
+    said = told[number].splitlines()
+    assert said.count("1.0") == 1 and len(said) <= 2
+    assert not any("Traceback" in line for line in said)
+
+
+@pytest.mark.torch
+def test_with_it_importing_torch_still_imports_no_inductor(tmp_path: Path) -> None:
+    env = hook_env.hooked({}, "a-run")
+    both = "import backend; print(backend.activate(), backend.activate())"
+    assert python(f"{LATE}\n{both}", tmp_path, env) == "False\nTrue True\n"
+    assert not (tmp_path / "rocm_tui").exists()  # nothing was tuned: no session
+
+
+@pytest.mark.torch
+def test_a_package_that_is_broken_does_not_break_torch(tmp_path: Path) -> None:
+    """Our own package fails to import: the program must not notice."""
+    broken = tmp_path / "broken" / "backend"
+    (broken / "inductor").mkdir(parents=True)
+    (broken / "__init__.py").write_text("")
+    (broken / "inductor" / "activation.py").write_text("raise OSError('gone')")
+    env = hook_env.hooked({}, "a-run")
+    env[hook_env.RUN] = json.dumps({"run": "a-run", "backend": str(broken)})
+    hide = "import sys; sys.path_importer_cache.clear()\n"
+    said = python(
+        hide + "import rocm_tui_autoload as a; a._found = lambda: None; "
+        "sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in repr(f).lower()]; "
+        "a.autoload(); print('on')",
+        tmp_path,
+        env,
+        "-P" if sys.version_info >= (3, 11) else "-s",
+    )
+    assert "the hooks are off: OSError: gone" in said and "on\n" in said
+
+
+@pytest.mark.torch
+def test_an_unknown_torch_runs_unhooked_and_says_so(tmp_path: Path) -> None:
+    program = """
+        import sys, importlib.metadata as metadata
+        entries = metadata.entry_points
+        def later(**kwargs):
+            if kwargs.get("group") == "torch.backends":
+                sys.modules["torch"].__version__ = "3.1.0"
+            return entries(**kwargs)
+        metadata.entry_points = later
+        import torch, torch._inductor.select_algorithm as select
+        selector = select.get_algorithm_selector_cache()
+        print(type(selector).__module__)
+    """
+    done = launch_program(program, tmp_path / "cache", "--quiet")
+    assert done.stdout == "torch._inductor.select_algorithm\n"
+    line, summary = done.stderr.splitlines()
+    why = "torch 3.1.0 is not known to the hooks (2.8 to 2.15 are)"
+    assert line == f"rocm-tui: {why}; the program runs unhooked"
+    assert "nothing was recorded: torch 3.1.0" in summary
+    (events,) = sessions(tmp_path / "cache")
+    header, off = events
+    assert isinstance(header, SessionStarted) and header.session.torch == "3.1.0"
+    assert isinstance(off, HooksOff) and "not known" in off.reason
+    assert not any(isinstance(event, SessionEnded) for event in events)
+
+
+@pytest.mark.torch
+def test_torch_without_what_we_need_runs_unhooked(tmp_path: Path) -> None:
+    program = """
+        import torch, torch._inductor.codecache as codecache
+        Cache = codecache.PersistentCache
+        import torch._inductor.select_algorithm as select
+    """
+    breaking = program.replace(
+        "import torch._inductor.select_algorithm as select",
+        "import sys; sys.modules['backend.inductor.selector'] = None\n"
+        "        import torch._inductor.select_algorithm as select\n"
+        "        print(type(select.get_algorithm_selector_cache()).__name__)",
+    )
+    done = launch_program(breaking, tmp_path / "cache")
+    assert done.stdout == "AlgorithmSelectorCache\n"
+    assert "do not fit this torch" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.torch
+def test_a_program_with_a_backend_of_its_own_keeps_it(tmp_path: Path) -> None:
+    folder = tmp_path / "program"
+    (folder / "backend").mkdir(parents=True)
+    (folder / "backend" / "__init__.py").write_text("MINE = 1")
+    (folder / "main.py").write_text("import torch, backend; print(backend.MINE)")
+    program = [sys.executable, "-W", "ignore", str(folder / "main.py")]
+    done = launch(program, tmp_path / "cache")
+    assert done.stdout == "1\n", done.stderr
+    assert done.stderr.count("\n") == 1 and "hides ours; the program runs unhooked" in done.stderr
+
+
+def test_known_versions() -> None:
+    assert [v for v in ("2.8.0+rocm6.3", "2.13.0+cpu", "2.15.0") if not versions.known(v)] == []
+    assert [v for v in ("2.7.1", "2.16.0a0", "3.0", "", "dev") if versions.known(v)] == []

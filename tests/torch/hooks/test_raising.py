@@ -1,0 +1,204 @@
+"""Whatever of the hooks raises, the program ends as under stock PyTorch, with one line on stderr.
+
+Each function by which torch enters our code is made to raise in turn, in a real compile. In the
+everyday suite these are the outermost ones, with the installed torch; `ROCM_TUI_TORCHES`,
+interpreters with torch divided by `:`, runs all of them with each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.hooked import launch
+from tests.support.places import ROOT
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = ROOT / "tests" / "support" / "raising_program.py"
+TORCHES = [name for name in os.environ.get("ROCM_TUI_TORCHES", "").split(os.pathsep) if name]
+
+SELECTING = {
+    "preprocessing_fns": "selector:Selector._to_run",
+    "__call__": "selector:Selector._select",
+    "make_precompile_fn": "selector:Selector._make_precompile_fn",
+    "lookup": "selector:Selector._lookup",
+    "get_local_cache": "lookup:TunedLookup._view",
+    "update_local_cache": "lookup:TunedLookup._insert",
+    "benchmark_choice": "selector:_benchmarked",
+    "benchmark_collective_choice": "selector:_benchmarked",
+    "benchmark_in_sub_process": "torch_api:watch_tuning_processes",
+    "system": "torch_api:LazySystem.system",
+    "get_inputs": "rocm_checking:_with_expected",
+    "benchmark_in_current_process": "rocm_checking:compile_ahead",
+}
+"""What our selectors replace, and the function of ours behind it."""
+
+REPLACED = (
+    "selector:Selector._to_run",
+    "selector:Selector._select",
+    "selector:Selector._make_precompile_fn",
+    "selector:Selector._lookup",
+    "selector:_benchmarked",
+    "lookup:TunedLookup._view",
+    "lookup:TunedLookup._insert",
+    "torch_api:LazySystem.system",
+)
+"""Of these, what a tuning on the CPU comes to."""
+
+BEHIND = (
+    "lookup:TunedLookup._undisturbed",
+    "lookup:TunedLookup._without_folding",
+    "lookup:TunedLookup._tuned",
+    "selector:Selector._offer",
+    "selector:_Precompile._compile",
+    "selector:_close",
+    "tuning_watch:started",
+    "tuning_watch:TuningWatch.compiled",
+    "tuning_watch:TuningWatch.looked_up",
+    "pinned:PinLookup.find",
+    "recording:Recorder.write",
+    "recording:_hooked_session",
+    "home:Home.places",
+)
+"""What they call."""
+
+EARLY = (
+    "activation:activate",
+    "versions:known",
+    "recording:Recorder.__init__",
+    "pinned:PinLookup.__init__",
+    "torch_fresh:watch_fresh_caches",
+)
+"""What runs when torch is imported, or Inductor. Each takes the import of Inductor."""
+
+OFFERING = (
+    "templates_on:schedule",
+    "templates_on:_offered",
+    "rocm_checking:compile_ahead",
+    "rocm_checking:_with_expected",
+    "rocm_checking:_checked",
+    "rocm_scheduling:ROCmCPPScheduling._concerns",
+    "rocm_scheduling:ROCmCPPScheduling._call",
+    "rocm_caller:ROCmTemplateCaller.hash_key",
+    "rocm_caller:ROCmTemplateCaller._output_node",
+)
+"""Where torch enters the templates."""
+
+OFFERED = (
+    "templates_on:with_templates",
+    "rocm_scheduling:_epilogue",
+    "rocm_kernel:ROCmTemplateKernel.call_kernel",
+    "rocm_buffer:ROCmTemplateBuffer.get_workspace_size",
+    "rocm_caller:ROCmTemplateCaller.kernel_hash_key",
+    "rocm_caller:ROCmTemplateCaller.info_dict",
+    "rocm_caller:ROCmTemplateCaller.call_name",
+)
+"""What that calls."""
+
+CHOICE = ("rocm_benchmark:ROCmBenchmarkRequest.benchmark",)
+"""What fails one choice: torch's own line says so."""
+
+TEMPLATES = {
+    "ROCM_TUI_TEMPLATES": "1",
+    "ROCM_TUI_TEMPLATE_BUDGET": "1",
+    "ROCM_TUI_BENCHMARK_SECONDS": "0",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    point: str
+    status: int
+    reached: bool
+    stderr: str
+
+    @property
+    def told(self) -> list[str]:
+        return [line for line in self.stderr.splitlines() if line.startswith("rocm-tui: ")]
+
+
+def ended(python: str, folder: Path, points: Sequence[str], templates: bool) -> dict[str, Ended]:
+    """What became of the program with each of `points` raising."""
+    flags = ["--replaced", *(["--templates"] if templates else [])]
+    done = launch(
+        [python, "-W", "ignore", str(PROGRAM), *flags, *points],
+        folder / "cache",
+        env=TEMPLATES if templates else {},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    (names,) = (each["replaced"] for each in said if "replaced" in each)
+    found = [each for each in said if "point" in each]
+    assert len(found) == len(points)
+    told = {"replaced": Ended("replaced", 0, True, " ".join(names))}
+    return told | {
+        each["point"]: Ended(each["point"], each["status"], each["reached"], each["stderr"])
+        for each in found
+    }
+
+
+def as_under_stock(found: Ended, lines: int) -> None:
+    assert found.status == 0, (found.point, found.stderr[-4000:])
+    assert "Traceback" not in found.stderr, (found.point, found.stderr[-4000:])
+    assert len(found.told) == lines, (found.point, found.told)
+
+
+INTERRUPT = "selector:Selector._lookup=Interrupt"
+
+
+@pytest.fixture(scope="module")
+def everyday(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    points = ["nothing", *REPLACED, *OFFERING, *CHOICE, INTERRUPT]
+    return ended(sys.executable, tmp_path_factory.mktemp("raising"), points, templates=True)
+
+
+@pytest.mark.parametrize("point", (*REPLACED, *OFFERING))
+def test_a_hook_that_raises_leaves_the_program_to_stock(
+    everyday: dict[str, Ended], point: str
+) -> None:
+    assert everyday[point].reached
+    as_under_stock(everyday[point], lines=1)
+    assert "LookupError" in everyday[point].told[0] and "injected" in everyday[point].told[0]
+
+
+def test_nothing_is_said_where_nothing_raises(everyday: dict[str, Ended]) -> None:
+    as_under_stock(everyday["nothing"], lines=0)
+
+
+def test_an_interrupt_is_no_failure_of_the_hooks(everyday: dict[str, Ended]) -> None:
+    assert everyday[INTERRUPT].status == 130 and everyday[INTERRUPT].told == []
+
+
+@pytest.mark.parametrize("point", CHOICE)
+def test_a_choice_that_raises_fails_alone(everyday: dict[str, Ended], point: str) -> None:
+    assert everyday[point].reached
+    as_under_stock(everyday[point], lines=0)
+    assert "Ignoring this choice" in everyday[point].stderr
+
+
+def test_every_method_that_we_replace_is_known(everyday: dict[str, Ended]) -> None:
+    assert set(everyday["replaced"].stderr.split()) == set(SELECTING)
+
+
+@pytest.mark.skipif(not TORCHES, reason="ROCM_TUI_TORCHES names no interpreters")
+@pytest.mark.parametrize("python", TORCHES)
+@pytest.mark.parametrize("templates", [False, True])
+def test_other_torches(python: str, templates: bool, tmp_path: Path) -> None:
+    """The numbers are right with any point raising; where the hooks do not fit, that is a line
+    too."""
+    offering = (*OFFERING, *OFFERED, *CHOICE, "rocm_benchmark:ROCmBenchmarkRequest.precompile")
+    points = ["nothing", *(offering if templates else (*EARLY, *REPLACED, *BEHIND))]
+    told = ended(python, tmp_path, points, templates)
+    unfit = len(told["nothing"].told)
+    assert unfit <= 1
+    for found in told.values():
+        assert found.status == 0, (found.point, found.stderr[-4000:])
+        assert "Traceback" not in found.stderr, (found.point, found.stderr[-4000:])
+        assert len(found.told) <= 1 + unfit, (found.point, found.told)

@@ -1,0 +1,79 @@
+"""Several threads compile with our templates: the process that benchmarks for all of them is
+started by one, which may end while another's choice is measured there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed
+from tests.support.hooked import by_tuning, launch_program, sessions
+
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+import threading, time, torch, torch._inductor.select_algorithm
+from backend.inductor import rocm_process
+import request  # beside this program, so that the process finds it
+
+quick, slow = threading.Event(), threading.Event()
+def first():
+    print(rocm_process.benchmark(request.Sleepy(0.0)), flush=True)
+    quick.set()
+    slow.wait()
+    time.sleep(0.2)
+def second():
+    quick.wait()
+    slow.set()
+    print(rocm_process.benchmark(request.Sleepy(1.0)), flush=True)
+one, two = threading.Thread(target=first), threading.Thread(target=second)
+one.start(); two.start(); one.join()
+print("ended", two.is_alive(), flush=True)
+two.join()
+rocm_process.shut_down()
+print(sorted(t.name for t in threading.enumerate() if "rocm" in t.name))
+
+def compiles(n):
+    a, b = torch.randn(2, 16 + n, 32), torch.randn(2, 32, 24)
+    assert torch.allclose(torch.compile(torch.bmm, dynamic=False)(a, b), torch.bmm(a, b), atol=1e-4)
+threads = [threading.Thread(target=compiles, args=(n,)) for n in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+REQUEST = """
+import time
+from dataclasses import dataclass
+
+@dataclass
+class Sleepy:
+    seconds: float
+    def benchmark(self):
+        time.sleep(self.seconds)
+        return self.seconds
+"""
+
+
+def test_no_choice_fails_because_another_thread_ended(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    folder = tmp_path / "cache-program"
+    folder.mkdir()
+    (folder / "request.py").write_text(REQUEST)
+    env = {
+        "ROCM_TUI_TEMPLATES": "1",
+        "ROCM_TUI_TEMPLATE_BUDGET": "1",
+        "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
+    }
+    done = launch_program(PROGRAM, cache, "--max-autotune", env=env)
+    assert done.stdout.splitlines() == ["0.0", "ended True", "1.0", "[]"]
+    (events,) = sessions(cache)
+    assert [event for event in events if isinstance(event, ChoiceFailed)] == []
+    tunings = by_tuning(events)
+    assert len(tunings) == 4
+    for start, told in tunings:
+        timed = {event.hash for event in told if isinstance(event, ChoiceTimed)}
+        assert timed == {choice.hash for choice in start.choices} and len(timed) >= 2
+        assert isinstance(told[-1], ChoiceSelected)

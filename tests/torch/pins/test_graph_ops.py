@@ -1,0 +1,174 @@
+"""For each op that Inductor tunes: is a graph that calls another choice found? Real graphs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from backend.store.choice_source import ChoiceSources
+from backend.store.graph_match import Wanted, judge, kind_of, may_hold
+from backend.store.graph_ops import OPS
+from backend.store.graph_text import GraphText, read_graph_text
+from backend.store.graphs import GraphIndex
+from backend.store.paths import Layout
+from tests.support.graph_samples import FOLDER, Sample, samples
+from tests.support.tuned_ops import CHEAP, Offered, compile_ops
+
+SAMPLES = samples()
+MODULES: dict[str, str] = json.loads((FOLDER / "modules.json").read_text())
+
+
+def name_of(sample: Sample) -> str:
+    return f"{sample.name}-{sample.op}"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> ChoiceSources:
+    """The modules of some choices, where Inductor keeps them."""
+    for key, text in MODULES.items():
+        path = tmp_path / key[1:3] / f"{key}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return ChoiceSources(tmp_path)
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
+def test_a_graph_of_a_gpu_is_found_by_what_was_tuned(sample: Sample) -> None:
+    graph = read_graph_text(sample.data)
+    for choice in sample.rivals:
+        wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals)
+        verdict = judge(graph, wanted)
+        if sample.called is None:
+            assert verdict == "absent"
+        elif kind_of(choice) and kind_of(sample.called):
+            assert verdict == "unknown"  # two of Triton's, and nothing is known of them
+        else:
+            assert verdict == ("same" if choice == sample.called else "other")
+        assert verdict == "absent" or may_hold(sample.data, wanted)
+
+
+def test_every_op_of_these_graphs_has_a_proven_row() -> None:
+    ops = {sample.op for sample in SAMPLES if sample.called}
+    assert len(ops) >= 11 and all(OPS[op].proven for op in ops)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [s for s in SAMPLES if s.called and s.called.rpartition("-")[2] in MODULES],
+    ids=name_of,
+)
+def test_choices_of_one_template_are_told_apart_by_their_modules(
+    sample: Sample, sources: ChoiceSources
+) -> None:
+    """No session recorded them; what Inductor compiled to time them lies there."""
+    graph = read_graph_text(sample.data)
+    told = {}
+    for choice in sample.rivals:
+        constants = sources.constants(choice)
+        assert bool(constants) == bool(kind_of(choice))
+        wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
+        told[choice] = judge(graph, wanted)
+    assert told == {c: "same" if c == sample.called else "other" for c in sample.rivals}
+
+
+def _pairs() -> list[tuple[Sample, Sample]]:
+    rows = {(s.name, s.op): s for s in SAMPLES if s.called and kind_of(s.called)}
+    return [
+        (one, rows[name.removesuffix("a") + "b", op])
+        for (name, op), one in rows.items()
+        if name.endswith(".a") and (name.removesuffix("a") + "b", op) in rows
+    ]
+
+
+@pytest.mark.parametrize("pair", _pairs(), ids=lambda pair: name_of(pair[0]))
+def test_a_graph_with_another_config_is_another_choices(pair: tuple[Sample, Sample]) -> None:
+    """Two graphs of one program, whose kernels have the constants of two choices."""
+    graphs = [read_graph_text(sample.data) for sample in pair]
+    for mine, other in (graphs, reversed(graphs)):
+        constants = _constants(mine)
+        wanted = Wanted(pair[0].op, pair[0].inputs, "triton_x-c1", ("triton_y-c2",), {}, constants)
+        assert (judge(mine, wanted), judge(other, wanted)) == ("same", "other")
+
+
+def _constants(graph: GraphText) -> dict[str, str]:
+    (kernel,) = graph.templates
+    return dict(kernel.config)
+
+
+@pytest.mark.torch
+def test_graphs_of_this_cpu(tmp_path: Path) -> None:
+    offered = compile_ops(CHEAP, tmp_path)
+    assert {row.program for row in offered} == set(CHEAP)
+    _all_are_found(tmp_path, offered)
+    # What a graph of its own serves no other tuning.
+    texts = [
+        read_graph_text(entry.path.read_bytes()) for entry in GraphIndex(Layout(tmp_path)).live()
+    ]
+    for row in offered:
+        head, tail = row.inputs.split("), (", 1)
+        tail = re.sub(r"', (\d+)", lambda m: f"', {int(m[1]) + 1}", tail, count=1)
+        inputs = f"{head}), ({tail}"
+        wanted = Wanted(row.op, inputs, row.choices[0], row.choices)
+        assert {judge(text, wanted) for text in texts} == {"absent"}
+
+
+@pytest.mark.torch
+def test_templates_of_this_cpu_static_and_not(tmp_path: Path) -> None:
+    programs = ["--backends=CPP", "bmm", "bmm_any_batch", "flex_attention"]
+    offered = compile_ops(programs, tmp_path)
+    held = {"bmm": 2, "flex_attention": 1}  # the two bmm differ in the hash of their template alone
+    for row in offered:
+        (choice,) = row.choices
+        for asked, expected in ((choice, "same"), ("aten_kernel-c1", "other")):
+            verdicts = [v for v in _verdicts(tmp_path, row, asked) if v != "absent"]
+            assert verdicts == [expected] * held[row.op], row
+    # Another batch may be served by the graph that was compiled for any.
+    other = offered[1].inputs.replace("'torch.float32', 4,", "'torch.float32', 5,")
+    index = GraphIndex(Layout(tmp_path))
+    wanted = Wanted("bmm", other, "bmm-c1", (*offered[1].choices, "bmm-c1"))
+    assert sorted(set(index.verdicts(index.live(), wanted))) == ["absent", "unclear"]
+
+
+@pytest.mark.torch
+def test_frozen_layers_never_reach_the_graph_cache(tmp_path: Path) -> None:
+    offered = compile_ops(["linear_binary"], tmp_path)
+    assert [row.op for row in offered] == ["linear_binary"] and len(offered[0].choices) == 2
+    assert GraphIndex(Layout(tmp_path)).live() == []
+
+
+@pytest.mark.torch
+def test_choices_for_other_threads_are_told_apart_by_their_source(tmp_path: Path) -> None:
+    # Timed, so that their sources lie there; then compiled with nothing else to take.
+    timed = ["--threads=1", "bmm", "--threads=2", "bmm"]
+    rows = compile_ops([*timed, "--backends=CPP", "bmm", "--threads=1", "bmm"], tmp_path)
+    assert len({(row.op, row.inputs) for row in rows}) == 1
+    one, two = (row.choices[1] for row in rows[:2])
+    assert one != two and [row.choices for row in rows[2:]] == [(two,), (one,)]
+    rivals = (*rows[0].choices, two)
+    sources, index = ChoiceSources(tmp_path), GraphIndex(Layout(tmp_path))
+    found = {}
+    for choice in (one, two):
+        constants = sources.constants(choice)
+        assert constants["num_threads"].split()[-1] == ("1" if choice == one else "2")
+        wanted = Wanted("bmm", rows[0].inputs, choice, rivals, {}, constants)
+        graphs = sorted(index.live(), key=lambda entry: (entry.mtime, entry.relative))
+        graphs = [entry for entry in graphs if entry.relative.startswith("fxgraph/")]
+        found[choice] = index.verdicts(graphs, wanted)[-2:]  # the last two are those for templates
+    assert found == {one: ["other", "same"], two: ["same", "other"]}
+
+
+def _all_are_found(cache: Path, offered: list[Offered]) -> None:
+    for row in offered:
+        (choice,) = row.choices
+        assert "same" in _verdicts(cache, row, choice), row
+        for rival in ("triton_mm-c1", "other_kernel-c2", "CppMicroGemm-c3"):
+            assert set(_verdicts(cache, row, rival)) == {"absent", "other"}, row
+
+
+def _verdicts(cache: Path, row: Offered, choice: str) -> list[str]:
+    index = GraphIndex(Layout(cache))
+    wanted = Wanted(row.op, row.inputs, choice, (*row.choices, choice))
+    return list(index.verdicts(index.live(), wanted))

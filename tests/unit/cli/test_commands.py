@@ -1,0 +1,177 @@
+"""The command line: its contract (design, section 9), exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocm_tui.cli import COMMANDS
+from tests.support.places import CORPUS
+from tests.support.torch_models import child_env
+
+BLOCK = """AUTOTUNE mm(64x32, 32x16)
+strides: [32, 1], [16, 1]
+dtypes: torch.float16, torch.float16
+  triton_mm_1 0.0100 ms 100.0% BLOCK_M=16, num_warps=4
+  mm 0.0200 ms 50.0% 
+SingleProcess AUTOTUNE benchmarking takes 1.5000 seconds and 0.5000 seconds precompiling for 2 choices
+"""  # noqa: E501, W291
+
+
+def call(
+    *words: str, cache: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "rocm_tui", *words],
+        env=child_env(cache, env),
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+    )
+
+
+def ls(*words: str, cache: Path, stdin: bytes = b"", code: int = 0) -> dict[str, Any]:
+    done = call("ls", "--json", *words, cache=cache, stdin=stdin)
+    assert done.returncode == code, done.stderr
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not strict JSON")
+
+    found: dict[str, Any] = json.loads(done.stdout, parse_constant=refuse)
+    return found
+
+
+def test_ls_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(BLOCK + BLOCK.replace("0.0100", "0.0110"))
+    found = ls(str(log), cache=tmp_path / "cache")
+    second, first = found["tunings"]
+    assert (first["id"], first["occurrence"], second["occurrence"]) == (second["id"], 1, 2)
+    assert first["op"] == "mm" and first["shapes"] == [[64, 32], [32, 16]]
+    assert first["strides"] == [[32, 1], [16, 1]] and first["dtypes"] == ["torch.float16"] * 2
+    assert first["seconds"] == {"benchmark": 1.5, "precompile": 0.5}
+    assert first["inputs_key"] is None and first["device"] is None and first["rank"] is None
+    assert first["choices"][0] == {
+        "name": "triton_mm_1",
+        "hash": None,
+        "ms": 0.01,
+        "config": {"BLOCK_M": "16", "num_warps": "4"},
+        "failed": False,
+        "offered": True,
+        "reason": None,
+        "measured": None,
+    }
+    assert first["measurement"] is None
+    assert first["sources"] == [str(log)] and first["pinned"] is None
+    assert len(first["id"]) == 7 and int(first["id"], 16) >= 0
+
+
+def test_stdin_and_a_folder(tmp_path: Path) -> None:
+    assert len(ls("-", cache=tmp_path, stdin=BLOCK.encode())["tunings"]) == 1
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text(BLOCK)
+    assert len(ls(str(tmp_path / "logs"), cache=tmp_path)["tunings"]) == 1
+
+
+def test_nothing_found_is_exit_code_1(tmp_path: Path) -> None:
+    assert ls(cache=tmp_path / "none", code=1)["tunings"] == []
+    missing = ls(str(tmp_path / "missing.log"), cache=tmp_path, code=1)
+    assert missing["problems"][0]["source"].endswith("missing.log")
+
+
+def test_hostile_names_reach_the_terminal_as_text(tmp_path: Path) -> None:
+    log = tmp_path / "evil.log"
+    log.write_text(BLOCK.replace("triton_mm_1", "tri\x1b]52;c;ZXZpbA==\x07ton[bold]x[/]"))
+    done = call("ls", str(log), cache=tmp_path)
+    assert b"\x1b" not in done.stdout + done.stderr and b"\x07" not in done.stdout
+    assert b"mm" in done.stdout
+    assert "\\u001b" not in json.dumps(ls(str(log), cache=tmp_path))
+
+
+def test_show_and_refused_pin_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(BLOCK)
+    id_ = ls(str(log), cache=tmp_path)["tunings"][0]["id"]
+    shown = call("show", id_, "--from", str(log), cache=tmp_path)
+    assert shown.returncode == 0
+    assert b"BLOCK_M=16" in shown.stdout and "10.00 µs" in shown.stdout.decode()
+    refused = call("pin", id_, "#2", "--from", str(log), cache=tmp_path)
+    assert refused.returncode == 1
+    assert b"known from a log only" in refused.stderr and refused.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["ls", "--nonsense"],
+        ["pin"],
+        ["unpin"],
+        ["run"],
+        ["run", "--"],
+        ["verify", "--"],
+        ["verify", "--timeout", "0"],
+        ["verify", "--timeout", "0", "--", "true"],
+        [],
+    ],
+)
+def test_bad_usage_is_exit_code_2(words: list[str], tmp_path: Path) -> None:
+    assert call(*words, cache=tmp_path).returncode == 2
+
+
+def test_pins_of_an_empty_cache_dir(tmp_path: Path) -> None:
+    assert call("pins", cache=tmp_path).returncode == 0
+    assert json.loads(call("pins", "--json", "--history", cache=tmp_path).stdout) == {
+        "pins": [],
+        "history": [],
+    }
+    assert call("verify", cache=tmp_path).returncode == 1
+    assert call("unpin", "--all", cache=tmp_path).returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_command_has_help_and_completion(tmp_path: Path) -> None:
+    for command in COMMANDS:
+        done = call(command, "--help", cache=tmp_path)
+        assert done.returncode == 0 and command.encode() in done.stdout
+    assert b"[-- CMD ...]" in call("verify", "--help", cache=tmp_path).stdout
+    script = call("--print-completion", "bash", cache=tmp_path).stdout.decode()
+    assert all(command in script for command in COMMANDS)
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
+    log = tmp_path / "many.log"
+    log.write_text("".join(BLOCK.replace("64x32", f"{n}x32") for n in range(1, 3000)))
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m rocm_tui ls {log} | head -n 1"],
+        env=child_env(tmp_path),
+        capture_output=True,
+    )
+    assert done.stdout.count(b"\n") == 1 and b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
+def test_every_file_of_the_corpus_can_be_listed(tmp_path: Path) -> None:
+    found = ls(*(str(path) for path in sorted(CORPUS.glob("*.log"))), cache=tmp_path)
+    assert len(found["tunings"]) > 80
+    assert all("\x1b" not in json.dumps(tuning) for tuning in found["tunings"])
+
+
+def test_doctor_finds_torch_and_says_what_to_do(tmp_path: Path) -> None:
+    done = call("doctor", "--json", cache=tmp_path)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["torch"]["value"].startswith("2.") and checks["hooks"]["verdict"] == "ok"
+    assert checks["cache dir"]["verdict"] in ("ok", "note")
+    triton = checks["target triton"]  # the device is a CPU, with Triton or without
+    assert triton["verdict"] == "note"
+    assert "install the package triton" in triton["advice"] or "on a CPU" in triton["advice"]
+    none = call("doctor", "--json", "--python", "/no/such/python", cache=tmp_path)
+    assert none.returncode == 1
+    bad = [check for check in json.loads(none.stdout)["checks"] if check["verdict"] == "bad"]
+    assert bad and all(check["advice"] for check in bad)

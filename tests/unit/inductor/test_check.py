@@ -1,0 +1,192 @@
+"""What makes a result right, and what the process that benchmarks does when it is lost."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from backend.inductor import rocm_process  # noqa: E402
+from backend.inductor.rocm_check import (  # noqa: E402
+    GemmReference,
+    TensorPlan,
+    check_untouched,
+    make_inputs,
+    storage_of,
+)
+from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
+from tests.support.rogue_acts import ACTS, MARK, left  # noqa: E402
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def plans(dtype: torch.dtype) -> tuple[list[TensorPlan], TensorPlan]:
+    """A padded left factor, a transposed right one and a broadcast bias; and the output."""
+    inputs = [
+        TensorPlan("cpu", dtype, (2, 30, 300), (30 * 310, 310, 1), 3),
+        TensorPlan("cpu", dtype, (2, 300, 20), (6000, 1, 300)),
+        TensorPlan("cpu", dtype, (2, 30, 20), (0, 0, 1)),
+    ]
+    return inputs, TensorPlan("cpu", dtype, (2, 30, 20), (600, 20, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu_tanh", "silu"])
+def test_right_results_pass(dtype: torch.dtype, activation: str) -> None:
+    inputs, output = plans(dtype)
+    a, b, bias = made = make_inputs(inputs)
+    expected = GemmReference(0.5, 2.0, activation).expected(made)  # type: ignore[arg-type]
+    sums = torch.zeros(2, 30, 20)
+    for k in range(300):  # as a kernel does, one after the other in fp32
+        sums += a.float()[..., k, None] * b.float()[:, None, k]
+    value = 0.5 * sums + 2.0 * bias.float()
+    functional = torch.nn.functional
+    activations = {
+        "none": lambda x: x,
+        "relu": functional.relu,
+        "gelu": functional.gelu,
+        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+        "silu": functional.silu,
+    }
+    out = output.make()
+    out.copy_(activations[activation](value))
+    expected.check(out)
+    check_untouched(out)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_wrong_results_do_not(dtype: torch.dtype) -> None:
+    inputs, output = plans(dtype)
+    made = make_inputs(inputs)
+    expected = GemmReference().expected(made)
+    right = expected.values.to(dtype)
+
+    def fails(change: object, match: str) -> None:
+        out = output.make()
+        out.copy_(right)
+        change(out)  # type: ignore[operator]
+        with pytest.raises(WrongResult, match=match):
+            expected.check(out)
+
+    fails(lambda out: out[1, 29, 19].add_(1), r"max error .* at \[1, 29, 19\]")
+    fails(lambda out: out[0, 3, 4].fill_(torch.nan), r"1 of 1200 elements are NaN.*\[0, 3, 4\]")
+    fails(lambda out: out[1].copy_(right[0]), "max error")
+    # One product of 300 too few, as a wrong mask of the edge makes.
+    short = (made[0][..., :-1].double() @ made[1][:, :-1].double() + made[2].double()).to(dtype)
+    fails(lambda out: out.copy_(short), "max error")
+
+
+def test_writes_outside_are_seen() -> None:
+    for at in (-1, 1200):
+        out = plans(torch.float32)[1].make()
+        storage_of(out)[out.storage_offset() + at] = 1.0
+        with pytest.raises(WrongResult, match="1 elements outside"):
+            check_untouched(out)
+
+
+def test_inputs_are_the_same_each_time_and_guarded() -> None:
+    specs, _ = plans(torch.bfloat16)
+    first, second = make_inputs(specs), make_inputs(specs)
+    for plan, one, other in zip(specs, first, second, strict=True):
+        assert torch.equal(one, other)
+        assert not one.isnan().any()
+        assert (one.stride(), one.shape) == (plan.strides, plan.sizes)
+        assert one.storage_offset() % 8 == plan.offset % 8  # as aligned as the real one
+        distinct = one.expand(plan.sizes).unique().numel()
+        assert storage_of(one).isnan().sum() >= 512 and distinct > 10
+
+
+class Sleeps:
+    def benchmark(self) -> float:
+        time.sleep(60)
+        return 1.0
+
+
+class Dies:
+    def benchmark(self) -> float:
+        os.kill(os.getpid(), 11)
+        return 1.0
+
+
+class Leaves:
+    """A daemon of its own session whose parent is gone."""
+
+    def benchmark(self) -> float:
+        ACTS["leaves_spinners"]()
+        return 1.0
+
+
+class Babbles:
+    def benchmark(self) -> float:
+        ACTS["babbles"]()
+        return 1.0
+
+
+class Says:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def benchmark(self) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_a_lost_process_is_replaced() -> None:
+    process = rocm_process.BenchmarkProcess()
+    try:
+        assert process.run(Says(0.5), 60) == 0.5
+        with pytest.raises(WrongResult, match="by 3"):
+            process.run(Says(WrongResult("by 3")), 60)
+        with pytest.raises(ChoiceError, match="ZeroDivisionError: no"):
+            process.run(Says(ZeroDivisionError("no")), 60)
+        assert process.run(Says(2.0), 60) == 2.0  # the same one still
+        with pytest.raises(TimedOut, match="no result within 1 s"):
+            process.run(Sleeps(), 1)
+        assert not process.alive()
+    finally:
+        process.close()
+    process = rocm_process.BenchmarkProcess()
+    try:
+        with pytest.raises(Crashed, match="died of SIGSEGV"):
+            process.run(Dies(), 60)
+        assert not process.alive()
+    finally:
+        process.close()
+
+
+def test_what_a_kernel_leaves_running_ends_with_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(MARK, "a kernel of ours")
+    process = rocm_process.BenchmarkProcess()
+    try:
+        assert process.run(Leaves(), 60) == 1.0
+        assert len(left("a kernel of ours")) > 3
+    finally:
+        process.close()
+    assert left("a kernel of ours") == []
+
+
+def test_one_that_writes_into_the_pipe_of_its_process_has_crashed() -> None:
+    process = rocm_process.BenchmarkProcess()
+    try:
+        with pytest.raises(ChoiceError):
+            process.run(Babbles(), 2)
+    finally:
+        process.close()
+
+
+def test_seconds_of_the_environment() -> None:
+    seconds = rocm_process.allowed_seconds
+    assert seconds({}) == rocm_process.DEFAULT_SECONDS
+    assert seconds({rocm_process.SECONDS: "2.5"}) == 2.5
+    assert seconds({rocm_process.SECONDS: "0"}) == 0
+    assert seconds({rocm_process.SECONDS: "soon"}) == rocm_process.DEFAULT_SECONDS
+    assert seconds({rocm_process.SECONDS: "-1"}) == rocm_process.DEFAULT_SECONDS
+    assert seconds({rocm_process.SECONDS: "nan"}) == rocm_process.DEFAULT_SECONDS
+    for endless in ("inf", "1e300"):  # more than a system call takes
+        assert seconds({rocm_process.SECONDS: endless}) == rocm_process.MOST_SECONDS

@@ -1,0 +1,121 @@
+"""Choices that end or block their worker: they fail alone, and the rest is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.records import Choice, Measurement, Tuning
+from backend.store.paths import Layout
+from backend.worker.mark import SIZE, place_of
+from rocm_tui import job_log
+from rocm_tui.commands.work import with_log
+from rocm_tui.job_errors import WorkerDied
+from rocm_tui.job_run import run_watched
+from rocm_tui.jobs import Limits
+from rocm_tui.measuring import Measuring, NotMeasured
+from tests.support.broken_workers import broken_python
+
+KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
+
+
+class Lab:
+    """A folder, and what its workers were asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = broken_python(folder)
+        self.layout = Layout(folder / "cache")
+
+    def measuring(self, *hashes: str, op: str = "mm") -> Measuring:
+        choices = tuple(Choice(hash, hash, 1.0) for hash in hashes)
+        tuning = Tuning(op, inputs_key=KEY, precision="highest", choices=choices)
+        return Measuring(self.run, tuning, choices, budget=8.0)
+
+    def run(self, job: Any) -> dict[str, Any]:
+        return run_watched(
+            job,
+            python=self.python,
+            layout=self.layout,
+            env=os.environ,
+            limits=Limits(stuck=2.0),
+            on_event=lambda event: None,
+        )
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "jobs").read_text().splitlines()]
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def told(found: Measurement) -> tuple[list[str], dict[str | None, str | None]]:
+    return [one.hash for one in found.choices], {one.hash: one.reason for one in found.failed}
+
+
+def test_what_crashes_aborts_or_hangs_fails_alone_and_is_not_tried_again(lab: Lab) -> None:
+    measuring = lab.measuring("a-1", "segv-1", "compiler-1", "slow-1", "hang-1", "killed-1", "b-1")
+    able, failed = told(measuring.once())
+    assert able == ["a-1", "slow-1", "b-1"]
+    assert failed == {
+        "segv-1": "the worker ended (signal 11, SIGSEGV): last words",
+        "compiler-1": "the worker ended (signal 6, SIGABRT): last words",
+        "hang-1": "it ran for 2 s without an end and was killed",
+        "killed-1": "the worker ended (signal 9, SIGKILL: somebody killed it, or the system for "
+        "want of memory): last words",
+    }
+    assert [len(job["broken"]) for job in lab.jobs] == [0, 1, 2, 3, 4]
+    assert [job["budget"] for job in lab.jobs] == [8.0, 4.0, 2.0, 1.0, 1.0], "one budget for all"
+    assert told(measuring.once()) == (able, failed)
+    assert len(lab.jobs) == 6 and lab.jobs[-1]["budget"] == 8.0
+
+
+def test_where_no_choice_is_to_blame_the_job_fails_at_once(lab: Lab) -> None:
+    with pytest.raises(WorkerDied, match="signal 11"):
+        lab.measuring("a-1", "b-1", op="outside").once()
+    assert len(lab.jobs) == 1
+    with pytest.raises(NotMeasured, match=r"none of the choices .* segv-2: .*signal 11"):
+        lab.measuring("segv-1", "segv-2").once()
+    assert len(lab.jobs) == 3
+
+
+def test_the_end_of_a_failed_worker_s_log_is_kept_and_named(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_log, "KEPT", 2)
+    folder = lab.layout.home / "failed"
+    for _ in range(3):
+        with pytest.raises(WorkerDied) as caught:
+            lab.measuring("a-1", op="outside").once()
+        log = caught.value.log
+        assert log is not None and log.parent == folder
+        assert log.read_text() == "last words\n"
+        assert with_log(caught.value) == f"{caught.value}; the end of its log: {log}"
+    assert len(list(folder.iterdir())) == 2 and log.exists()
+
+
+def test_a_log_that_cannot_be_kept_or_says_nothing_is_not_named(tmp_path: Path) -> None:
+    assert job_log.keep_log(Layout(tmp_path / "cache"), "tune", ["", " "]) is None
+    (tmp_path / "rocm_tui").write_text("no folder")
+    assert job_log.keep_log(Layout(tmp_path), "tune", ["a line"]) is None
+    assert with_log(WorkerDied("it died")) == "it died"
+
+
+def test_a_mark_that_is_half_written_says_nothing() -> None:
+    assert place_of(b"running 12 mm-x".ljust(SIZE, b"\0")) is not None
+    for text in (
+        b"",
+        b"running",
+        b"running 12",
+        b"running x mm-x",
+        b"sleeping 1 mm-x",
+        b"\xff\xfe",
+    ):
+        assert place_of(text.ljust(SIZE, b"\0")) is None

@@ -1,0 +1,177 @@
+"""`rocm-tui run`: exit codes, signals, stdin and terminal are the program's own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.store.paths import Layout
+from tests.support.hooked import LAUNCHER, launch
+from tests.support.torch_models import child_env
+
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT)
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 255])
+def test_exit_code_is_the_programs(tmp_path: Path, code: int) -> None:
+    assert launch(["sh", "-c", f"exit {code}"], tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "KILL", "SEGV", "ABRT"])
+def test_death_by_signal_is_passed_on(tmp_path: Path, name: str) -> None:
+    done = launch(["sh", "-c", f"kill -{name} $$"], tmp_path)
+    assert done.returncode == -getattr(signal, f"SIG{name}")
+
+
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    missing = launch(["no-such-program"], tmp_path / "cache")
+    assert missing.returncode == 127
+    assert missing.stderr == "rocm-tui: no-such-program: no such command\n"
+    plain = tmp_path / "plain"
+    plain.write_text("not a program")
+    refused = launch([str(plain)], tmp_path / "cache")
+    assert refused.returncode == 126 and refused.stderr.count("\n") == 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_stdin_stdout_and_stderr_pass_through(tmp_path: Path) -> None:
+    done = launch(["sh", "-c", "cat; echo told >&2"], tmp_path, input="one\ntwo\n")
+    assert (done.stdout, done.stderr) == ("one\ntwo\n", "told\n")
+    (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
+    assert kept.read_text() == "told\n"
+
+
+def test_binary_stderr_is_passed_and_kept_exactly(tmp_path: Path) -> None:
+    data = bytes(range(256)) * 5000
+    (tmp_path / "data").write_bytes(data)
+    done = subprocess.run(
+        [*LAUNCHER, "--", "sh", "-c", f"cat {tmp_path / 'data'} >&2"],
+        env=child_env(tmp_path),
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stderr == data
+    (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
+    assert kept.read_bytes() == data
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signals_reach_the_program(tmp_path: Path, number: signal.Signals) -> None:
+    """A program that handles the signal ends by its own will; both are gone then."""
+    program = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: (print('caught'), sys.exit(9)))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [*LAUNCHER, "--", sys.executable, "-c", program],
+        env=child_env(tmp_path),
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child.send_signal(number)
+        assert child.wait(30) == 9
+        assert child.stdout.read() == "caught\n"
+        with pytest.raises(ProcessLookupError):
+            os.killpg(child.pid, 0)
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    """As after `nohup`: who started us promised it to the program."""
+    program = (
+        "import signal as s; "
+        "print([s.getsignal(n) is s.SIG_IGN for n in (s.SIGHUP, s.SIGINT, s.SIGTERM)])"
+    )
+    command = [*LAUNCHER, "--", sys.executable, "-c", program]
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", *command],
+        env=child_env(tmp_path),
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[True, True, False]\n"
+
+
+def test_a_background_process_does_not_hold_us_up(tmp_path: Path) -> None:
+    """It keeps stderr open for longer than `launch` waits."""
+    done = launch(["sh", "-c", "sleep 1000 >/dev/null & echo $! && exit 4"], tmp_path)
+    assert done.returncode == 4
+    os.kill(int(done.stdout), signal.SIGKILL)
+
+
+def _on_terminal(
+    command: list[str], cache: Path, act: Callable[[int], None] | None = None
+) -> tuple[int, str]:
+    """Run on a terminal of 100 x 30; the wait status and all that it showed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, child_env(cache))
+    termios.tcsetwinsize(terminal, (30, 100)) if sys.version_info >= (3, 11) else None
+    shown = b""
+    acted = act is None
+    while select.select([terminal], [], [], 60)[0]:
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+        if not acted and b"ready" in shown and act is not None:
+            act(terminal)
+            acted = True
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return status, shown.decode()
+
+
+def test_on_a_terminal_stderr_is_a_terminal_of_the_same_size(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; time.sleep(0.5); "
+        "print([os.isatty(i) for i in range(3)], os.get_terminal_size(2).columns == 100 "
+        "or sys.version_info < (3, 11)); "
+        "print('\\rbar 50%', end='\\r', file=sys.stderr); print('bar 100%', file=sys.stderr)"
+    )
+    start = [*LAUNCHER, "--", "sh", "-c", 'sleep 0.3; exec "$@"', "sh"]
+    status, shown = _on_terminal([*start, sys.executable, "-c", program], tmp_path)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "[True, True, True] True" in shown
+    assert "bar 50%\rbar 100%\r\n" in shown
+    assert "rocm-tui: 0 tunings recorded in " in shown
+    (kept,) = Layout(tmp_path).sessions.glob("*.stderr.log")
+    assert kept.read_bytes() == b"\rbar 50%\rbar 100%\n"
+
+
+def test_ctrl_c_reaches_the_program_once(tmp_path: Path) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "caught = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: caught.append(1))\n"
+        "print('ready', flush=True)\n"
+        "end = time.monotonic() + 2\n"
+        "while time.monotonic() < end: time.sleep(0.05)\n"
+        "sys.exit(len(caught))\n"
+    )
+    status, _ = _on_terminal(
+        [*LAUNCHER, "--", sys.executable, "-c", program],
+        tmp_path,
+        lambda terminal: void(os.write(terminal, b"\x03")),
+    )
+    assert os.waitstatus_to_exitcode(status) == 1
+
+
+def void(*_: object) -> None:
+    return None

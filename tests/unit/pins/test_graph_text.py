@@ -1,0 +1,133 @@
+"""What the text of a compiled graph says; small samples of forms that no CPU build writes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.store.graph_match import Verdict, Wanted, judge, kind_of, may_hold
+from backend.store.graph_text import read_graph_text
+from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
+
+EXTERN = """
+async_compile = AsyncCompile()
+def call(args):
+    s0 = args[0]
+    assert_size_stride(arg0_1, ({m}, 256), (256, 1))
+    assert_size_stride(arg1_1, (256, 128), (128, 1))
+    buf0 = empty_strided_cuda(({m}, 128), (128, 1), torch.float16)
+    {call}
+    return (buf0, )
+"""
+
+RIVALS = ("mm-c1", "bias_addmm-c9", "triton_mm-c2", "triton_mm-c3")
+
+
+def verdict(text: str, choice: str, config: dict[str, str] | None = None) -> Verdict:
+    wanted = Wanted("mm", KEY, choice, RIVALS, config or {})
+    data = text.encode()
+    found = judge(read_graph_text(data), wanted)
+    assert found == "absent" or may_hold(data, wanted)
+    return found
+
+
+@pytest.mark.parametrize("graph", [GRAPH, ""], ids=["typed", "untyped"])
+def test_triton_templates_are_told_apart_by_their_config(graph: str) -> None:
+    text = form(TRITON + graph)
+    assert verdict(text, "mm-c1") == "other"
+    assert verdict(text, "triton_mm-c2") == "unknown"
+    config = {"BLOCK_M": "64", "num_warps": "4", "ACC_TYPE": "'tl.float32'"}
+    assert verdict(text, "triton_mm-c2", config) == "same"
+    assert verdict(text, "triton_mm-c2", {**config, "num_stages": "3"}) == "other"
+    assert verdict(text, "triton_mm-c2", {**config, "BLOCK_M": "128"}) == "other"
+    assert verdict(text, "triton_mm-c2", {"EVEN_K": "True"}) == "unknown"
+    assert verdict(text, "CppMicroGemm-c4") == "other"
+    assert judge(read_graph_text(text.encode()), Wanted("bmm", KEY, "bmm-c1")) == "absent"
+    assert verdict(form(TRITON + graph, m=511), "mm-c1") == "absent"
+
+
+def test_extern_calls_their_views_and_other_externs() -> None:
+    text = form(EXTERN, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
+    assert verdict(text, "mm-c1") == "same" and verdict(text, "triton_mm-c2") == "other"
+    view = "reinterpret_tensor(arg1_1, (256, 128), (1, 256), 0)"
+    text = form(EXTERN, call=f"extern_kernels.mm(arg0_1, {view}, out=buf0)")
+    assert verdict(text, "mm-c1") == "absent"
+    text = form(EXTERN, call="extern_kernels.bias_addmm(arg0_1, arg1_1, alpha=1, out=buf0)")
+    assert verdict(text, "mm-c1") == "other" and verdict(text, "bias_addmm-c9") == "same"
+    text = form(EXTERN, call="buf0 = torch.ops.aten.mm.default(arg0_1, arg1_1)")
+    assert verdict(text, "mm-c1") == "same"
+
+
+def test_a_symbolic_size_stands_for_every_size() -> None:
+    text = form(TRITON + GRAPH, m="s77")
+    assert verdict(text, "mm-c1") == "other"
+    text = form(EXTERN, m="s77", call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
+    assert verdict(text, "mm-c1") == "same"
+
+
+def test_what_was_compiled_without_autotuning_is_nobodys() -> None:
+    text = form(EXTERN, call="extern_kernels.mm(arg0_1, arg1_1, out=buf0)")
+    said = "[abc] inductor_config[max_autotune]: {}\n[def] inductor_config[max_autotune_gemm]: {}\n"
+    assert verdict(text + said.format(False, False), "triton_mm-c2") == "absent"
+    assert verdict(text + said.format(False, True), "triton_mm-c2") == "other"
+    assert verdict(text + said.format(True, False), "triton_mm-c2") == "other"
+
+
+def test_an_expanded_bias() -> None:
+    key = f"[('cuda', 'torch.float16', 512, 128, 0, 1, 0), {A}, {B}]"
+    text = form(EXTERN, call="extern_kernels.addmm(arg2_1, arg0_1, arg1_1, alpha=1, out=buf0)")
+    for bias, expected in (("(128, ), (1, )", "same"), ("(512, ), (1, )", "absent")):
+        full = text.replace("s0 = args[0]", f"assert_size_stride(arg2_1, {bias})")
+        found = judge(read_graph_text(full.encode()), Wanted("addmm", key, "addmm-c1"))
+        assert found == expected
+
+
+def test_kinds() -> None:
+    kinds = {
+        "bmm-cd5psz": "",
+        "_mkl_linear-B=None-batch_size=64-ckf3": "",
+        "addmm-alpha=1-beta=1-c1": "",
+        "CppMicroGemmFP32Vec-coyaf": "cpp",
+        "packed_gemm-cjo7": "cpp",
+        "triton_bmm-c77": "triton",
+    }
+    assert {name: kind_of(name) for name in kinds} == kinds
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_say_something_or_nothing(data: bytes) -> None:
+    graph = read_graph_text(b"AsyncCompile()\n  def call(args):\n" + data)
+    assert graph.is_compiled
+    assert judge(graph, Wanted("mm", KEY, "mm-c1")) == "absent"
+    assert not read_graph_text(data).externs
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(",
+        "a = ",
+        "extern_kernels.mm(",
+        "reinterpret_tensor(",
+        'a: "f32[',
+        "class x",
+        ", ",
+        "\n ",
+        "torch.ops.",
+    ],
+)
+def test_hostile_text_takes_linear_time(line: str) -> None:
+    start = (
+        "AsyncCompile()\n  def call(args):\nclass a(torch.nn.Module):\n    b = torch.ops.aten.mm("
+    )
+    call = "AsyncCompile()\n  def call(args):\n"
+    times = []
+    for count in (5_000, 40_000):
+        begin = time.process_time()
+        read_graph_text((start + line * count).encode())
+        read_graph_text((call + line * count).encode())
+        times.append(time.process_time() - begin)
+    assert times[1] < 24 * max(times[0], 0.05)

@@ -1,0 +1,91 @@
+"""What a source does not tell is not said: how many choices there were, how fast one is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backend.records import Problem
+from rocm_tui.cli import main
+from rocm_tui.ingest.watcher import read_sources
+from rocm_tui.session.as_text import facts, row_cells
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.troubles import troubles
+from rocm_tui.widgets import detail_lines, tuning_cells
+from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
+
+ROWS = "".join(
+    f"  triton_mm_{n} 0.{n + 10:03}0 ms {1000 / (n + 10):.1f}% BLOCK_M={n}\n" for n in range(10)
+)
+HEAD = "AUTOTUNE mm(64x32, 32x16)\n"
+OLD_END = "SingleProcess AUTOTUNE takes 4.5 seconds\n"
+NEW_END = (
+    "SingleProcess AUTOTUNE benchmarking takes 4.5 seconds and 1.0 seconds precompiling"
+    " for 34 choices\n"
+)
+
+
+def rows(tmp_path: Path, text: str) -> list[Row]:
+    path = tmp_path / "x.log"
+    path.write_text(text)
+    model = Model()
+    model.apply(read_sources([str(path)]))
+    assert not model.problems
+    return model.rows()
+
+
+def said(row: Row) -> tuple[str, str, str]:
+    """How many choices, in `ls`, in the table, and in the details."""
+    details = "".join(text for text, _ in detail_lines.cost(row.tuning))
+    return row_cells(row)[4], tuning_cells.cells(row, 0.0)["n"][0], details.split(" · ")[0].strip()
+
+
+def test_ten_rows_of_a_log_are_ten_shown_unless_it_tells_the_number(tmp_path: Path) -> None:
+    (row,) = rows(tmp_path, HEAD + ROWS + OLD_END)
+    assert said(row) == ("10 shown", "10+", "10 shown")
+    (row,) = rows(tmp_path, HEAD + ROWS + NEW_END)
+    assert said(row) == ("34", "34", "34 choices")
+    (row,) = rows(tmp_path, HEAD + ROWS)
+    assert said(row)[0] == "10 shown"
+
+
+def test_json_says_null_for_a_number_that_nobody_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(HEAD + ROWS + OLD_END)
+    main(["ls", "--json", str(path), "--cache-dir", str(tmp_path)])
+    (tuning,) = json.loads(capsys.readouterr().out)["tunings"]
+    assert (tuning["num_choices"], len(tuning["choices"])) == (None, 10)
+
+
+def test_what_triton_took_is_shown_without_a_time(tmp_path: Path) -> None:
+    old, new = rows(tmp_path, NEW_TRITON + OLD_TRITON)
+    cells = row_cells(new)
+    assert (cells[1], cells[4]) == ("matmul_kernel", "1 shown")
+    assert cells[5].startswith("BLOCK_M=64, ") and cells[5].endswith("num_stages=3")
+    assert cells[6] == "-" or not cells[6].strip("-–— ")
+    assert dict(facts(new))["spent"] == "1.2 s benchmarking"
+    assert tuning_cells.cells(old, 0.0)["winner"][0].startswith("BLOCK_SIZE=128")
+    assert old.id != new.id
+
+
+def test_the_same_words_of_a_source_are_one_line_with_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.log"
+    path.write_text(
+        HEAD + ROWS + OLD_END + "Exception out of resource: shared\n" * 30 + "out of resource: b\n"
+    )
+    main(["ls", str(path), "--cache-dir", str(tmp_path)])
+    assert capsys.readouterr().err.splitlines() == [
+        f"rocm-tui: {path}:13: Exception out of resource: shared (30 times)",
+        f"rocm-tui: {path}:43: out of resource: b",
+    ]
+
+
+def test_troubles_are_in_the_order_of_the_last_time() -> None:
+    told = [Problem("a", "x", 1), Problem("b", "x", 2), Problem("a", "y"), Problem("a", "x", 9)]
+    assert [trouble.line() for trouble in troubles(told)] == ["b:2: x", "a: y", "a:1: x (2 times)"]

@@ -1,0 +1,172 @@
+"""A report counts what it does not know: times of ATen, seconds, calls, machines, waits."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from backend.records import Session, Tuning
+from rocm_tui.session.compare import compare
+from rocm_tui.session.compare_text import text as compare_text
+from rocm_tui.session.report import report
+from rocm_tui.session.report_json import report_json
+from rocm_tui.session.report_systems import systems
+from rocm_tui.session.report_text import bought_lines, text
+from rocm_tui.widgets.report_cells import pages
+from tests.support.compare_lab import log, part, tuning
+from tests.support.report_lab import compare as run
+
+WON = {"bmm": 1.5, "triton_a": 1.0}
+NO_ATEN = {"triton_a": 1.0, "triton_b": 1.2}
+YEAR = 365 * 86400.0
+
+
+def said(*tunings: Tuning, **more: Any) -> str:
+    return " ".join(bought_lines(report(part(*tunings, **more)).bought))
+
+
+def test_all_that_is_known_is_said_in_one_sentence() -> None:
+    told = said(tuning(1, WON), tuning(2, {"bmm": 1.0, "triton_a": 1.3}))
+    assert told == (
+        "Tuning saves 500.0 µs a run against ATen and took 4.0 s: paid for after 8,000 runs."
+    )
+
+
+def test_what_is_saved_is_not_known_where_no_row_of_aten_was_shown() -> None:
+    told = said(tuning(1, NO_ATEN), tuning(2, NO_ATEN))
+    assert told.startswith("What tuning saves against ATen is not known: none of 2 problems")
+    assert "nothing" not in told and "paid" not in told and told.endswith("Tuning took 4.0 s.")
+
+
+def test_what_the_sum_leaves_out_is_said() -> None:
+    tunings = [tuning(n, WON if n < 4 else NO_ATEN) for n in range(1, 10)]
+    told = said(*tunings)
+    assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
+    assert "took 18 s; those 3 are paid for after 4,000 runs" in told
+    page = pages(report(part(*tunings)), ())["bought"]
+    assert " ".join(line for line, _ in page.said) == told
+
+
+def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
+    told = said(tuning(1, WON), tuning(2, WON, seconds=None))
+    assert "took at least 2.0 s (1 of 2 tunings does not tell)" in told
+    assert "paid for after at least 2,000 runs" in told
+    told = said(tuning(1, WON, seconds=None))
+    assert "took nobody knows how long; after how many runs it is paid for is not known" in told
+    job = part(tuning(1, WON), tuning(1, WON, seconds=None, when=2.0))
+    (gain,) = report(job).bought.gains
+    assert (gain.seconds, gain.untold) == (2.0, 1) and "≥2.0 s" in text(report(job))
+    again = part(*(tuning(1, WON, seconds=s, when=w) for s, w in ((1.0, 1), (None, 2), (3.0, 3))))
+    assert [(e.seconds, e.untold) for e in report(again).repeated] == [(3.0, 1)]
+
+
+def test_a_loss_is_not_nothing() -> None:
+    one = tuning(1, WON)
+    slow = next(choice for choice in one.choices if choice.name == "bmm")
+    other = replace(tuning(2, {"bmm": 1.0, "triton_a": 1.5}), selected_by="pin")
+    pinned = replace(other, selected=next(c.hash for c in other.choices if c.name == "triton_a"))
+    assert "Tuning loses 500.0 µs a run against ATen and" in said(pinned)
+    assert "saves nothing" in said(replace(one, selected=slow.hash, selected_by="pin"))
+
+
+def test_calls_that_nobody_tells_count_once_and_that_is_said() -> None:
+    assert "Nothing tells how often one problem is called: counted once." in said(log(1, WON))
+    assert "Nothing tells" not in said(tuning(1, WON))
+
+
+# Machines
+
+
+def session(name: str, **facts: Any) -> Session:
+    return Session(name, **facts)
+
+
+def test_several_machines_are_counted_and_pay_nothing_together() -> None:
+    a = tuning(1, WON, session="a", source="/c/a.jsonl", when=YEAR / 2)
+    b = tuning(2, WON, session="b", source="/c/b.jsonl", when=3 * YEAR)
+    boxes = [session("a", host="x", device="MI300X"), session("b", host="y", device="MI210")]
+    told = said(a, b, sessions=boxes)
+    assert "This adds up 2 machines or logs, which no one run uses together" in told
+    assert "MI300X of x" in told and "MI210 of y" in told and "paid" not in told
+    assert re.search(r"Tuned between 1970-0[67]-.. and 197[23]-", told)
+    found = report_json(report(part(a, b, sessions=boxes)))["bought"]
+    assert found["runs_to_pay"] is None and len(found["systems"]) == 2
+    assert json.loads(json.dumps(found, allow_nan=False))["problems_without_aten"] == 0
+    ranks = [replace(each, device="MI300X", rank=at) for at, each in enumerate(boxes)]
+    told = said(a, b, sessions=ranks)  # one job
+    assert "adds up" not in told and "paid for after" in told
+
+
+def test_a_machine_is_known_by_its_session_its_cache_file_or_its_log() -> None:
+    box = session("s", host="x", device="MI300X", system_hash="aa")
+    own = tuning(1, WON)
+    cache = tuning(2, WON, session=None, source="/c/cache/aa")
+    other = tuning(3, WON, session=None, source="/c/cache/bbbbbbbbbbbbbbbbbb")
+    assert systems(part(own, cache, sessions=[box])) == ("MI300X of x",)
+    assert len(systems(part(own, cache, other, sessions=[box]))) == 2
+    assert systems(part(other)) == ("cache bbbbbbbbbbbb",)
+    logs = log(1, WON, source="/l/a.log"), log(2, WON, source="/l/b.log")
+    assert sorted(systems(part(*logs))) == ["/l/a.log", "/l/b.log"]
+    cpu = replace(log(3, WON, source="/l/a.log"), device="cpu")
+    assert len(systems(part(logs[0], cpu))) == 1
+
+
+def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
+    swapped = {"bmm": 1.0, "triton_a": 1.5}
+    found = report(part(log(1, WON, source="/l/a.log"), log(1, swapped, source="/l/b.log")))
+    assert "logs, of which it is not known whether they are of one job" in text(found)
+    assert report_json(found)["disagreements"][0]["one_job"] is None
+    page = pages(found, ())["ranks"]
+    assert "not known whether they are of one job" in page.said[0][0]
+
+
+# A busy CPU
+
+
+def on_cpu(n: int, aten: float, cpp: float) -> Tuning:
+    return log(n, {"bmm": aten, "cpp_CppMicroGemmFP32Vec_0": cpp})
+
+
+def test_waits_on_a_busy_cpu_are_not_added_up() -> None:
+    """Numbers of a real log: two kernels of some 20 µs beside a busy neighbour."""
+    busy = [on_cpu(1, 15.9847, 8.2226), on_cpu(2, 15.9982, 10.0014), on_cpu(3, 15.9992, 15.9933)]
+    told = said(*busy, on_cpu(4, 0.02, 0.01))
+    assert "saves 10.00 µs a run" in told
+    assert "3 problems are not counted: times are whole milliseconds" in told
+    assert "waited" in text(report(part(*busy)))
+    quiet = [on_cpu(n, 15.3 + n * 0.21, 8.2 + n * 0.17) for n in range(1, 5)]
+    assert "not counted" not in said(*quiet) and "saves" in said(*quiet)
+    alone = said(on_cpu(1, 15.9847, 8.2226))  # one of 25 times looks so by chance
+    assert "not counted" not in alone
+
+
+def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
+    busy = [on_cpu(n, 15.9847, 8.0026) for n in range(1, 4)]
+    again = replace(on_cpu(1, 0.0305, 0.0105), sources=("/l/quiet.log",))
+    gains = {g.row.id: g for g in report(part(*busy, again)).bought.gains}
+    assert sorted(gain.waited for gain in gains.values()) == [False, True, True]
+    assert "saves 20.00 µs a run" in said(*busy, again)
+
+
+def test_a_comparison_says_what_tuning_took_as_far_as_that_is_told() -> None:
+    a = part(tuning(1, WON), tuning(2, WON, seconds=None))
+    found = compare_text(compare(a, part(tuning(1, WON))))
+    assert "tuning took at least 2.0 s in A (1 not told), 2.0 s in B" in found
+    assert "tuning took" not in compare_text(compare(*(part(tuning(1, WON, seconds=None)),) * 2))
+
+
+def test_the_command_on_a_folder(tmp_path: Path) -> None:
+    table = (
+        "AUTOTUNE mm(64x32, 32x16)\n  triton_mm_1 0.1000 ms 100.0% BLOCK_M=16, num_warps=4\n"
+        "  mm 0.2000 ms 50.0%\nAUTOTUNE mm(64x32, 32x99)\n"
+        "  triton_mm_2 0.1000 ms 100.0% BLOCK_M=16, num_warps=4\n"
+    )
+    (tmp_path / "a.log").write_text(table)
+    (tmp_path / "b.log").write_text(table.replace("0.1000", "0.1100"))
+    done = run(str(tmp_path), cache=tmp_path / "none")
+    assert done.returncode == 0, done.stderr
+    assert "(1 of 2 problems: 1 without a time of ATen)" in done.stdout
+    assert "This adds up 2 machines or logs" in done.stdout and "paid for" not in done.stdout

@@ -1,0 +1,140 @@
+"""What is offered: deterministic, within the limits of the device, cut to a budget."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from backend.templates.config import GemmConfig
+from backend.templates.device import device_defect, device_of, lds_bytes
+from backend.templates.errors import ConfigError
+from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import gemm_defect, skinny_defect
+from backend.templates.offers import SHAPES, offers, plain_problem
+from backend.templates.problem import GemmProblem, Sizes
+from backend.templates.tiles import shape_class
+from backend.toolchain.target import Target, amdgpu, cpu, cuda
+from backend.toolchain.targets import DEFAULT_TARGETS
+from tests.support.template_cases import CLASSES
+
+SQUARE = Sizes(4096, 4096, 4096)
+GFX942 = amdgpu("gfx942")
+
+
+@pytest.mark.parametrize("target", DEFAULT_TARGETS, ids=str)
+def test_every_offer_obeys_all_rules(target: Target) -> None:
+    device = device_of(target)
+    for sizes in SHAPES:
+        for problem in (problem_class.problem() for problem_class in CLASSES):
+            tiled = gemm_configs(problem, target, sizes, budget=99)
+            skinny = skinny_configs(problem, target, sizes, budget=99)
+            assert tiled
+            assert [gemm_defect(config, problem) for config in tiled] == [None] * len(tiled)
+            assert [skinny_defect(config, problem) for config in skinny] == [None] * len(skinny)
+            both = (*tiled, *skinny)
+            assert [device_defect(config, problem, device) for config in both] == [None] * len(both)
+            assert len(set(both)) == len(both)
+
+
+def test_budget_cuts_the_end_of_the_same_list() -> None:
+    problem = plain_problem("float16", SQUARE)
+    everything = gemm_configs(problem, GFX942, SQUARE, budget=99)
+    assert len(everything) > 5
+    for budget in (0, 1, 5):
+        assert gemm_configs(problem, GFX942, SQUARE, budget) == everything[:budget]
+
+
+def test_order_is_the_same_in_another_process() -> None:
+    code = (
+        "from tests.unit.templates.test_heuristics import listing\n"
+        "print('\\n'.join(listing()), end='')"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout.splitlines() == listing()
+
+
+def listing() -> list[str]:
+    return [f"{t} {o.config.description}" for t in (GFX942, cuda("sm_90")) for o in offers(t)]
+
+
+def test_lds_decides_who_gets_two_buffers_of_the_largest_tile() -> None:
+    def buffers(arch: str) -> set[int]:
+        problem = plain_problem("float16", SQUARE)
+        found = gemm_configs(problem, amdgpu(arch), SQUARE, budget=99)
+        return {c.stages for c in found if (c.block_m, c.block_n) == (256, 256)}
+
+    assert buffers("gfx942") == {1}
+    assert buffers("gfx950") == {1, 2}
+    assert buffers("gfx1100") == set()
+
+
+def test_matrix_cores_only_where_they_are() -> None:
+    for target in DEFAULT_TARGETS:
+        cores = {offer.config.mfma for offer in offers(target) if offer.template == "gemm"}
+        assert cores == {0} if not target.has_mfma else cores & {16, 32}
+
+
+def test_few_tiles_are_split_along_k() -> None:
+    sizes = Sizes(256, 256, 16384)
+    found = gemm_configs(plain_problem("float16", sizes), GFX942, sizes)
+    assert found[0].split_k > 1
+    assert {c.split_k for c in gemm_configs(plain_problem("float16", SQUARE), GFX942, SQUARE)} == {
+        1
+    }
+    one_unit = gemm_configs(plain_problem("float16", sizes), GFX942, sizes, compute_units=1)
+    assert {config.split_k for config in one_unit} == {1}
+
+
+def test_skinny_is_for_few_rows() -> None:
+    for rows in (1, 5, 16, 17):
+        sizes = Sizes(rows, 4096, 4096)
+        found = skinny_configs(plain_problem("bfloat16", sizes), GFX942, sizes)
+        assert {config.rows for config in found} == (
+            {1, 8, 16} & {{1: 1, 5: 8, 16: 16, 17: 0}[rows]}
+        )
+
+
+def test_shape_classes() -> None:
+    assert [shape_class(s) for s in SHAPES[:5]] == ["square", "tall", "wide", "small", "large-k"]
+    assert {shape_class(s) for s in SHAPES[5:]} == {"decode"}
+
+
+def test_the_cpu_list_is_short() -> None:
+    found = gemm_configs(plain_problem("float32", SQUARE), cpu(), SQUARE)
+    assert 2 <= len(found) <= 4
+    assert {config.split_k for config in found} == {1}
+
+
+def test_unknown_architecture() -> None:
+    with pytest.raises(ConfigError, match="no configs for amdgpu:gfx1030; known: gfx90a"):
+        gemm_configs(plain_problem("float16", SQUARE), amdgpu("gfx1030"), SQUARE)
+
+
+def test_too_large_configs_are_refused_with_the_reason() -> None:
+    problem, device = plain_problem("float32", SQUARE), device_of(cuda("sm_90"))
+    large = GemmConfig(256, 256, 32, 32, 64)
+    assert lds_bytes(large, problem) == 2 * 4 * 32 * 2 * (256 + 4)
+    assert str(device_defect(large, problem, device)).startswith("133120 bytes of LDS")
+    fat = GemmConfig(128, 128, 8, 64, 128)
+    assert "registers a thread" in str(device_defect(fat, problem, device))
+    many = GemmConfig(512, 512, 4, 32, 64)
+    assert "4096 threads" in str(device_defect(many, problem, device))
+
+
+def test_descriptions_name_every_choice() -> None:
+    for target in DEFAULT_TARGETS:
+        for sizes in SHAPES:
+            problem: GemmProblem = plain_problem("float16", sizes)
+            both = (
+                *gemm_configs(problem, target, sizes),
+                *skinny_configs(problem, target, sizes),
+            )
+            names = [config.description for config in both]
+            assert len(set(names)) == len(names)
+            assert all(", " in name and "=" in name for name in names)

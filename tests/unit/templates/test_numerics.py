@@ -1,0 +1,40 @@
+"""Every config that the heuristics offer, for any target, computes the right numbers on the CPU.
+
+The kernels are the very sources of the GPUs, with 64 lanes a wave and emulated matrix instructions.
+They are compiled without optimizations, which takes a third of the time and runs nearly as fast;
+kernels of other tests are optimized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.toolchain import targets
+from backend.toolchain.target import Missing, cpu
+from tests.support import template_lab
+from tests.support.template_cases import Binary, binaries, check
+from tests.support.template_lab import Kernel, build
+
+if isinstance(missing := targets.find(cpu()), Missing):
+    pytest.skip(missing.reason, allow_module_level=True)
+
+BINARIES = binaries()
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
+    root: Path = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(template_lab, "OPTIONS", replace(template_lab.OPTIONS, level=0))
+        built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
+        yield dict(zip(BINARIES, built, strict=True))
+
+
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
+def test_numbers(binary: Binary, kernels: dict[Binary, Kernel]) -> None:
+    check(kernels[binary], binary)

@@ -1,0 +1,95 @@
+"""Default configs compile for GPUs without scratch spills, and take the LDS that was counted."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from backend.templates.device import lds_bytes
+from backend.templates.offers import Offer, offers
+from backend.templates.resources_table import BEGIN, END, GPUS, put_between_markers
+from backend.toolchain import code_cache, loader, targets
+from backend.toolchain.resources import Resources, Unknown, resources
+from backend.toolchain.target import Missing, Target, amdgpu
+from tests.support.places import ROOT
+
+DOCS = ROOT / "docs" / "templates.md"
+
+
+def _sample(target: Target) -> tuple[Offer, ...]:
+    """All of fp16 for one architecture, every twelfth for the others; the docs' table has all."""
+    everything = offers(
+        target, ("float16",) if target == amdgpu("gfx942") else ("float16", "float32")
+    )
+    return everything if target == amdgpu("gfx942") else everything[::12]
+
+
+TOGETHER = 8
+"""Kernels in one source: half of what a compiler takes for one goes into its start and headers."""
+
+
+def _together(group: Sequence[Offer]) -> str:
+    """One source of several, each in a namespace that stands in its kernels' mangled names."""
+    parts = [
+        f"namespace offer{at}_ {{\n{offer.render(f'entry{at}').source}\n}}\n"
+        for at, offer in enumerate(group)
+    ]
+    return "#include <rocm_tui/gpu.h>\n" + "".join(parts)
+
+
+@pytest.mark.parametrize("target", GPUS, ids=str)
+def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path) -> None:
+    if isinstance(found := targets.find(target), Missing):
+        pytest.skip(found.reason)
+
+    def compiled(group: Sequence[Offer]) -> tuple[Resources, ...] | Unknown:
+        return resources(code_cache.compile(_together(group), target, cache_root=tmp_path))
+
+    sample = _sample(target)
+    groups = [sample[at : at + TOGETHER] for at in range(0, len(sample), TOGETHER)]
+    with ThreadPoolExecutor(2) as pool:
+        for group, made in zip(groups, pool.map(compiled, groups), strict=True):
+            if isinstance(made, Unknown):
+                pytest.skip(made.reason)
+            for at, offer in enumerate(group):
+                name = offer.config.description
+                kernels = [kernel for kernel in made if f"offer{at}_" in kernel.kernel]
+                assert len(kernels) == 2, name
+                for kernel in kernels:
+                    assert (kernel.scratch, kernel.vgpr_spills) == (0, 0), (name, kernel)
+                main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
+                assert main.lds == lds_bytes(offer.config, offer.problem), name
+
+
+@pytest.mark.skipif(Path("/dev/kfd").exists(), reason="a machine with an AMD GPU")
+@pytest.mark.parametrize("template", ["gemm", "skinny"])
+def test_a_library_for_a_gpu_loads_and_says_that_there_is_none(
+    template: str, tmp_path: Path
+) -> None:
+    target = amdgpu("gfx90a")
+    found = targets.find(target)
+    if isinstance(found, Missing) or not found.loadable:
+        pytest.skip("no compiler here makes a library for gfx90a: needs hipcc or ROCm")
+    offer = next(offer for offer in offers(target) if offer.template == template)
+    rendered = offer.render()
+    library = loader.load(code_cache.compile(rendered.source, target, cache_root=tmp_path).path)
+    entry = library.entry(rendered.name, loader.argtypes(3, len(rendered.args) - 3))
+    numbers = {"M": 1, "N": 64, "K": 64, "ld_a": 64, "ld_b": 64, "ld_out": 64, "split_k": 1}
+    nowhere = 1 << 20  # aligned, and never followed: there is no device to launch on
+    values = [numbers.get(arg.name, nowhere) for arg in rendered.args]
+    workspace = ctypes.c_size_t(7)
+    assert entry(*values, ctypes.byref(workspace), None, None) == 0
+    assert workspace.value == 0
+    # hipErrorNoDevice, or hipErrorInvalidDevice from a launch.
+    assert entry(*values, None, None, None) in (100, 101)
+
+
+def test_the_docs_hold_a_generated_table() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    generated = text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+    assert all(f"### {target}\n" in generated for target in GPUS)
+    assert put_between_markers(text, generated.strip("\n")) == text

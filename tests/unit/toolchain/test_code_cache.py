@@ -1,0 +1,307 @@
+"""The code cache: one compile a key, errors that say where, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.toolchain import loader
+from backend.toolchain.code_cache import cache_key, code_folder, compile, first_errors
+from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
+from backend.toolchain.target import Compiler, Options, cpu
+from backend.toolchain.targets import find, require
+from tests.support.places import ROOT
+from tests.support.toolchain_kernels import available
+
+pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
+
+
+KERNEL = """#include <rocm_tui/gpu.h>
+__global__ void fill(float* x) { x[threadIdx.x] = 7.0f; }
+RT_EXPORT int run(void* x, size_t*, uint8_t*, hipStream_t stream) {
+  return RT_LAUNCH(fill, 1, 64, 0, stream, static_cast<float*>(x));
+}
+"""
+
+
+def counting_compiler(folder: Path, before: str = "") -> Compiler:
+    """The real compiler behind a script that writes a line each time it is run."""
+    real = require(cpu())
+    script = folder / "counted-g++"
+    script.write_text(
+        f'#!/bin/sh\necho run >> "{folder}/runs"\n{before}\nexec {real.executable[0]} "$@"\n'
+    )
+    script.chmod(0o755)
+    return Compiler(cpu(), "g++", (str(script),), real.version)
+
+
+def runs(folder: Path) -> int:
+    counted = folder / "runs"
+    return len(counted.read_text().splitlines()) if counted.exists() else 0
+
+
+def works(path: Path) -> bool:
+    code = (
+        "import ctypes, sys; x = (ctypes.c_float * 64)();"
+        " assert ctypes.CDLL(sys.argv[1]).run(x, None, None, None) == 0;"
+        " assert list(x) == [7.0] * 64"
+    )
+    return subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == 0
+
+
+def test_the_second_time_nothing_is_compiled(tmp_path: Path) -> None:
+    compiler = counting_compiler(tmp_path)
+    first = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=compiler)
+    again = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=compiler)
+    assert (first.from_cache, again.from_cache, runs(tmp_path)) == (False, True, 1)
+    assert (again.path, again.seconds, again.command) == (first.path, first.seconds, first.command)
+    assert first.source_path.read_text() == KERNEL
+    assert first.path == code_folder(tmp_path) / first.key[:2] / f"{first.key}.so"
+    assert works(first.path)
+    left = {path.suffix for path in first.path.parent.iterdir()}
+    assert left == {".so", ".hip", ".json", ".log", ".lock"}
+
+
+def test_the_command_can_be_pasted(tmp_path: Path) -> None:
+    compiled = compile(KERNEL, cpu(), cache_root=tmp_path)
+    compiled.path.unlink()
+    subprocess.run(compiled.command, shell=True, check=True)
+    assert works(compiled.path)
+    assert compiled.source_path.with_suffix(".log").read_text().startswith(compiled.command)
+
+
+def test_the_key_is_of_all_that_went_in_and_of_no_path() -> None:
+    compiler = require(cpu())
+    options = Options()
+    keys = [
+        cache_key(KERNEL, compiler, options),
+        cache_key(KERNEL + "\n", compiler, options),
+        cache_key(KERNEL, compiler, Options(level=1)),
+        cache_key(KERNEL, compiler, Options(defines=(("A", "1"),))),
+        cache_key(KERNEL, compiler, Options(flags=("-g",))),
+        cache_key(KERNEL, Compiler(cpu(), "g++", ("g++",), "another version"), options),
+    ]
+    assert len(set(keys)) == len(keys)
+    elsewhere = Compiler(cpu(), "g++", ("/elsewhere/g++",), compiler.version)
+    assert cache_key(KERNEL, elsewhere, Options(timeout_seconds=1)) == keys[0]
+
+
+def test_the_key_changes_with_the_processors_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = require(cpu())
+    keys = set()
+    for level in ((), ("-march=x86-64-v3",)):
+        monkeypatch.setattr("backend.toolchain.cpu_target.instruction_set", lambda _=level: _)
+        keys.add(cache_key(KERNEL, compiler, Options()))
+    assert len(keys) == 2
+
+
+def test_the_key_changes_with_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from backend.toolchain import code_cache
+
+    before = cache_key(KERNEL, require(cpu()), Options())
+    (tmp_path / "gpu.h").write_text("// another")
+    monkeypatch.setattr(code_cache, "INCLUDE", tmp_path)
+    code_cache._headers_hash.cache_clear()
+    try:
+        assert cache_key(KERNEL, require(cpu()), Options()) != before
+    finally:
+        code_cache._headers_hash.cache_clear()
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from backend.toolchain.code_cache import compile
+from backend.toolchain.target import Compiler, cpu
+root, script, version, source = sys.argv[1:]
+compiled = compile(Path(source).read_text(), cpu(), cache_root=Path(root),
+                   compiler=Compiler(cpu(), "g++", (script,), version))
+print(compiled.from_cache, compiled.path)
+"""
+
+
+def start(folder: Path, compiler: Compiler) -> subprocess.Popen[str]:
+    source = folder / "source.hip"
+    source.write_text(KERNEL)
+    arguments = [str(folder), *compiler.executable, compiler.version, str(source)]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+
+
+def test_four_processes_compile_a_key_once(tmp_path: Path) -> None:
+    compiler = counting_compiler(tmp_path, before="sleep 1")
+    processes = [start(tmp_path, compiler) for _ in range(4)]
+    said = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, said
+    assert sorted(out.split()[0] for out, _ in said) == ["False", "True", "True", "True"]
+    assert len({out.split()[1] for out, _ in said}) == 1
+    assert runs(tmp_path) == 1
+
+
+def wait_for(condition: object, seconds: float = 60) -> None:
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def test_a_killed_process_leaves_nothing_broken(tmp_path: Path) -> None:
+    slow = counting_compiler(tmp_path, before=f'echo $$ > "{tmp_path}/pid"\nexec sleep 600')
+    process = start(tmp_path, slow)
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    bucket = next(code_folder(tmp_path).iterdir())
+    assert [path for path in bucket.iterdir() if path.is_dir()], "it left its folder"
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+    healthy = counting_compiler(tmp_path)
+    compiled = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=healthy)
+    assert not compiled.from_cache
+    assert works(compiled.path)
+    assert not [path for path in bucket.iterdir() if path.is_dir()]
+
+
+def test_a_killed_compiler_is_a_failed_compile(tmp_path: Path) -> None:
+    killed = counting_compiler(tmp_path, before="kill -9 $$")
+    with pytest.raises(CompileError, match="exit status -9") as caught:
+        compile(KERNEL, cpu(), cache_root=tmp_path, compiler=killed)
+    assert not isinstance(caught.value, CompileTimeoutError)
+    compiled = compile(KERNEL, cpu(), cache_root=tmp_path, compiler=counting_compiler(tmp_path))
+    assert works(compiled.path)
+
+
+def test_a_compiler_that_never_ends_is_stopped_with_its_children(tmp_path: Path) -> None:
+    endless = counting_compiler(tmp_path, before=f'sleep 600 & echo $! > "{tmp_path}/pid"; wait')
+    began = time.monotonic()
+    with pytest.raises(CompileTimeoutError, match="stopped after 1 s") as caught:
+        compile(
+            KERNEL, cpu(), Options(timeout_seconds=1), cache_root=tmp_path, compiler=endless
+        )  # fmt: skip
+    assert time.monotonic() - began < 30
+    assert caught.value.source_path.read_text() == KERNEL
+    child = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not alive(child))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_failing_compile_says_what_where_and_how(tmp_path: Path) -> None:
+    broken = KERNEL.replace("7.0f;", "nonsense;")
+    with pytest.raises(CompileError) as caught:
+        compile(broken, cpu(), cache_root=tmp_path)
+    error = caught.value
+    assert "nonsense" in error.errors[0]
+    assert f"{error.source_path}:2" in error.errors[0]
+    assert error.source_path.read_text() == broken
+    assert shlex.split(error.command)[0] == require(cpu()).executable[0]
+    assert str(error.source_path) in error.command
+    log = error.log_path.read_text()
+    assert log.startswith(error.command)
+    assert "nonsense" in log
+    assert "\n" not in str(error)
+    assert str(error.source_path) in str(error)
+    assert not list(error.source_path.parent.glob("*.so"))
+    # It crosses processes, as it must from a pool.
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.errors, copy.command) == (str(error), error.errors, error.command)
+
+
+def test_an_undefined_symbol_is_an_error_at_compile_time_or_load(tmp_path: Path) -> None:
+    source = KERNEL.replace("__global__", "float far(); __global__").replace("7.0f;", "far();")
+    flags = ("-Wl,--no-undefined",)
+    with pytest.raises(CompileError, match="undefined reference"):
+        compile(source, cpu(), Options(flags=flags), cache_root=tmp_path)
+
+
+def test_what_a_terminal_would_obey_is_not_in_the_lines() -> None:
+    assert first_errors("a\n\x1b[31mx.hip:1: error: bad\x07\x1b[0m\n") == (
+        "[31mx.hip:1: error: bad  [0m",
+    )
+    assert first_errors("one\n\ntwo\n") == ("one", "two")
+    assert first_errors("") == ()
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "meta", "no meta", "no source"])
+def test_a_corrupt_artefact_is_rebuilt(damage: str, tmp_path: Path) -> None:
+    first = compile(KERNEL, cpu(), cache_root=tmp_path)
+    content = first.path.read_bytes()
+    meta = first.path.with_suffix(".json")
+    match damage:
+        case "truncate":
+            first.path.write_bytes(content[: len(content) // 2])
+        case "flip":
+            at = len(content) // 2
+            first.path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        case "remove":
+            first.path.unlink()
+        case "meta":
+            meta.write_text('{"format": 1')
+        case "no meta":
+            meta.unlink()
+        case "no source":
+            first.source_path.unlink()
+    again = compile(KERNEL, cpu(), cache_root=tmp_path)
+    assert not again.from_cache
+    assert works(again.path)
+    assert compile(KERNEL, cpu(), cache_root=tmp_path).from_cache
+    assert json.loads(meta.read_text())["command"] == again.command
+
+
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    folder = code_folder(tmp_path)
+    compile(KERNEL, cpu(), cache_root=tmp_path)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(CacheError, match="can write there"):
+        compile(KERNEL, cpu(), cache_root=tmp_path)
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    code_folder(tmp_path).parent.mkdir()
+    code_folder(tmp_path).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CacheError, match="is a symlink"):
+        compile(KERNEL, cpu(), cache_root=tmp_path)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "rocm_tui").write_text("a file")
+    with pytest.raises(CacheError, match="a symlink or a file"):
+        compile(KERNEL, cpu(), cache_root=tmp_path)
+
+
+def test_a_rebuild_does_not_touch_a_loaded_library(tmp_path: Path) -> None:
+    first = compile(KERNEL, cpu(), cache_root=tmp_path)
+    lib = loader.load(first.path)
+    first.path.with_suffix(".json").unlink()
+    assert not compile(KERNEL, cpu(), cache_root=tmp_path).from_cache
+    lib.entry("run")
+
+
+def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = require(cpu())
+    monkeypatch.setenv("CXX", f"{found.executable[0]} -m64")
+    assert find(cpu()) == found
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert isinstance(find(cpu()), Compiler)

@@ -1,0 +1,101 @@
+"""fp16, bf16 and the math of kernels, against torch: every bit pattern, every rounding boundary."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from backend.toolchain.loader import Library
+from backend.toolchain.target import cpu
+from tests.support.toolchain_kernels import available, call, library
+
+pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
+
+DTYPES = {"half": torch.float16, "bf16": torch.bfloat16}
+EVERY = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+
+
+@pytest.fixture(params=["hardware", "software"])
+def lib(request: pytest.FixtureRequest) -> Library:
+    defines = {"RT_CPU_SOFT_HALF": 1} if request.param == "software" else {}
+    return library("numbers", **defines)
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+
+
+def same(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Bit for bit, signed zeros and all; any NaN is as good as another."""
+    return bool(((bits(got) == bits(want)) | (got.isnan() & want.isnan())).all())
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_every_bit_pattern_widens_as_in_torch(lib: Library, name: str) -> None:
+    out = torch.zeros(EVERY.numel())
+    assert call(lib, f"{name}_to_float", EVERY, out, EVERY.numel()) == 0
+    assert same(out, EVERY.view(DTYPES[name]).float())
+
+
+def boundaries(dtype: torch.dtype) -> torch.Tensor:
+    """Every value of the type, every midpoint of two neighbours, and the floats beside each."""
+    values = EVERY.view(dtype).float()
+    finite = values[values.isfinite()].sort().values
+    middle = (finite[1:].double() + finite[:-1].double()).div(2).float()
+    top = finite[-1].double() + (finite[-1].double() - finite[-2].double()) / 2
+    edges = torch.cat([values, middle, torch.tensor([top, -top]).float()])
+    away = torch.tensor(float("inf"))
+    return torch.cat([edges, edges.nextafter(away), edges.nextafter(-away)])
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_rounding_is_to_nearest_even_as_in_torch(lib: Library, name: str) -> None:
+    torch.manual_seed(0)
+    any_bits = torch.randint(-(2**31), 2**31, (2**18,), dtype=torch.int64).to(torch.int32)
+    x = torch.cat([boundaries(DTYPES[name]), any_bits.view(torch.float32)])
+    out = torch.zeros(x.numel(), dtype=DTYPES[name])
+    assert call(lib, f"float_to_{name}", x, out, x.numel()) == 0
+    assert same(out, x.to(DTYPES[name]))
+
+
+FUNCTIONS = {
+    "exp": torch.exp,
+    "erf": torch.erf,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "relu": torch.relu,
+}
+"""In the order of the kernel's `switch`."""
+
+
+def evaluate(name: str, x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    assert call(library("numbers"), "math", x, out, x.numel(), list(FUNCTIONS).index(name)) == 0
+    return out
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_within_a_few_roundings_of_double(name: str) -> None:
+    near = torch.linspace(-12, 12, 200_001)
+    x = torch.cat([near, near * 1e-3, near * 1e-8, torch.linspace(-80, 80, 20_001)])
+    got, want = evaluate(name, x).double(), FUNCTIONS[name](x.double())
+    error = (got - want).abs()
+    # The tail of gelu is 1 + erf(x), a difference of near equals: there it is absolute.
+    scale = want.abs() if not name.startswith("gelu") else want.abs() + x.double().abs() * 0.25
+    assert (error <= 1.2e-6 * scale + 1e-37).all(), (x[error.argmax()], error.max())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_at_the_ends(name: str) -> None:
+    x = torch.tensor([float("inf"), float("nan"), 200.0, -200.0, 1e30, -1e30, 0.0])
+    got, want = evaluate(name, x), FUNCTIONS[name](x.double()).float()
+    for value, mine, torchs in zip(x.tolist(), got.tolist(), want.tolist(), strict=True):
+        if math.isnan(torchs):
+            assert math.isnan(mine), value
+        else:
+            assert mine == torchs, (value, mine, torchs)
