@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocm_tui.harmless import plain as plain
 
 if TYPE_CHECKING:
-    from backend.records import Tuning
+    from backend.model.tuning import Tuning
 
 NONE = "–"
 """Stands where a number is not known."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_errors import JobError

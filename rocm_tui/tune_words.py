@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from backend.records import Shape, Tuning
+from backend.model.problem import Shape
+from backend.model.tuning import Tuning
 from rocm_tui.errors import UsageError
 from rocm_tui.session.model import Row
 from rocm_tui.tune_request import BACKENDS, problem_of

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.templates.heuristics import gemm_configs

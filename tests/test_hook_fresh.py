@@ -8,8 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
 from backend.inductor.home import Home
+from backend.model.events import (
+    ChoiceSelected,
+    Event,
+    SessionEnded,
+    SessionStarted,
+    TuningStarted,
+)
 from tests.hooked import by_tuning, launch_program, sessions
 
 PROGRAM = """
@@ -42,7 +48,7 @@ with config.patch(force_disable_caches=True):
 
 import torch._inductor.select_algorithm as select
 from backend.inductor import torch_api
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 tuned = []

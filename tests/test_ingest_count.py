@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from tests.test_ingest_log import LOGS, Result, needs_corpus, read
 from tests.test_ingest_scan import scanned
 

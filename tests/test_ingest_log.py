@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.records import Problem, Seconds, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.records import Dropped, Record, Seen
 from rocm_tui.ingest.stderr_log import StderrLog
@@ -32,14 +33,14 @@ class Result:
                 self.by_uid[record.uid] = record.tuning
             elif isinstance(record, Dropped):
                 del self.by_uid[record.uid]
-        self.problems = [r for r in records if isinstance(r, Problem)]
+        self.problems = [r for r in records if isinstance(r, Fault)]
 
     @property
     def tunings(self) -> list[Tuning]:
         return list(self.by_uid.values())
 
     @property
-    def empty(self) -> list[Problem]:
+    def empty(self) -> list[Fault]:
         """Headers without rows."""
         return [p for p in self.problems if p.what.startswith("no rows follow AUTOTUNE")]
 
@@ -301,7 +302,7 @@ def test_a_table_in_pieces_is_running_until_it_is_done() -> None:
 def test_a_header_without_rows_is_a_problem() -> None:
     result = read("hello\nAUTOTUNE mm(1x2, 2x3)\nstrides: [2, 1], [3, 1]\n")
     assert not result.tunings
-    assert result.problems == [Problem("x.log", "no rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
+    assert result.problems == [Fault("x.log", "no rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
 
 
 def test_rows_before_any_header_are_a_problem() -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from backend.records import Seconds
+from backend.model.tuning import Seconds
 from tests.test_ingest_log import BMM, MM, read
 from tests.test_ingest_scan import FILLER, scanned
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest import long_lines, markers
 from rocm_tui.ingest import scan as scan_module
 from rocm_tui.ingest.log_text import MARKERS
@@ -49,7 +49,7 @@ def _renamed(record: Record, path: str) -> Record:
     if isinstance(record, Seen):
         tuning = replace(record.tuning, sources=("x.log",))
         return Seen(record.uid.replace(path, "x.log"), tuning)
-    if isinstance(record, Problem):
+    if isinstance(record, Fault):
         return replace(record, source="x.log")
     if isinstance(record, Dropped):
         return Dropped(record.uid.replace(path, "x.log"))

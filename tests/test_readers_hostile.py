@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from backend.records import LATEST, MeasuredChoice, Measurement, Problem, Tuning, tuning_id
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import LATEST, Fault
+from backend.model.tuning import Tuning, tuning_id
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.kept import kept_source
 from backend.store import tuned_line
@@ -123,7 +125,7 @@ def test_a_measurement_that_cannot_be(
     data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     found = EventLog("a").feed(data)
     assert not [record for record in found if isinstance(record, MeasurementSeen)]
-    (problem,) = (record for record in found if isinstance(record, Problem))
+    (problem,) = (record for record in found if isinstance(record, Fault))
     assert problem.what == "a measurement of mm whose numbers cannot be"
 
 

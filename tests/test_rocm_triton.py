@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.rocm_programs import BEGIN, Ran, last_session, pin_ours, run, selections

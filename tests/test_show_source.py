@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.templates.operand import Operand

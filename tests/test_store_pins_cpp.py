@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.graph_match import Wanted, kind_of
 from backend.store.graphs import GraphIndex

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.graph_match import Wanted, kind_of
 from backend.store.graph_text import read_graph_text

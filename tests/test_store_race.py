@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import exchange
 from backend.store.autotune_cache import load_json
 from backend.store.errors import CacheUnreadable

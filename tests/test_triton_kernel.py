@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sympy
 
-from backend.config_text import parse_config
+from backend.model.choice import parse_config
 from backend.templates.errors import ConfigError, TemplateError, UnsupportedProblemError
 from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonChoice

@@ -24,7 +24,8 @@ from backend.inductor.selector import Selector
 from backend.inductor.templates_on import TemplateSelector
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.tuning_watch import tuning_of
-from backend.records import Pin, PinState, TuningKey
+from backend.model.pin import Pin, PinState
+from backend.model.problem import TuningKey
 from backend.store import pin_retune
 from backend.store.errors import StoreError, UnsafePath
 from backend.store.paths import Layout

@@ -26,7 +26,7 @@ from backend.measure.robust import (
     swelling,
     trimmed_interval,
 )
-from backend.records import MeasuredChoice, Verdict
+from backend.model.measurement import MeasuredChoice, Verdict
 
 __all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "judge", "schedule", "settled"]
 

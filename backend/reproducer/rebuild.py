@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
 from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 from backend.store.errors import InputsKeyInvalid
 from backend.store.graph_fit import launch_fits, layout_of, node_serves, serves
 from backend.store.graph_ops import OpForm, form_of

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 from backend.store.errors import InputsKeyInvalid, brief
 from backend.store.graph_match import extern_name, is_own, kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import LATEST, Tuning, TuningKey, tuning_id
+from backend.model.problem import TuningKey
+from backend.model.session import LATEST
+from backend.model.tuning import Tuning, tuning_id
 from backend.store.autotune_cache import read_bytes
 from backend.store.errors import CacheUnreadable, ShareInvalid, brief
 from backend.store.share_fields import Fields, times_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["amdgpu", "cuda", "cpu"]
+TargetKind = Literal["amdgpu", "cuda", "cpu"]
 Command = tuple[str, ...]
 
 INCLUDE = Path(__file__).parent / "include"
@@ -33,7 +33,7 @@ class Target:
     Raises ValueError for an architecture that is not a plain name.
     """
 
-    kind: Kind
+    kind: TargetKind
     arch: str = ""
 
     def __post_init__(self) -> None:

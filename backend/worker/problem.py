@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from backend.inductor import torch_api
-from backend.records import Shape, TensorSpec, TuningKey
+from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 
 PACKED = ("packed_linear", "linear_unary")
 """Linear layers of the CPU whose weights are frozen into the graph and packed by MKL or oneDNN."""

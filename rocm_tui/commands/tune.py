@@ -10,7 +10,7 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from backend.records import Tuning
+    from backend.model.tuning import Tuning
     from backend.store.paths import Layout
     from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
@@ -125,7 +125,7 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bo
 
 
 def _ours(row: Row, wanted: bool | None) -> bool:
-    from rocm_tui.session.providers import template_of
+    from backend.model.origin import template_of
 
     return any(map(template_of, row.tuning.choices)) if wanted is None else wanted
 

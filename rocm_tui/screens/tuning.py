@@ -13,7 +13,8 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from backend.records import Tuning
+from backend.model.origin import template_of
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -21,7 +22,6 @@ from rocm_tui.format import plain
 from rocm_tui.job_queue import Order
 from rocm_tui.job_run import RunJob
 from rocm_tui.screens.base import Dialog
-from rocm_tui.session.providers import template_of
 from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
 from rocm_tui.tune_words import backends
 

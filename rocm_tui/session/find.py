@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.records import Choice, Pin, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.pin import Pin
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.paths import Layout
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats

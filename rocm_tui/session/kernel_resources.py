@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice
+from backend.model.choice import Choice
+from backend.model.origin import template_of
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError
 from backend.toolchain import code_search
 from backend.toolchain.occupancy import Occupancy, occupancy
 from backend.toolchain.resources import Resources, Unknown, resources
 from backend.toolchain.target import Target
-from rocm_tui.session.providers import template_of
 
 _SECOND_KERNEL = "reduce_parts"
 """What sums the parts of a split K: it takes little, and is not what the choice is."""

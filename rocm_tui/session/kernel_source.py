@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.kept import PREFIX, kept_source

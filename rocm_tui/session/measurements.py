@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backend.records import Measurement, Session, Tuning
+from backend.model.measurement import Measurement
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import MeasurementSeen
 
 CACHE_FILES = "cache"

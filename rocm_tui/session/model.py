@@ -13,14 +13,10 @@ from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from backend.records import (
-    Choice,
-    Measurement,
-    Problem,
-    Session,
-    Tuning,
-    sort_choices,
-)
+from backend.model.choice import Choice, sort_choices
+from backend.model.measurement import Measurement
+from backend.model.session import Fault, Session
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
     Gone,
@@ -30,8 +26,7 @@ from rocm_tui.ingest.records import (
     SessionSeen,
     source_of,
 )
-from rocm_tui.session.join import Member, problem_of
-from rocm_tui.session.join import Problem as Bucket
+from rocm_tui.session.join import Bucket, Member, problem_of
 from rocm_tui.session.measurements import Measurements, systems_of_caches
 from rocm_tui.session.place import Place
 from rocm_tui.session.place import Row as Row
@@ -56,7 +51,7 @@ class Model:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self._problems: dict[Problem, None] = {}
+        self._problems: dict[Fault, None] = {}
         self._places: dict[Bucket, Place] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
@@ -70,7 +65,7 @@ class Model:
         self._order: list[str] | None = None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Fault]:
         """Everything that could not be used, oldest first, each once."""
         return list(self._problems)
 

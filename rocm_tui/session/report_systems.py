@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backend.records import Session, Tuning
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.device_of import device_kind
 from rocm_tui.session.measurements import systems_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.toolchain.occupancy import Occupancy
 from backend.toolchain.resources import Unknown
 from rocm_tui.format import plain

@@ -15,9 +15,11 @@ from math import prod
 from pathlib import Path
 from typing import Literal
 
-from backend.records import Session, Shape, Tuning
+from backend.model.problem import Shape
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
-from rocm_tui.session.devices import Kind, NoPeak, Peak, find
+from rocm_tui.session.devices import MathKind, NoPeak, Peak, find
 from rocm_tui.session.model import Row
 
 Bound = Literal["memory", "compute"]
@@ -26,7 +28,7 @@ _BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
     "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, MathKind] = {
     "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
     "int8": "int8", "uint8": "int8",
 }  # fmt: skip
@@ -35,7 +37,7 @@ _RESULT = {"int_mm": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TunedDevice:
     """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
 
     name: str
@@ -56,7 +58,7 @@ class Point:
     """
 
     row: Row
-    kind: Kind
+    kind: MathKind
     intensity: float
     tflops: float
     roof: float | None = None
@@ -72,13 +74,13 @@ class Point:
 class Roofline:
     """The tunings of one device. `left_out` tunings are of ops whose arithmetic is not known."""
 
-    machine: Machine
+    machine: TunedDevice
     peak: Peak | NoPeak
     points: tuple[Point, ...]
     left_out: int = 0
 
 
-def attainable(peak: Peak, kind: Kind, intensity: float) -> float | None:
+def attainable(peak: Peak, kind: MathKind, intensity: float) -> float | None:
     """The roof in 10^12 operations a second; None if the peak of that arithmetic is not known."""
     flat = peak.tflops.get(kind)
     return None if flat is None else min(flat, intensity * peak.gbs / 1e3)
@@ -87,7 +89,7 @@ def attainable(peak: Peak, kind: Kind, intensity: float) -> float | None:
 def rooflines(
     rows: Sequence[Row],
     sessions: Mapping[str, Session],
-    measured: Mapping[Machine, Peak] | None = None,
+    measured: Mapping[TunedDevice, Peak] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Roofline, ...]:
     """One for each device of which a tuning is done, the one with most points first.
@@ -95,10 +97,10 @@ def rooflines(
     Of a problem tuned several times the newest counts; `rows` are newest first. `measured` are
     peaks measured on a machine, `headers` the device names that cache files tell, by path.
     """
-    points: dict[Machine, list[Point]] = {}
-    peaks: dict[Machine, Peak | NoPeak] = {}
-    left_out: dict[Machine, int] = {}
-    seen: set[tuple[Machine, str]] = set()
+    points: dict[TunedDevice, list[Point]] = {}
+    peaks: dict[TunedDevice, Peak | NoPeak] = {}
+    left_out: dict[TunedDevice, int] = {}
+    seen: set[tuple[TunedDevice, str]] = set()
     for row in rows:
         if row.tuning.state == "running" or stats.winner(row.tuning) is None:
             continue
@@ -120,7 +122,7 @@ def rooflines(
     return tuple(sorted(found, key=lambda one: -len(one.points)))
 
 
-def peak_of(machine: Machine) -> Peak | NoPeak:
+def peak_of(machine: TunedDevice) -> Peak | NoPeak:
     """From the table of known devices; a CPU has to be measured."""
     if machine.name == "cpu":
         return NoPeak("the peak of a CPU is measured, not looked up")
@@ -131,7 +133,7 @@ def peak_of(machine: Machine) -> Peak | NoPeak:
 
 def machine_of(
     tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
-) -> Machine:
+) -> TunedDevice:
     """Which device tuned it, as far as a session or the header of a cache file tells."""
     session = sessions.get(tuning.session or "")
     on_cpu = tuning.device == "cpu"
@@ -140,16 +142,16 @@ def machine_of(
     if len(found) == 1:
         return found.pop()
     if on_cpu:
-        return Machine("cpu")
+        return TunedDevice("cpu")
     named = {headers[source] for source in tuning.sources if source in headers}
-    return Machine(named.pop() if len(named) == 1 else "")
+    return TunedDevice(named.pop() if len(named) == 1 else "")
 
 
-def _machine(session: Session, on_cpu: bool) -> Machine:
+def _machine(session: Session, on_cpu: bool) -> TunedDevice:
     """A GPU is the same everywhere, a CPU is one of its host."""
     if on_cpu:
-        return Machine("cpu", host=session.host)
-    return Machine(session.device or "", session.arch, session.compute_units)
+        return TunedDevice("cpu", host=session.host)
+    return TunedDevice(session.device or "", session.arch, session.compute_units)
 
 
 def _same_system(tuning: Tuning, sessions: Mapping[str, Session]) -> list[Session]:
@@ -164,7 +166,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     best = stats.winner(tuning)
     again = stats.measured(tuning, best)
     rate = stats.tflops(tuning, again.ms if again else best.ms if best else None)
-    work, moved, kind = stats.flops(tuning), traffic(tuning), kind_of(tuning)
+    work, moved, kind = stats.flops(tuning), traffic(tuning), math_kind(tuning)
     if not rate or not work or not moved or kind is None:
         return None
     intensity = work / moved
@@ -178,7 +180,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     return Point(row, kind, intensity, rate, roof, bound)
 
 
-def kind_of(tuning: Tuning) -> Kind | None:
+def math_kind(tuning: Tuning) -> MathKind | None:
     """The arithmetic of a matrix product: that of its operands, if both have one type.
 
     float32 counts as TF32 where the precision of float32 products is `high` or `medium`.

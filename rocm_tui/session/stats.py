@@ -10,9 +10,12 @@ from __future__ import annotations
 from math import isfinite, prod
 from typing import Literal
 
-from backend.records import Choice, MeasuredChoice, Shape, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.problem import Shape
+from backend.model.tuning import Tuning
 from rocm_tui.session.clock_tick import indistinct
-from rocm_tui.session.providers import provider
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""

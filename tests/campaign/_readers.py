@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.store import cache_edit, share, tuned_line
 from backend.store.autotune_cache import parse_cache
 from backend.store.choice_source import source_key

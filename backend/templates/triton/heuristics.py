@@ -74,7 +74,7 @@ _OTHER_REGISTERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ProductShape:
     """Numbers, or guesses where sizes are dynamic."""
 
     m: int
@@ -103,7 +103,7 @@ def configs(
     m, n = map(hint, problem.out.sizes[-2:])
     k, batch = hint(problem.a.sizes[-1]), hint(problem.batch)
     copies = _epilogue_copies(problem.epilogue)
-    shape = Shape(m, n, k, batch, ITEM_BYTES[problem.a.dtype], copies)
+    shape = ProductShape(m, n, k, batch, ITEM_BYTES[problem.a.dtype], copies)
     if m * n * batch == 0:
         return ()
     unit = ARCHES[arch]
@@ -111,7 +111,7 @@ def configs(
     return _varied(ranked, budget)
 
 
-def fits(config: TritonGemmConfig, shape: Shape, arch: Arch) -> bool:
+def fits(config: TritonGemmConfig, shape: ProductShape, arch: Arch) -> bool:
     """Whether LDS and registers suffice, with no spill expected."""
     allowed = REGISTERS // max(1, config.num_warps // SIMDS)
     # Sums that fill half of the registers (256 x 256 on eight waves) spill now and then.
@@ -151,7 +151,7 @@ def _epilogue_copies(graph: Pointwise) -> int:
     return 2 if loads(graph) else 1
 
 
-def estimated_clocks(config: TritonGemmConfig, shape: Shape, arch: Arch) -> float:
+def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: Arch) -> float:
     """Good for an order, not for a time: rounds of programs, bound by sums, by L2 or by LDS."""
     programs = _programs(config, shape) * config.split_k
     fit = min(8 // config.num_warps or 1, arch.lds // lds_bytes(config, shape.item_bytes, arch))
@@ -190,7 +190,7 @@ def _waves(config: TritonGemmConfig) -> tuple[int, int]:
     return down, config.num_warps // down
 
 
-def _candidates(shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
+def _candidates(shape: ProductShape, arch: Arch) -> Iterator[TritonGemmConfig]:
     for block_m, block_n in itertools.product(_sides(shape.m), _sides(shape.n)):
         for k_bytes in (64, 128, 256):
             # Half a cache line, a line, two: the last only where small tiles starve without it.
@@ -210,7 +210,7 @@ def _candidates(shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
                     yield from _tuned(base, shape, arch)
 
 
-def _tuned(base: TritonGemmConfig, shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
+def _tuned(base: TritonGemmConfig, shape: ProductShape, arch: Arch) -> Iterator[TritonGemmConfig]:
     """The knobs that follow from the tile, and those of which both values are worth a try."""
     rows = _blocks(shape.m, base.block_m)
     # The programs that run on one die at once cover about a square of blocks: about 6 x 6 on 38
@@ -243,7 +243,7 @@ def _warps(block_m: int, block_n: int) -> tuple[int, ...]:
     return tuple(fitting) or ((1,) if sums < 1024 else (8,))
 
 
-def _splits(base: TritonGemmConfig, shape: Shape, arch: Arch) -> tuple[int, ...]:
+def _splits(base: TritonGemmConfig, shape: ProductShape, arch: Arch) -> tuple[int, ...]:
     """1, and where blocks are too few for the units the split that fills them.
 
     Each split keeps four blocks of K or more, or the second kernel costs more than it saves.
@@ -254,7 +254,7 @@ def _splits(base: TritonGemmConfig, shape: Shape, arch: Arch) -> tuple[int, ...]
     return (1,) if most < 2 else (1, 2 ** int(math.log2(most)))
 
 
-def _programs(config: TritonGemmConfig, shape: Shape) -> int:
+def _programs(config: TritonGemmConfig, shape: ProductShape) -> int:
     return _blocks(shape.m, config.block_m) * _blocks(shape.n, config.block_n) * shape.batch
 
 

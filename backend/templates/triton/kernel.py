@@ -14,7 +14,7 @@ from backend.templates.triton.expressions import print_size, symbols
 from backend.templates.triton.partial_render import PartialRender, mark
 from backend.templates.triton.pointwise import DTYPES, Pointwise, Value, emit
 
-Kind = Literal["input", "extra", "output", "size"]
+ArgumentKind = Literal["input", "extra", "output", "size"]
 
 
 class Renderable(Protocol):
@@ -32,7 +32,7 @@ class Argument:
     """
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     source: str
     triton_type: str
 

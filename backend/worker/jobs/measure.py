@@ -21,11 +21,14 @@ from typing import Any
 
 import torch
 
-from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
-from backend.records import Choice, Measurement, Session, TuningKey
+from backend.model.choice import Choice
+from backend.model.events import SessionEnded, TuningMeasured
+from backend.model.measurement import Measurement
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.store.events import encode
 from backend.store.graph_match import is_own
 from backend.worker.bench import ChoiceBench

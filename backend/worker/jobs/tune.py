@@ -19,7 +19,7 @@ import torch
 
 from backend.inductor import retuning, selector, torch_api, versions
 from backend.inductor.retuning import Budget, Task
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout, cache_dir

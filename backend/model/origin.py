@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from backend.records import Choice
+from backend.model.choice import Choice
 
 _TEMPLATES = (
     ("triton_", "triton"),
