@@ -117,7 +117,7 @@ def age(when: float | None, now: float) -> str:
 
 def shapes(tuning: Tuning) -> str:
     """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
-    from rocm_tui.session.stats import gemm_sizes
+    from backend.model.ops import gemm_sizes
 
     sizes = gemm_sizes(tuning)
     if sizes is not None:

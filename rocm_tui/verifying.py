@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from backend.store.errors import InputsKeyInvalid
-from backend.store.graph_match import is_own
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from rocm_tui import format as fmt

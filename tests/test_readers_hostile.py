@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.ops import flops
+from backend.model.problem import tuning_id
 from backend.model.session import LATEST, Fault
-from backend.model.tuning import Tuning, tuning_id
+from backend.model.tuning import Tuning
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.kept import kept_source
 from backend.store import tuned_line
@@ -139,7 +141,7 @@ def test_an_interval_without_an_end_is_drawn() -> None:
 def test_sizes_that_no_machine_has() -> None:
     for size in (10**310, -4):
         tuning = Tuning("mm", shapes=((size, 8), (8, size)), dtypes=("torch.float32",) * 2)
-        assert stats.flops(tuning) is None and stats.tflops(tuning, 1.0) is None
+        assert flops(tuning) is None and stats.tflops(tuning, 1.0) is None
     tuning = Tuning("mm", shapes=((8, 8), (8, 8)))
     assert stats.tflops(tuning, 5e-324) is None
     assert len(tuning_id(Tuning("m\ud800"))) == 7

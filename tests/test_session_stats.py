@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.model import ops
 from backend.model.choice import Choice, parse_config, sort_choices
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
@@ -59,7 +60,7 @@ def test_a_zero_time_is_no_division() -> None:
     ],
 )
 def test_flops(op: str, shapes: tuple[tuple[int, ...], ...], flops: int | None) -> None:
-    assert stats.flops(Tuning(op, shapes)) == flops
+    assert ops.flops(Tuning(op, shapes)) == flops
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Which backend of Inductor a choice comes from, told by its name or its hash."""
+"""Where a choice comes from, told by its name or its hash: which backend of Inductor, by which
+compiler, and whether it is one of ours."""
 
 from __future__ import annotations
 
@@ -36,13 +37,46 @@ _ATEN = frozenset(
 _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
 """What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
-_OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny"}
+_OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny", "rocm_triton": "triton"}
+_COMPILERS = (
+    ("triton", "triton"),
+    ("cpp", "cpp"),
+    ("packed_gemm", "cpp"),
+    ("flex_attention", "cpp"),
+    ("cuda", "cuda"),
+    ("cutlass", "cuda"),
+    ("rocm", "rocm"),
+    ("ck", "rocm"),
+    ("decompose", "subgraph"),
+)
+
+
+def kind_of(choice: str) -> str:
+    """`triton`, `cpp`, ... of a template's hash; nothing for an extern (ATen, MKL) kernel's."""
+    name = extern_name(choice).lower()
+    return next((kind for start, kind in _COMPILERS if name.startswith(start)), "")
+
+
+def extern_name(choice: str) -> str:
+    """`bmm` of `bmm-c5psz...`: the hash of an extern kernel begins with its name."""
+    return choice.partition("-")[0]
+
+
+def own_template(choice: str | None) -> str:
+    """Which template of ours a hash is of: `gemm`, `skinny`, `triton`, or empty for none."""
+    stem, dash, _ = (choice or "").partition("-")
+    return _OURS.get(stem, "") if dash else ""
+
+
+def is_own(choice: str | None) -> bool:
+    """Whether a hash is that of a choice of our templates, which stock PyTorch does not offer."""
+    return bool(own_template(choice))
 
 
 def template_of(choice: Choice) -> str:
-    """Which template of ours made the choice, by its hash: `gemm`, `skinny`, or empty for none."""
-    stem, dash, _ = (choice.hash or "").partition("-")
-    return _OURS.get(stem, "") if dash else ""
+    """Which template of ours in HIP C++ made the choice: `gemm`, `skinny`, or empty for none."""
+    template = own_template(choice.hash)
+    return "" if template == "triton" else template
 
 
 def provider(choice: Choice) -> str | None:
@@ -61,7 +95,7 @@ def is_library(choice: Choice) -> bool:
 
 def _kernel(text: str) -> str:
     """A name without its number, a hash without its digest: few, so that each is looked at once."""
-    return text.partition("-")[0].rstrip("0123456789")
+    return extern_name(text).rstrip("0123456789")
 
 
 @lru_cache(maxsize=4096)

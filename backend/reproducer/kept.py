@@ -18,9 +18,6 @@ from backend.templates.triton.heuristics import ARCHES
 MAX_BYTES = 4 << 20
 """A longer module is none of ours, nor is a pipe."""
 
-PREFIX = "rocm_triton-"
-"""What the hash of a choice of our Triton template begins with."""
-
 
 def kept_source(folder: Path, description: str, hash: str) -> str:
     """The module of the choice `hash` in `folder`. Raises ReproducerError."""

@@ -7,8 +7,11 @@ beside its inputs, or another version of the templates, is found out by it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
+from backend.model.ops import OPS, Op
+from backend.model.origin import own_template
 from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
 from backend.store.inputs_key import parse_inputs_key
@@ -19,26 +22,17 @@ from backend.templates.problem import ACTIVATIONS, GemmProblem
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Target
 
-_ORDER = {
-    "mm": ("a", "b"),
-    "bmm": ("a", "b"),
-    "addmm": ("bias", "a", "b"),
-    "baddbmm": ("bias", "a", "b"),
-    "packed_linear": ("a", "", "b"),
-    "linear_unary": ("a", "b", "bias"),
-}
-"""The operands among the inputs of an op; `b` of a linear layer is the weight, transposed."""
-
 
 def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -> Rendered:
     """What the choice `hash` was made from. Raises ReproducerError, InputsKeyInvalid."""
-    template = hash.partition("-")[0].removeprefix("rocm_")
-    if op not in _ORDER or template not in ("gemm", "skinny"):
+    template = own_template(hash)
+    row = OPS.get(op)
+    if row is None or not row.buildable or template not in ("gemm", "skinny"):
         raise ReproducerError(f"{hash[:80]} of {op[:40]} is no choice of our templates")
-    operands = _operands(op, parse_inputs_key(inputs).specs)
+    operands = _operands(op, row, parse_inputs_key(inputs).specs)
     for problem in _problems(operands):
         try:
-            rendered = _render(template, problem, description, _reorder(op, problem))
+            rendered = _render(template, problem, description, _reorder(row, problem))
         except TemplateError as error:
             raise ReproducerError(f"the config does not fit its inputs: {error}") from error
         kernel = kernel_hash(rendered.source, rendered.name, str(target))
@@ -50,21 +44,19 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
     )
 
 
-def _operands(op: str, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
-    roles = _ORDER[op]
-    if op == "linear_unary" and len(specs) == 2:
-        roles = roles[:2]
-    if len(specs) != len(roles):
-        raise ReproducerError(f"{op} has {len(roles)} inputs, its key {len(specs)}")
-    found = {role: _operand(role, spec) for role, spec in zip(roles, specs, strict=True) if role}
-    weight = found["b"]
-    if op == "packed_linear":
-        found["b"] = Operand(
-            "b", weight.dtype, weight.sizes[::-1], weight.strides[::-1], weight.offset
-        )
-    elif op == "linear_unary":  # packed: its strides say nothing
-        found["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
-    return found
+def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
+    if not row.takes(len(specs)):
+        raise ReproducerError(f"{op} has {len(row.inputs)} inputs, its key {len(specs)}")
+    roles = zip(row.inputs, specs, strict=False)
+    operands: dict[str, Operand] = {
+        role: _operand(role, spec) for role, spec in roles if role != "copy"
+    }
+    weight = operands["b"]
+    if row.packed:
+        operands["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
+    elif row.weight:
+        operands["b"] = replace(weight, sizes=weight.sizes[::-1], strides=weight.strides[::-1])
+    return operands
 
 
 def _operand(name: str, spec: TensorSpec) -> Operand:
@@ -86,9 +78,9 @@ def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:
         yield GemmProblem(a, b, out, bias, activation)
 
 
-def _reorder(op: str, problem: GemmProblem) -> list[int] | None:
-    """The order in which the kernel takes its inputs; that of the template for linear_unary."""
-    return None if problem.bias is None or op == "linear_unary" else [2, 0, 1]
+def _reorder(row: Op, problem: GemmProblem) -> list[int] | None:
+    """The order in which the kernel takes its inputs; that of the template for a linear layer."""
+    return None if problem.bias is None or row.weight else row.reorder
 
 
 def _render(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from backend.inductor import torch_api
+from backend.model.ops import OPS
 from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument
-from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of
 
 
@@ -41,7 +41,9 @@ class Problem:
             return False
         if len(asked) != len(self.specs):
             return False
-        packed = 1 if self.op == PACKED[0] else None  # how large that is, the library decides
+        row = OPS.get(self.op)
+        packed = row.place("copy") if row and "copy" in row.inputs else None
+        # how large that is, the library decides
         return all(
             at == packed or _alike(one, given)
             for at, (one, given) in enumerate(zip(asked, self.specs, strict=True))
@@ -78,7 +80,8 @@ def problem_argument(arguments: Arguments) -> Problem:
         TensorSpec(str(device), dtype, shape, stride, 0)
         for shape, stride, dtype in zip(shapes, steps, dtypes, strict=True)
     )
-    if op == PACKED[0] and len(specs) == 2:  # its key has the weight twice: packed, and as it was
+    row = OPS.get(op)
+    if row and "copy" in row.inputs and len(specs) == 2:  # the weight: packed, and as it was
         specs = (*specs, specs[1])
     precision = arguments.get("precision") or torch_api.precision()
     return Problem(op, specs, str(precision))

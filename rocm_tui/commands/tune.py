@@ -125,9 +125,9 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bo
 
 
 def _ours(row: Row, wanted: bool | None) -> bool:
-    from backend.model.origin import template_of
+    from backend.model.origin import is_own
 
-    return any(map(template_of, row.tuning.choices)) if wanted is None else wanted
+    return any(is_own(c.hash) for c in row.tuning.choices) if wanted is None else wanted
 
 
 def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:

@@ -110,7 +110,7 @@ class _Heard:
         }
 
     def _sentence(self, finding: Finding) -> str:
-        from backend.store.graph_match import is_own
+        from backend.model.origin import is_own
 
         pin = finding.pin
         if finding.answer == "called":

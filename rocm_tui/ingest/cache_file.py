@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.model.choice import Choice, sort_choices
+from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from backend.store.autotune_cache import parse_cache
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
-from backend.store.graph_match import kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable

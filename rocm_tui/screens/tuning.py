@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from backend.model.origin import template_of
+from backend.model.origin import is_own
 from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.devices import device_env, lane
@@ -77,7 +77,7 @@ class TuneScreen(Dialog[Asked]):
         self._problem = problem
 
     def compose(self) -> ComposeResult:
-        ours = any(map(template_of, self._row.tuning.choices))
+        ours = any(is_own(choice.hash) for choice in self._row.tuning.choices)
         with Vertical(id="question"):
             yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)

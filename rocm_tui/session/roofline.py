@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Literal
 
-from backend.model.problem import Shape
+from backend.model.ops import factors, flops, traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
@@ -24,16 +23,10 @@ from rocm_tui.session.model import Row
 
 Bound = Literal["memory", "compute"]
 
-_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
-    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
-}  # fmt: skip
 _KINDS: Mapping[str, MathKind] = {
     "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
     "int8": "int8", "uint8": "int8",
 }  # fmt: skip
-_RESULT = {"int_mm": 4}
-"""Bytes of an element of the result where it is not the operands' type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +159,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     best = stats.winner(tuning)
     again = stats.measured(tuning, best)
     rate = stats.tflops(tuning, again.ms if again else best.ms if best else None)
-    work, moved, kind = stats.flops(tuning), traffic(tuning), math_kind(tuning)
+    work, moved, kind = flops(tuning), traffic(tuning), math_kind(tuning)
     if not rate or not work or not moved or kind is None:
         return None
     intensity = work / moved
@@ -185,10 +178,10 @@ def math_kind(tuning: Tuning) -> MathKind | None:
 
     float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
     """
-    operands = stats.product_operands(tuning)
+    operands = factors(tuning)
     if operands is None or len(tuning.dtypes) != len(tuning.shapes):
         return None
-    types = {_bare(tuning.dtypes[at]) for at in operands}
+    types = {tuning.dtypes[at].removeprefix("torch.") for at in operands}
     if len(types) != 1:
         return None
     dtype = types.pop()
@@ -197,38 +190,3 @@ def math_kind(tuning: Tuning) -> MathKind | None:
     if dtype == "float32" and tuning.precision in ("high", "medium") and tuning.device != "cpu":
         return "tf32"
     return _KINDS.get(dtype)
-
-
-def traffic(tuning: Tuning) -> int | None:
-    """Bytes that a matrix product has to move: its operands and its result, each once.
-
-    A result whose type no source tells counts as one of the factors' type. None for other ops, or
-    where a type's size is not known.
-    """
-    sizes, factors = stats.gemm_sizes(tuning), stats.product_operands(tuning)
-    widths = [_BYTES.get(_bare(dtype)) for dtype in tuning.dtypes]
-    if sizes is None or factors is None or None in widths or len(widths) != len(tuning.shapes):
-        return None
-    op = tuning.op.lstrip("_")
-    batch, m, n, k = sizes
-    width = widths[factors[0]] or 0
-    result = batch * m * n * _RESULT.get(op, width)
-    if op == "packed_linear":  # its second operand is the weight once more, packed
-        return (batch * m * k + k * n) * width + result
-    strides = tuning.strides if len(tuning.strides) == len(tuning.shapes) else None
-    read = sum(
-        _elements(shape, strides[at] if strides else None) * (widths[at] or 0)
-        for at, shape in enumerate(tuning.shapes)
-    )
-    return read + result if read + result < stats.TOO_MANY else None
-
-
-def _elements(shape: Shape, strides: Shape | None) -> int:
-    """How many elements lie in memory: a dimension that is broadcast has stride 0."""
-    if strides is None or len(strides) != len(shape):
-        return prod(shape)
-    return prod(size for size, stride in zip(shape, strides, strict=True) if stride)
-
-
-def _bare(dtype: str) -> str:
-    return dtype.removeprefix("torch.")

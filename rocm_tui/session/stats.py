@@ -7,13 +7,13 @@ repeated measurement is known, its verdict counts instead.
 
 from __future__ import annotations
 
-from math import isfinite, prod
+from math import isfinite
 from typing import Literal
 
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice
+from backend.model.ops import flops
 from backend.model.origin import provider
-from backend.model.problem import Shape
 from backend.model.tuning import Tuning
 from rocm_tui.session.clock_tick import indistinct
 
@@ -159,59 +159,11 @@ def saved_ms(tuning: Tuning) -> float | None:
     return rival.ms - best.ms
 
 
-def flops(tuning: Tuning) -> int | None:
-    """Floating-point operations of one call, 2·M·N·K (times the batch); None for other ops."""
-    sizes = gemm_sizes(tuning)
-    return None if sizes is None else 2 * prod(sizes)
-
-
 def tflops(tuning: Tuning, ms: float | None) -> float | None:
     """Achieved 10^12 operations a second at `ms` a call."""
     work = flops(tuning)
     rate = None if work is None or not ms else work / ms / 1e9
     return rate if rate is not None and isfinite(rate) else None
-
-
-def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
-    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
-    op = tuning.op.lstrip("_")
-    operands = product_operands(tuning)
-    if operands is None:
-        return None
-    left, right = (tuning.shapes[at] for at in operands)
-    if op == "packed_linear":  # its weight is N x K
-        right = right[:-2] + right[-2:][::-1]
-    return _product(left, right)
-
-
-def product_operands(tuning: Tuning) -> tuple[int, int] | None:
-    """Which two operands a matrix product multiplies; None for other ops."""
-    operands = _OPERANDS.get(tuning.op.lstrip("_"))
-    return operands if operands and max(operands) < len(tuning.shapes) else None
-
-
-_OPERANDS = {
-    "mm": (0, 1),
-    "bmm": (0, 1),
-    "int_mm": (0, 1),
-    "scaled_mm": (0, 1),
-    "mixed_mm": (0, 1),
-    "addmm": (1, 2),
-    "baddbmm": (1, 2),
-    "packed_linear": (0, 2),
-}
-
-
-TOO_MANY = 1 << 100
-"""Operations or bytes: sizes from a damaged file."""
-
-
-def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
-    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
-        return None
-    batch = prod(left[:-2])
-    sizes = (batch, left[-2], right[-1], left[-1])
-    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
 
 
 def dtype_of(tuning: Tuning) -> str:

@@ -20,8 +20,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from backend.model.problem import TuningKey
-from backend.model.tuning import Tuning, tuning_id
+from backend.model.problem import TuningKey, tuning_id
+from backend.model.tuning import Tuning
 from backend.store.errors import StoreError, UnsafePath
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
