@@ -1,8 +1,14 @@
-"""The processes that tune, and what in their files could not be used."""
+"""The processes that tune, which system a tuning is of, and what of their files is of no use."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from backend.model.tuning import Tuning
+
+CACHE_FILES = "cache"
+"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
 
 LATEST = 253_402_300_799.0
 """The end of the year 9999, Unix seconds; what is later no calendar can print."""
@@ -35,6 +41,16 @@ class Session:
     absent: tuple[str, ...] = ()
     threads: int | None = None
     locked: bool = False
+
+
+def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
+    """The hash of the system that tuned: that of its session, else those in the names of the cache
+    files that it stands in. Empty where nothing tells."""
+    session = sessions.get(tuning.session or "")
+    if session is not None and session.system_hash:
+        return frozenset((session.system_hash,))
+    places = (source.rsplit("/", 2) for source in tuning.sources)
+    return frozenset(place[-1] for place in places if place[-2:-1] == [CACHE_FILES])
 
 
 @dataclass(frozen=True, slots=True)

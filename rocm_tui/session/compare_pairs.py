@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.model.measurement import Measurement
+from backend.model.session import systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.session import join
 from rocm_tui.session.compare_facts import Facts, Index, known
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.device_of import device_kind
-from rocm_tui.session.measurements import systems_of
 from rocm_tui.session.model import Row
 
 _DIALECT = ":"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from backend.model.choice import Choice, sort_choices
 from backend.model.measurement import Measurement
-from backend.model.session import Fault, Session
+from backend.model.session import Fault, Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
@@ -27,7 +27,7 @@ from rocm_tui.ingest.records import (
     source_of,
 )
 from rocm_tui.session.join import Bucket, Member, problem_of
-from rocm_tui.session.measurements import Measurements, systems_of_caches
+from rocm_tui.session.measurements import Measurements
 from rocm_tui.session.place import Place
 from rocm_tui.session.place import Row as Row
 
@@ -213,10 +213,7 @@ class Model:
         pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
-        systems = systems_of_caches(tuning)
-        session = self.sessions.get(tuning.session or "")
-        if session is not None and session.system_hash:
-            systems.add(session.system_hash)
+        systems = systems_of(tuning, self.sessions)
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from backend.model.ops import factors, flops, traffic
-from backend.model.session import Session
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.devices import MathKind, NoPeak, Peak, find
@@ -130,27 +129,22 @@ def machine_of(
     """Which device tuned it, as far as a session or the header of a cache file tells."""
     session = sessions.get(tuning.session or "")
     on_cpu = tuning.device == "cpu"
-    known = [session] if session else _same_system(tuning, sessions)
-    found = {_machine(one, on_cpu) for one in known}
-    if len(found) == 1:
-        return found.pop()
+    systems = systems_of(tuning, sessions)
+    known = [session] if session else [s for s in sessions.values() if s.system_hash in systems]
+    devices = {_device(session, on_cpu) for session in known}
+    if len(devices) == 1:
+        return devices.pop()
     if on_cpu:
         return TunedDevice("cpu")
     named = {headers[source] for source in tuning.sources if source in headers}
     return TunedDevice(named.pop() if len(named) == 1 else "")
 
 
-def _machine(session: Session, on_cpu: bool) -> TunedDevice:
+def _device(session: Session, on_cpu: bool) -> TunedDevice:
     """A GPU is the same everywhere, a CPU is one of its host."""
     if on_cpu:
         return TunedDevice("cpu", host=session.host)
     return TunedDevice(session.device or "", session.arch, session.compute_units)
-
-
-def _same_system(tuning: Tuning, sessions: Mapping[str, Session]) -> list[Session]:
-    """Sessions whose cache file the tuning stands in: the file's name is their system hash."""
-    names = {Path(source).name for source in tuning.sources}
-    return [session for session in sessions.values() if session.system_hash in names]
 
 
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
