@@ -16,8 +16,7 @@ from backend.model.tuning import Tuning
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.templates.heuristics import gemm_configs
-from backend.templates.operand import Operand
-from backend.templates.problem import GemmProblem, Sizes
+from backend.templates.problem import GemmProblem, Operand, Sizes
 from backend.templates.rendering import render_gemm
 from backend.toolchain.target import cpu
 from rocm_tui.screens.compare import CompareScreen, DiffView

@@ -17,9 +17,9 @@ from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.offers import plain_problem
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.resources_table import plain_problem
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Compiler, Target, amdgpu, cpu, cuda

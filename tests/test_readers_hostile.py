@@ -21,13 +21,12 @@ from backend.model.problem import tuning_id
 from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
 from backend.reproducer.folder import ReproducerError
-from backend.reproducer.kept import kept_source
+from backend.reproducer.rebuild import kept_source
 from backend.store import tuned_line
 from backend.store.events import read_log
 from backend.store.paths import Layout
 from backend.store.tuned_journal import NOTHING, Journal
-from backend.toolchain.occupancy import occupancy
-from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas
+from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli import main
 from rocm_tui.ingest.event_log import EventLog

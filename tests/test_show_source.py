@@ -12,8 +12,8 @@ from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
-from backend.templates.operand import Operand
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import Operand
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.module_file import write_source
 from rocm_tui.cli import main

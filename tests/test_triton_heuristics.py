@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.templates.errors import ConfigError
-from backend.templates.operand import ITEM_BYTES, Expr, Operand
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import ITEM_BYTES, Expr, Operand
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
 from backend.templates.triton.heuristics import ARCHES, ProductShape, configs, fits, lds_bytes
 

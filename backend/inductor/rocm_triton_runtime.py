@@ -13,7 +13,7 @@ from pathlib import Path
 
 from backend.store.errors import StoreError
 from backend.store.paths import Layout, cache_dir
-from backend.templates.triton.errors import TritonError
+from backend.templates.errors import TritonError
 from backend.templates.triton.module_file import (
     INTERPRET,
     interpreter_on,

@@ -1,4 +1,8 @@
-"""The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
+"""The source of a Triton choice, among the modules that tuning left below the cache dir.
+
+A module is that of the choice if both give the same hash; nothing else is believed.
+
+The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
 
 The result has the hash of the choice, or there is none: a factor or an activation that the op had
 beside its inputs, or another version of the templates, is found out by it.
@@ -8,19 +12,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
+from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER
 from backend.model.ops import OPS, Op
 from backend.model.origin import own_template
 from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
+from backend.store.autotune_cache import read_bytes
+from backend.store.errors import CacheUnreadable
 from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.operand import ITEM_BYTES, Operand
-from backend.templates.problem import ACTIVATIONS, GemmProblem
+from backend.templates.problem import ACTIVATIONS, ITEM_BYTES, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.triton.heuristics import ARCHES
 from backend.toolchain.target import Target
+
+MAX_BYTES = 4 << 20
+"""A longer module is none of ours, nor is a pipe."""
+
+
+def kept_source(folder: Path, description: str, hash: str) -> str:
+    """The module of the choice `hash` in `folder`. Raises ReproducerError."""
+    for source in _sources(folder):
+        for target in (INTERPRETER, *ARCHES):
+            kernel = kernel_hash(source, ENTRY, target)
+            if choice_hash("triton", kernel, description) == hash:
+                return source
+    raise ReproducerError(
+        f"the module of {hash[:80]} is not in {folder}: tune again with `--templates` to have it"
+    )
+
+
+def _sources(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.py")):
+        try:
+            yield read_bytes(path, MAX_BYTES).decode()
+        except (CacheUnreadable, UnicodeDecodeError):
+            continue  # it cannot have the hash of a choice
 
 
 def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -> Rendered:

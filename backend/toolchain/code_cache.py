@@ -3,6 +3,10 @@
 `rocm_tui/code/<2>/<key>.so` (or `.co`), with the source `.hip`, the command and what it printed
 `.log`, and `.json` that says the hash of the artefact: it is written last, and without it, or with
 a file that differs from it, the kernel is compiled again. One process at a time compiles a key.
+
+What lies in the code cache, whichever compiler made it, also where none is installed.
+
+Reads only: for a program that tells of kernels that another process compiled.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,8 +33,7 @@ from backend.store import trusted
 from backend.store.errors import UnsafePath
 from backend.toolchain import targets
 from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
-from backend.toolchain.process import Finished, run
-from backend.toolchain.target import INCLUDE, Compiler, Options, Target
+from backend.toolchain.target import INCLUDE, Compiler, Finished, Options, Target, parse_target, run
 
 _FORMAT = 1
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
@@ -274,3 +278,62 @@ def _sync(path: Path) -> None:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+_MOST_TEXT = 8 << 20
+_MOST_CODE = 256 << 20
+
+
+def entries(cache_root: Path) -> Iterator[Path]:
+    """The `.json` of each kernel that was compiled to the end; none where there is no cache."""
+    try:
+        yield from sorted(code_folder(cache_root).glob("[0-9a-f][0-9a-f]/*.json"))
+    except OSError:
+        return
+
+
+def source_of(entry: Path) -> tuple[Target, str] | None:
+    """What was compiled, and for what; None if the entry is damaged or gone."""
+    try:
+        target = parse_target(_meta(entry)["target"])
+        return target, _read(entry.with_suffix(".hip"), _MOST_TEXT).decode()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def compiled(entry: Path) -> Compiled | None:
+    """What was made of it; None if it is not whole."""
+    try:
+        meta = _meta(entry)
+        for suffix in (".so", ".co"):
+            path = entry.with_suffix(suffix)
+            if path.is_file() and _sha256(_read(path, _MOST_CODE)) == meta["sha256"]:
+                return Compiled(
+                    key=entry.stem,
+                    target=parse_target(meta["target"]),
+                    path=path,
+                    source_path=entry.with_suffix(".hip"),
+                    command=str(meta["command"]),
+                    seconds=float(meta["seconds"]),
+                    from_cache=True,
+                    loadable=suffix == ".so",
+                    log=str(meta["log"]),
+                )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return None
+
+
+def _meta(entry: Path) -> Any:
+    try:
+        return json.loads(_read(entry, _MOST_TEXT))
+    except RecursionError:
+        raise ValueError(f"{entry} is nested too deeply") from None
+
+
+def _read(path: Path, most: int) -> bytes:
+    """A file of at most `most` bytes. Raises OSError for what is none: a pipe would wait."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise OSError(f"{path} is not a file of at most {most} bytes")
+    return path.read_bytes()

@@ -1,16 +1,119 @@
-"""What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills."""
+"""Find AMD GPU code objects in a file, and the notes in each.
+
+A code object is an ELF file; a library holds several in bundles (Clang's offload bundle format:
+magic, count, then offset, size and triple of each).
+Read here and not by a library: files may be damaged, and a note needs little of ELF.
+
+What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills.
+
+How many waves of a kernel a SIMD can hold at once, and what keeps it from more.
+
+Numbers a compute unit, from LLVM's "User Guide for AMDGPU Backend" and its GCNSubtarget and
+AMDGPUBaseInfo (register granules and totals, the waves' limits, LDS), AMD's "AMD Instinct MI200"
+and "MI300 instruction set architecture" guides (512 registers, unified), AMD's RDNA3 ISA guide, and
+for NVIDIA the "CUDA C++ Programming Guide", technical specifications per compute capability.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from backend.toolchain.code_cache import Compiled
-from backend.toolchain.code_objects import code_objects, notes
+from backend.toolchain.target import Target
+
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_ELF = b"\x7fELF"
+_EM_AMDGPU = 224
+_MOST_ENTRIES = 4096
+"""Entries of all bundles of a file that are looked at."""
+_MOST_HEADERS = 256
+_HEADER = 56
+"""Bytes of a program header in a 64-bit ELF file."""
+_PT_NOTE = 4
+
+
+def code_objects(content: bytes) -> Iterator[bytes]:
+    """The code objects in a file: itself, or those in its bundles. Damaged bundles give none.
+
+    No more bytes than the file has: bundles that overlap are damaged.
+    """
+    if content[:4] == _ELF and content[18:20] == _EM_AMDGPU.to_bytes(2, "little"):
+        yield content
+        return
+    left, entries = len(content), _MOST_ENTRIES
+    at = content.find(_BUNDLE)
+    while at >= 0 and entries > 0:
+        for code_object in _bundled(content, at, entries):
+            entries -= 1
+            left -= len(code_object)
+            if left < 0:
+                return
+            if code_object:
+                yield code_object
+        at = content.find(_BUNDLE, at + len(_BUNDLE))
+
+
+def _bundled(content: bytes, start: int, most: int) -> Iterator[bytes]:
+    """Each entry of a bundle; empty for one that is no code object of an AMD GPU."""
+    at = start + len(_BUNDLE)
+    try:
+        (count,) = struct.unpack_from("<Q", content, at)
+        at += 8
+        for _ in range(min(count, most)):
+            offset, size, length = struct.unpack_from("<QQQ", content, at)
+            triple = content[at + 24 : at + 24 + length]
+            at += 24 + length
+            begin = start + offset
+            fits = triple.startswith(b"hip") and content[begin : begin + 4] == _ELF
+            yield content[begin : begin + size] if fits else b""
+    except (struct.error, OverflowError):
+        return
+
+
+def notes(elf: bytes, owner: bytes) -> Iterator[bytes]:
+    """What the notes of `owner` say, from the program headers of a 64-bit little-endian ELF file.
+
+    Raises ValueError where the file ends too early, or its headers are none that a linker writes.
+    """
+    try:
+        (headers,) = struct.unpack_from("<Q", elf, 32)
+        size, count = struct.unpack_from("<HH", elf, 54)
+        if count and (size != _HEADER or count > _MOST_HEADERS):
+            raise ValueError("its program headers are none of a code object")
+        left = len(elf)
+        for i in range(count):
+            kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", elf, headers + i * size)
+            if kind != _PT_NOTE:
+                continue
+            segment = elf[offset : offset + length]
+            left -= len(segment)
+            if left < 0:
+                raise ValueError("its segments overlap")
+            yield from _notes_in(segment, owner)
+    except (struct.error, OverflowError) as error:
+        raise ValueError("the file ends too early") from error
+
+
+def _notes_in(segment: bytes, owner: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 12 <= len(segment):
+        name_size, size, _ = struct.unpack_from("<III", segment, at)
+        name_at = at + 12
+        content_at = name_at + _aligned(name_size)
+        if segment[name_at : name_at + name_size].rstrip(b"\0") == owner:
+            yield segment[content_at : content_at + size]
+        at = content_at + _aligned(size)
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
+
 
 _MOST_ITEMS = 4096
 """Of one list or object in a note: more kernels, or arguments of one, than a file has."""
@@ -131,3 +234,111 @@ def from_ptxas(log: str) -> tuple[Resources, ...]:
             )
         )
     return tuple(found)
+
+
+Limit = Literal["waves", "registers", "scalar registers", "LDS", "block"]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """`limited_by` "waves" means full: no resource of the kernel is the limit.
+
+    "block" means that blocks of this size leave slots of waves empty.
+    """
+
+    waves_per_simd: int
+    of: int
+    limited_by: Limit
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What blocks share: a compute unit of CDNA, a work group processor of RDNA, an SM.
+
+    Registers are for one thread of each wave on one SIMD; `scalars` is the most that a wave may
+    use to have all slots, or 0 if they never matter.
+    """
+
+    waves: int
+    registers: int
+    register_granule: int
+    lds: int
+    lds_granule: int
+    blocks: int
+    simds: int = 4
+    wave: int = 64
+    lds_reserved: int = 0
+    scalars: int = 0
+
+
+_CDNA = _Unit(8, 512, 8, 64 * 1024, 512, blocks=16, scalars=100)
+_CDNA_950 = _Unit(8, 512, 8, 160 * 1024, 1280, blocks=16, scalars=100)
+_RDNA_SMALL = _Unit(16, 1024, 16, 128 * 1024, 1024, blocks=32, wave=32)
+_RDNA_LARGE = _Unit(16, 1536, 24, 128 * 1024, 1024, blocks=32, wave=32)
+
+
+def _sm(warps: int, shared: int, blocks: int) -> _Unit:
+    """A register file of 16,384 registers a partition: 512 for each of a warp's threads."""
+    return _Unit(warps // 4, 512, 8, shared * 1024, 128, blocks, wave=32, lds_reserved=1024)
+
+
+_UNITS = {
+    **dict.fromkeys(("gfx90a", "gfx940", "gfx941", "gfx942"), _CDNA),
+    "gfx950": _CDNA_950,
+    **dict.fromkeys(
+        ("gfx1030", "gfx1031", "gfx1032", "gfx1102", "gfx1103", "gfx1150"), _RDNA_SMALL
+    ),
+    **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), _RDNA_LARGE),
+    "sm_80": _sm(64, 164, 32),
+    **dict.fromkeys(("sm_86", "sm_89"), _sm(48, 100, 16)),
+    **dict.fromkeys(("sm_90", "sm_90a"), _sm(64, 228, 32)),
+}
+
+
+def occupancy(
+    target: Target, resources: Resources, block_threads: int, dynamic_lds: int = 0
+) -> Occupancy | None:
+    """Of one kernel in blocks of `block_threads`; None if the architecture or a number is unknown.
+
+    `dynamic_lds` is what the launch asks for besides, in bytes.
+    """
+    unit = _UNITS.get(target.arch)
+    if unit is None or resources.vgprs is None or resources.lds is None or block_threads < 1:
+        return None
+    block_waves = -(-block_threads // unit.wave)
+    by_registers = _by_registers(unit, resources.vgprs)
+    by_scalars = _by_scalars(unit, resources.sgprs or 0)
+    slots = unit.simds * min(by_registers, by_scalars, unit.waves)
+    by_lds = _by_lds(unit, resources.lds + dynamic_lds)
+    # A block of one wave takes no barrier, of which a unit has as many as `blocks`.
+    by_barriers = unit.blocks if block_waves > 1 or unit.lds_reserved else slots
+    blocks = min(slots // block_waves, by_lds, by_barriers)
+    waves = min(-(-blocks * block_waves // unit.simds), unit.waves)
+    limits: list[tuple[int, Limit]] = [
+        (unit.simds * unit.waves // block_waves, "waves"),
+        (by_lds, "LDS"),
+        (unit.simds * by_registers // block_waves, "registers"),
+        (unit.simds * by_scalars // block_waves, "scalar registers"),
+        (by_barriers, "block"),
+    ]
+    limit = min(limits, key=lambda pair: pair[0])[1]
+    if limit == "waves" and waves < unit.waves:
+        limit = "block"
+    return Occupancy(waves, unit.waves, limit)
+
+
+def _by_registers(unit: _Unit, registers: int) -> int:
+    granules = max(1, -(-registers // unit.register_granule))
+    return min(unit.waves, unit.registers // (granules * unit.register_granule))
+
+
+def _by_scalars(unit: _Unit, scalars: int) -> int:
+    """CDNA has 800 scalar registers a SIMD: more than 100 a wave leave room for seven."""
+    return unit.waves if not unit.scalars or scalars <= unit.scalars else 7
+
+
+def _by_lds(unit: _Unit, lds: int) -> int:
+    if lds == 0 and not unit.lds_reserved:
+        return unit.simds * unit.waves
+    taken = -(-(lds + unit.lds_reserved) // unit.lds_granule) * unit.lds_granule
+    return unit.lds // taken

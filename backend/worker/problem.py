@@ -16,7 +16,7 @@ from backend.worker.settings import specs_of
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Recipe:
     """`specs` are the inputs to rebuild; `inputs` is the key that must come out, where one was
     asked for. Without it any key of that op with those sizes is the one."""
 
@@ -55,7 +55,7 @@ def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
 
 
-def problem_argument(arguments: Arguments) -> Problem:
+def problem_argument(arguments: Arguments) -> Recipe:
     """From `op`, `inputs`, `precision`; or from `op`, `shapes`, `dtypes`, and where wanted
     `strides` (else contiguous), `device` (else the GPU, else the CPU) and `precision`.
 
@@ -66,7 +66,7 @@ def problem_argument(arguments: Arguments) -> Problem:
         key = TuningKey(
             op, text_argument(arguments, "inputs"), text_argument(arguments, "precision")
         )
-        return Problem(op, specs_of(key), key.precision, key.inputs)
+        return Recipe(op, specs_of(key), key.precision, key.inputs)
     shapes = _shapes(arguments, "shapes")
     dtypes = _texts(arguments, "dtypes")
     strides = _shapes(arguments, "strides") if arguments.get("strides") else None
@@ -84,7 +84,7 @@ def problem_argument(arguments: Arguments) -> Problem:
     if row and "copy" in row.inputs and len(specs) == 2:  # the weight: packed, and as it was
         specs = (*specs, specs[1])
     precision = arguments.get("precision") or torch_api.precision()
-    return Problem(op, specs, str(precision))
+    return Recipe(op, specs, str(precision))
 
 
 def contiguous(shape: Shape) -> Shape:

@@ -10,8 +10,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
-from backend.reproducer.kept import kept_source
-from backend.reproducer.rebuild import rebuild
+from backend.reproducer.rebuild import kept_source, rebuild
 from backend.store.errors import InputsKeyInvalid
 from backend.store.paths import Layout
 from backend.templates.rendering import Rendered

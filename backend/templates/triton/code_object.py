@@ -1,16 +1,24 @@
-"""Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM."""
+"""Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM.
+
+Compiles one choice for its arch in a process of its own: LLVM ends the one that it fails in.
+
+Reads a pickled (choice, folder) from stdin, which only its parent writes. Says on stdout why a
+choice cannot be compiled, and ends with status 1.
+"""
 
 from __future__ import annotations
 
+import os
+import pickle
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.errors import TritonCompileError
+from backend.templates.errors import TemplateError, TritonCompileError
+from backend.templates.triton.choice import RenderedKernel, TritonChoice
 from backend.templates.triton.kernel import Argument
 from backend.templates.triton.module_file import load_module, triton, write_source
-from backend.templates.triton.template import RenderedKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +97,15 @@ def _attributes(arguments: tuple[Argument, ...]) -> dict[tuple[int], list[list[o
 
 def _wave(arch: str) -> int:
     return 64 if arch.startswith("gfx9") else 32
+
+
+def main() -> int:
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what Triton prints is not an answer
+    choice, folder = pickle.load(sys.stdin.buffer)
+    try:
+        compile_choice(choice, folder)
+    except TemplateError as error:
+        os.write(answer, str(error).encode())
+        return 1
+    return 0

@@ -11,22 +11,27 @@ from typing import Literal
 import sympy
 
 from backend.templates.errors import ConfigError, UnsupportedProblemError
-from backend.templates.operand import Expr, Operand
-from backend.templates.problem import GemmProblem, broadcast_strides
-from backend.templates.triton.choice import TritonChoice, module_text
-from backend.templates.triton.config import TritonGemmConfig
-from backend.templates.triton.expressions import ceildiv, divides, symbols
-from backend.templates.triton.kernel import TritonTemplateKernel
-from backend.templates.triton.pointwise import (
+from backend.templates.problem import Expr, GemmProblem, Operand, broadcast_strides
+from backend.templates.triton.choice import (
+    RenderedKernel,
+    TritonChoice,
+    TritonGemmConfig,
+    TritonTemplate,
+    module_text,
+)
+from backend.templates.triton.expressions import (
     ACC,
     DTYPES,
     Load,
     Pointwise,
     apply,
+    ceildiv,
+    divides,
     gelu_tanh,
     loads,
+    symbols,
 )
-from backend.templates.triton.template import RenderedKernel, TritonTemplate
+from backend.templates.triton.kernel import TritonTemplateKernel
 
 IndexDtype = Literal["int32", "int64"]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from backend.templates.errors import ConfigError
-from backend.templates.operand import ITEM_BYTES, Expr
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import ITEM_BYTES, Expr
+from backend.templates.triton.choice import TritonGemmConfig
+from backend.templates.triton.expressions import Pointwise, functions, loads
 from backend.templates.triton.gemm import TritonGemm
-from backend.templates.triton.pointwise import Pointwise, functions, loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from backend.store import trusted
-from backend.templates.triton.errors import TritonCompileError, TritonMissingError
+from backend.templates.errors import TritonCompileError, TritonMissingError
 
 INTERPRET = "TRITON_INTERPRET"
 """Triton's own variable: kernels are interpreted, on tensors of the CPU."""
