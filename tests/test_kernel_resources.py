@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.model.choice import Choice
 from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
 from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout

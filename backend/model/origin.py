@@ -3,6 +3,8 @@ compiler, and whether it is one of ours."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from functools import lru_cache
 
@@ -77,6 +79,23 @@ def template_of(choice: Choice) -> str:
     """Which template of ours in HIP C++ made the choice: `gemm`, `skinny`, or empty for none."""
     template = own_template(choice.hash)
     return "" if template == "triton" else template
+
+
+def kernel_hash(source: str, entry: str, target: str) -> str:
+    """The same wherever the same source is compiled for the same target."""
+    return _digest(json.dumps([source, entry, target]))
+
+
+def choice_hash(template: str, kernel: str, config: str) -> str:
+    """The name under which a choice of our templates is timed and pinned: `rocm_gemm-...`.
+
+    `kernel` is its `kernel_hash`, `config` its description, which has the runtime arguments too.
+    """
+    return f"rocm_{template}-{_digest(f'{kernel} {config}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def provider(choice: Choice) -> str | None:

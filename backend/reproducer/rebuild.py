@@ -14,10 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER
 from backend.model.ops import OPS, Op
-from backend.model.origin import own_template
+from backend.model.origin import choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
 from backend.store.autotune_cache import read_bytes
@@ -28,6 +26,7 @@ from backend.templates.errors import ConfigError, TemplateError
 from backend.templates.problem import ACTIVATIONS, ITEM_BYTES, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.triton.heuristics import ARCHES
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
 from backend.toolchain.target import Target
 
 MAX_BYTES = 4 << 20

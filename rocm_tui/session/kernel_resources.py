@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.model.choice import Choice
-from backend.model.origin import template_of
+from backend.model.origin import choice_hash, kernel_hash, template_of
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError
 from backend.toolchain import code_cache
