@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
+from backend.toolchain.archs import GPU_ARCHES
 from backend.toolchain.target import Target
 
 
@@ -160,23 +161,16 @@ class Device:
 
 def device_of(target: Target, compute_units: int | None = None) -> Device:
     """Raises ConfigError for an architecture without a list of configs."""
-    known = _DEVICES.get(target.arch)
-    if known is None:
-        raise ConfigError(f"no configs for {target}; known: {', '.join(filter(None, _DEVICES))}")
-    units, registers, register_file, xcds = known
-    device = Device(target, units, registers, register_file, target.lds_bytes, xcds)
+    arch = target.known
+    if target.kind == "cpu":
+        device = Device(target, 1, 1024, 4096, target.lds_bytes)
+    elif arch is None or not arch.compute_units:
+        names = ", ".join(name for name, known in GPU_ARCHES.items() if known.compute_units)
+        raise ConfigError(f"no configs for {target}; known: {names}")
+    else:
+        file, lds = arch.unit.registers, target.lds_bytes
+        device = Device(target, arch.compute_units, arch.registers, file, lds, arch.xcds)
     return device if compute_units is None else replace(device, compute_units=compute_units)
-
-
-_DEVICES = {
-    "": (1, 1024, 4096, 1),
-    "gfx90a": (110, 512, 512, 1),
-    "gfx942": (304, 512, 512, 8),
-    "gfx950": (256, 512, 512, 8),
-    "gfx1100": (96, 256, 1536, 1),
-    "gfx1201": (64, 256, 1536, 1),
-    "sm_90": (132, 168, 512, 1),  # three blocks of 128 threads
-}
 
 
 def device_defect(

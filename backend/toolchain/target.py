@@ -1,7 +1,4 @@
-"""What a kernel is compiled for, by which compiler, and how.
-
-Run a compiler: in its own process group, with a time-out that also ends its children.
-"""
+"""What a kernel is compiled for, by which compiler, and how that is run."""
 
 from __future__ import annotations
 
@@ -17,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from backend.toolchain.archs import GPU_ARCHES, GpuArch
+
 TargetKind = Literal["amdgpu", "cuda", "cpu"]
 Command = tuple[str, ...]
 
@@ -28,8 +27,6 @@ _ARCH = {
     "cuda": re.compile(r"sm_[0-9]{2,3}[af]?\Z"),
     "cpu": re.compile(r"\Z"),
 }
-_MFMA = frozenset({"gfx90a", "gfx942", "gfx950"})
-_LARGE_LDS = {"gfx950": 160 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +48,11 @@ class Target:
         return f"{self.kind}:{self.arch}" if self.arch else self.kind
 
     @property
+    def known(self) -> GpuArch | None:
+        """What is known of the architecture."""
+        return GPU_ARCHES.get(self.arch)
+
+    @property
     def wave(self) -> int:
         """Threads of a wave, as `RT_WAVE` in the kernel."""
         return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32
@@ -58,14 +60,14 @@ class Target:
     @property
     def has_mfma(self) -> bool:
         """Whether `rt::mfma` works, as `RT_HAS_MFMA` in the kernel."""
-        return self.kind == "cpu" or self.arch in _MFMA
+        return self.kind == "cpu" or (self.known is not None and self.known.mfma)
 
     @property
     def lds_bytes(self) -> int:
         """The most LDS that a block may declare statically."""
         if self.kind == "cuda":
             return 48 * 1024
-        return _LARGE_LDS.get(self.arch, 64 * 1024)
+        return self.known.unit.lds if self.known is not None and self.known.mfma else 64 * 1024
 
 
 def amdgpu(arch: str) -> Target:

@@ -19,6 +19,7 @@ from backend.templates.errors import TemplateError, TritonCompileError
 from backend.templates.triton.choice import RenderedKernel, TritonChoice
 from backend.templates.triton.kernel import Argument
 from backend.templates.triton.module_file import load_module, triton, write_source
+from backend.toolchain.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def compile_choice(choice: TritonChoice, folder: Path) -> tuple[CodeObject, ...]
 
 def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> CodeObject:
     compiler = triton("triton.compiler")
-    target = triton("triton.backends.compiler").GPUTarget("hip", choice.arch, _wave(choice.arch))
+    wave = Target("amdgpu", choice.arch).wave
+    target = triton("triton.backends.compiler").GPUTarget("hip", choice.arch, wave)
     source = compiler.ASTSource(
         fn=function,
         signature={argument.name: argument.triton_type for argument in kernel.arguments},
@@ -93,10 +95,6 @@ def _attributes(arguments: tuple[Argument, ...]) -> dict[tuple[int], list[list[o
             known: list[list[object]] = [["tt.divisibility", 16]]
             attributes[at,] = [*known, ["tt.pointer_range", 32]] if narrow else known
     return attributes
-
-
-def _wave(arch: str) -> int:
-    return 64 if arch.startswith("gfx9") else 32
 
 
 def main() -> int:
