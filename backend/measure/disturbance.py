@@ -1,12 +1,10 @@
-"""Whether a row of times changed its level, and how: a step, a drift, or neither. Pure functions.
+"""What disturbed a measurement: drift, throttling, a busy neighbour, said in sentences.
 
-The times are condensed to medians of neighbours, so that single wild rounds and short waves do not
-count. A trend is tested as Mann (1945) and Kendall (1975) do and sized as Theil (1950) and Sen
-(1968) do; a step is found and tested as Pettitt (1979) does.
-
-What disturbed a measurement: drift, throttling, a busy neighbour, said in sentences.
-
-The evidence is one kernel that is the same in every round, and what the machine itself tells.
+The evidence is one kernel that is the same in every round, and what the machine itself tells. Did
+its row of times change its level: in a step, in a drift, or not at all? The times are condensed to
+medians of neighbours, so that single wild rounds and short waves do not count. A trend is tested as
+Mann (1945) and Kendall (1975) do and sized as Theil (1950) and Sen (1968) do; a step is found and
+tested as Pettitt (1979) does.
 """
 
 from __future__ import annotations

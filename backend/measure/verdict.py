@@ -1,20 +1,18 @@
-"""When to look at the samples, and how much error each look may spend.
-
-Who looks again and again until something shows finds it on twins too (Armitage, McPherson & Rowe
-1969; Pocock 1977 for the cure). Here the looks are fixed before the first sample, and the error is
-spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family of Kim & DeMets
-1987 with exponent 1). Each look stands by its own share, so that by Bonferroni's inequality the sum
-holds however the looks depend on each other.
-
-Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
+"""Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
 
 Two choices are compared by the log of their times' ratio within a round, so that whatever changes
 slowly changes both. Neighbouring rounds are alike, and a place in memory favours one choice: so the
 log ratios are condensed to one value a batch (Hodges & Lehmann 1963), a batch being whole blocks
 of rounds (batch means: Conway 1963, Schmeiser 1982), and the interval comes from how the batches
 differ (trimmed mean, Tukey & McLaughlin 1963). The intervals of all pairs and all looks hold
-together with 95 % (Dunn 1961; `looks`). All pairs, because the samples themselves say which choice
+together with 95 % (Dunn 1961). All pairs, because the samples themselves say which choice
 is the best that the others are compared with (Hsu 1984 on why that matters).
+
+Who looks again and again until something shows finds it on twins too (Armitage, McPherson & Rowe
+1969; Pocock 1977 for the cure). So the looks are fixed before the first sample, and the error is
+spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family of Kim & DeMets
+1987 with exponent 1). Each look stands by its own share, so that by Bonferroni's inequality the sum
+holds however the looks depend on each other.
 """
 
 from __future__ import annotations
@@ -59,8 +57,6 @@ def error_of(look: int, looks: int = LOOKS) -> float:
     before = rounds[look - 2] if look > 1 else 0
     return SPENT * (1 - CONFIDENCE) * (rounds[look - 1] - before) / rounds[-1]
 
-
-__all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "judge", "schedule", "settled"]
 
 MARGIN = 0.005
 """Two choices whose times certainly differ by no more than this are tied."""

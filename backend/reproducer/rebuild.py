@@ -1,11 +1,8 @@
-"""The source of a Triton choice, among the modules that tuning left below the cache dir.
-
-A module is that of the choice if both give the same hash; nothing else is believed.
-
-The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
+"""The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
 
 The result has the hash of the choice, or there is none: a factor or an activation that the op had
-beside its inputs, or another version of the templates, is found out by it.
+beside its inputs, or another version of the templates, is found out by it. The module of a Triton
+choice is looked for among those that tuning left below the cache dir.
 """
 
 from __future__ import annotations

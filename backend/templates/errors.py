@@ -1,16 +1,10 @@
-"""What a template cannot do.
+"""What templates cannot do.
 
 TemplateError
 ├── UnsupportedProblemError   no template computes this: layout, dtype, shape
 ├── ConfigError               the config does not fit the problem or the target
-└── RenderError               a template asked its kernel for something it does not have
-
-What can go wrong between a Triton template and its code object; the root is TemplateError.
-
-TemplateError
-├── UnsupportedProblemError, ConfigError    as for every template
-├── RenderError
-│   ├── HookError             a template and its hooks do not fit together
+├── RenderError               a template asked its kernel for something it does not have
+│   ├── HookError             a Triton template and its hooks do not fit together
 │   └── ExpressionError       a size or a pointwise expression has no Triton form
 └── TritonError               what Triton itself has a part in
     ├── TritonMissingError    it cannot be imported

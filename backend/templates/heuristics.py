@@ -1,6 +1,8 @@
-"""The tiles that are worth trying, by kind of device and shape of the problem, and why.
+"""Which configs are offered for a problem: a list by device and shape, pruned, ordered, cut.
 
-What the numbers weigh against each other:
+Nothing is compiled or measured here, and nothing depends on anything but the arguments.
+
+What the numbers of the tiles weigh against each other:
 - A tile of M x N reads (M + N) K elements for M N K products: larger ones need less of L2 and LDS.
 - A tile needs M N fp32 sums in registers: 64 x 64 a wave of 64 are 64 registers a lane, 128 x 64
   are 128, beyond which the 512 of a CDNA lane hold one wave a SIMD and nothing hides a load.
@@ -14,10 +16,6 @@ What the numbers weigh against each other:
   bytes are a whole one, and need half of the barriers.
 - Without matrix cores (RDNA, NVIDIA, whose own matrix instructions these templates do not use) a
   lane has 8 x 8 sums at most: 64 registers, and 16 LDS reads feed 64 FMA.
-
-Which configs are offered for a problem: a list by device and shape, pruned, ordered, cut.
-
-Nothing is compiled or measured here, and nothing depends on anything but the arguments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Integer expressions of sympy as C++.
+"""The object that a template sees as `kernel`: its signature, its sizes, and how to call it.
 
-The object that a template sees as `kernel`: its signature, its sizes, and how to call it.
+Sizes are integer expressions of sympy, printed as C++.
 
 The C ABI: `int NAME(inputs, outputs, int sizes and strides, runtime arguments,
 size_t* workspace_size, uint8_t* workspace, hipStream_t stream)`. It returns 0 or HIP's error code.

@@ -1,10 +1,6 @@
 """What a config must obey: the rules of the templates, then the limits of a device.
 
-What a kernel may take of each architecture, and how it is estimated before any compile.
-
-Sources: LLVM's "User Guide for AMDGPU Backend"; AMD's CDNA 2, CDNA 3 and RDNA 3 instruction set
-guides; AMD's and NVIDIA's data sheets for the number of compute units; NVIDIA's "CUDA C++
-Programming Guide".
+What a kernel takes of a device is estimated, before any compile.
 """
 
 from __future__ import annotations

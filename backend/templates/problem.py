@@ -1,6 +1,5 @@
-"""Operands and scalar arguments of a kernel: what its C signature is made of.
-
-A matrix product to be computed: its operands, and what a kernel must know of them in advance.
+"""A matrix product to be computed: its operands and scalar arguments, of which the C signature of a
+kernel is made, and what a kernel must know of them in advance.
 """
 
 from __future__ import annotations
@@ -136,13 +135,9 @@ class GemmProblem:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        rank = len(self.out.sizes)
-        if rank not in (2, 3) or not len(self.a.sizes) == len(self.b.sizes) == rank:
-            raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
-        if self.bias is not None and not 1 <= len(self.bias.sizes) <= rank:
+        check_factors(self.a, self.b, self.out)
+        if self.bias is not None and not 1 <= len(self.bias.sizes) <= len(self.out.sizes):
             raise UnsupportedProblemError(f"a bias of {len(self.bias.sizes)} dimensions")
-        if self.a.dtype != self.b.dtype:
-            raise UnsupportedProblemError(f"{self.a.dtype} times {self.b.dtype}")
         if self.activation not in ACTIVATIONS:
             raise UnsupportedProblemError(f"no activation {self.activation}")
         if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
@@ -214,6 +209,15 @@ class GemmProblem:
         if self.batched:
             names = ["bias_batch", *names]
         return tuple(SizeArg(name, value) for name, value in zip(names, strides, strict=True))
+
+
+def check_factors(a: Operand, b: Operand, out: Operand) -> None:
+    """Raises UnsupportedProblemError for what is no product, or one of a mixed type."""
+    rank = len(out.sizes)
+    if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
+        raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+    if a.dtype != b.dtype:
+        raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
 
 
 def contiguous_dim(operand: Operand) -> Literal[-1, -2]:

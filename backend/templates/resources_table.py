@@ -1,6 +1,4 @@
-"""All that the heuristics offer for a target: what tests and the table of resources go through.
-
-The table of `docs/templates.md`: what each default config takes of each GPU.
+"""All that is offered by default; the table of `docs/templates.md`: what each takes of each GPU.
 
 `python -m backend.templates.resources_table CACHE_DIR [--write docs/templates.md]` compiles all
 that is offered by default for contiguous, aligned fp16 and fp32 problems and prints the table, or

@@ -4,9 +4,7 @@
 `.log`, and `.json` that says the hash of the artefact: it is written last, and without it, or with
 a file that differs from it, the kernel is compiled again. One process at a time compiles a key.
 
-What lies in the code cache, whichever compiler made it, also where none is installed.
-
-Reads only: for a program that tells of kernels that another process compiled.
+What lies there, whichever compiler made it, can be read where none is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -146,7 +144,7 @@ class _Entry:
             whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(content)
             if not whole or not self.file(".hip").is_file():
                 return None
-            return self._compiled(meta["command"], meta["seconds"], meta["log"], from_cache=True)
+            return _compiled(meta, self.compiler.target, self.artefact)
         except (OSError, UnsafePath, ValueError, KeyError, TypeError):
             return None
 
@@ -180,7 +178,7 @@ class _Entry:
             "log": log,
         }
         _write(self.file(".json"), json.dumps(meta, indent=1).encode())
-        return self._compiled(command, seconds, log, from_cache=False)
+        return replace(_compiled(meta, self.compiler.target, self.artefact), from_cache=False)
 
     def _run(self, source: Path, output: Path, options: Options, workdir: Path) -> tuple[str, str]:
         commands = targets.commands(self.compiler, source, output, options)
@@ -210,19 +208,6 @@ class _Entry:
 
     def _write_log(self, shell: str, log: str) -> None:
         _write(self.file(".log"), f"{shell}\n{log}".encode())
-
-    def _compiled(self, command: str, seconds: float, log: str, *, from_cache: bool) -> Compiled:
-        return Compiled(
-            key=self.key,
-            target=self.compiler.target,
-            path=self.artefact,
-            source_path=self.file(".hip"),
-            command=command,
-            seconds=seconds,
-            from_cache=from_cache,
-            loadable=self.compiler.loadable,
-            log=log,
-        )
 
     def _sweep(self) -> None:
         """Remove what a killed process left; we hold the lock, so nobody works there."""
@@ -308,20 +293,25 @@ def compiled(entry: Path) -> Compiled | None:
         for suffix in (".so", ".co"):
             path = entry.with_suffix(suffix)
             if path.is_file() and _sha256(_read(path, _MOST_CODE)) == meta["sha256"]:
-                return Compiled(
-                    key=entry.stem,
-                    target=parse_target(meta["target"]),
-                    path=path,
-                    source_path=entry.with_suffix(".hip"),
-                    command=str(meta["command"]),
-                    seconds=float(meta["seconds"]),
-                    from_cache=True,
-                    loadable=suffix == ".so",
-                    log=str(meta["log"]),
-                )
+                return _compiled(meta, parse_target(meta["target"]), path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return None
+
+
+def _compiled(meta: Mapping[str, Any], target: Target, path: Path) -> Compiled:
+    """The kernel at `path`, of which `meta` tells."""
+    return Compiled(
+        key=path.stem,
+        target=target,
+        path=path,
+        source_path=path.with_suffix(".hip"),
+        command=str(meta["command"]),
+        seconds=float(meta["seconds"]),
+        from_cache=True,
+        loadable=path.suffix == ".so",
+        log=str(meta["log"]),
+    )
 
 
 def _meta(entry: Path) -> Any:

@@ -1,17 +1,9 @@
-"""Find AMD GPU code objects in a file, and the notes in each.
+"""What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills; how many of its
+waves a SIMD can hold at once, and what keeps it from more.
 
-A code object is an ELF file; a library holds several in bundles (Clang's offload bundle format:
-magic, count, then offset, size and triple of each).
-Read here and not by a library: files may be damaged, and a note needs little of ELF.
-
-What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills.
-
-How many waves of a kernel a SIMD can hold at once, and what keeps it from more.
-
-Numbers a compute unit, from LLVM's "User Guide for AMDGPU Backend" and its GCNSubtarget and
-AMDGPUBaseInfo (register granules and totals, the waves' limits, LDS), AMD's "AMD Instinct MI200"
-and "MI300 instruction set architecture" guides (512 registers, unified), AMD's RDNA3 ISA guide, and
-for NVIDIA the "CUDA C++ Programming Guide", technical specifications per compute capability.
+AMD's kernels tell it in the notes of their code object, which is an ELF file; a library holds
+several in bundles (Clang's offload bundle format: magic, count, then offset, size and triple of
+each). Read here and not by a library: files may be damaged, and a note needs little of ELF.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""One way to cut a matrix product into programs, and what Triton is told to do with it.
+"""A candidate in Triton: its config, its kernels, the module that they make up, and its hash.
 
-A Triton template: Jinja text that calls the hooks of a kernel.
-
-A candidate: the module's text, how to call it, and the name under which its time is kept.
+A kernel is rendered from Jinja text that calls the hooks of `kernel`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM.
 
-Compiles one choice for its arch in a process of its own: LLVM ends the one that it fails in.
-
-Reads a pickled (choice, folder) from stdin, which only its parent writes. Says on stdout why a
-choice cannot be compiled, and ends with status 1.
+`main` does it in a process of its own, since LLVM ends the one that it fails in. It reads a pickled
+(choice, folder) from stdin, which only its parent writes, says on stdout why a choice cannot be
+compiled, and ends with status 1.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Sizes and strides, which are sympy expressions, as text that both Python and Triton read alike.
+"""Sizes and pointwise subgraphs as text of Triton.
 
-Triton divides integers towards zero and Python downwards; the text means the same in both where the
+Sizes and strides are sympy expressions, and their text is read alike by Python and Triton. Triton
+divides integers towards zero and Python downwards; the text means the same in both where the
 operands are not negative, as sizes and strides of Inductor's buffers are.
 
-A pointwise subgraph as a small expression, and its text in Triton.
-
-Values are computed in fp32. `Cast` rounds to a dtype and goes on in fp32, as Inductor does. Every
-operation passes NaN on like its namesake in torch.
+The values of a subgraph are computed in fp32. `Cast` rounds to a dtype and goes on in fp32, as
+Inductor does. Every operation passes NaN on like its namesake in torch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Text with places that are filled in later.
+"""The hooks that a Triton template calls while it is rendered, and the arguments they add.
 
 The arguments of a kernel stand at its top, but are known only when the rest has been written: a
 template leaves a mark there, and the mark gets its text at the end.
-
-The hooks that a Triton template calls while it is rendered, and the arguments they add.
 """
 
 from __future__ import annotations
