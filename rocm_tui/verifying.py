@@ -16,7 +16,7 @@ from typing import Any
 
 from backend.model.origin import is_own
 from backend.model.pin import Pin
-from backend.model.tuning import Tuning
+from backend.model.problem import Problem
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
@@ -178,7 +178,7 @@ def pin_title(pin: Pin) -> str:
     except InputsKeyInvalid:
         return fmt.plain(pin.op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
+    return title(Problem(pin.op, shapes=shapes, dtypes=dtypes))
 
 
 def _failed(reason: str) -> Result:

@@ -6,7 +6,7 @@ The words are Inductor's own: an *op* with an *inputs key* and a *precision* is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from backend.model.choice import Choice
@@ -54,3 +54,8 @@ class Tuning(Problem):
     when: float | None = None
     sources: tuple[str, ...] = ()
     measured: Measurement | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """What was tuned, without what came of it."""
+        return Problem(**{field.name: getattr(self, field.name) for field in fields(Problem)})

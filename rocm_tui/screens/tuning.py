@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from backend.model.origin import is_own
-from backend.model.tuning import Tuning
+from backend.model.problem import Problem
 from rocm_tui import format as fmt
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -71,7 +71,7 @@ class TuneScreen(Dialog[Asked]):
         Binding("enter", "yes", "Start", id="tune.yes", priority=True),
     ]
 
-    def __init__(self, row: Row, problem: Tuning) -> None:
+    def __init__(self, row: Row, problem: Problem) -> None:
         super().__init__()
         self._row = row
         self._problem = problem
@@ -163,7 +163,7 @@ async def ask_and_tune(app: RocmTui, row: Row) -> None:
     app.notify(f"Tuning {job.title} {begins} (J).", markup=False, timeout=3)
 
 
-def order(problem: Tuning, asked: Asked, id: str) -> Order:
+def order(problem: Problem, asked: Asked, id: str) -> Order:
     """The work of a tuning, for the queue."""
     given = problem
     if asked.device == "cpu" and problem.key is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.model.ops import factors, flops, traffic
+from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
@@ -167,20 +168,20 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     return Point(row, kind, intensity, rate, roof, bound)
 
 
-def math_kind(tuning: Tuning) -> MathKind | None:
+def math_kind(problem: Problem) -> MathKind | None:
     """The arithmetic of a matrix product: that of its operands, if both have one type.
 
     float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
     """
-    operands = factors(tuning)
-    if operands is None or len(tuning.dtypes) != len(tuning.shapes):
+    operands = factors(problem)
+    if operands is None or len(problem.dtypes) != len(problem.shapes):
         return None
-    types = {tuning.dtypes[at].removeprefix("torch.") for at in operands}
+    types = {problem.dtypes[at].removeprefix("torch.") for at in operands}
     if len(types) != 1:
         return None
     dtype = types.pop()
     if dtype.startswith("float8"):
         return "fp8"
-    if dtype == "float32" and tuning.precision in ("high", "medium") and tuning.device != "cpu":
+    if dtype == "float32" and problem.precision in ("high", "medium") and problem.device != "cpu":
         return "tf32"
     return _KINDS.get(dtype)

@@ -14,6 +14,7 @@ from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice
 from backend.model.ops import flops
 from backend.model.origin import provider
+from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui.session.clock_tick import indistinct
 
@@ -159,17 +160,17 @@ def saved_ms(tuning: Tuning) -> float | None:
     return rival.ms - best.ms
 
 
-def tflops(tuning: Tuning, ms: float | None) -> float | None:
+def tflops(problem: Problem, ms: float | None) -> float | None:
     """Achieved 10^12 operations a second at `ms` a call."""
-    work = flops(tuning)
+    work = flops(problem)
     rate = None if work is None or not ms else work / ms / 1e9
     return rate if rate is not None and isfinite(rate) else None
 
 
-def dtype_of(tuning: Tuning) -> str:
+def dtype_of(problem: Problem) -> str:
     """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
     names: list[str] = []
-    for dtype in tuning.dtypes:
+    for dtype in problem.dtypes:
         bare = dtype.removeprefix("torch.")
         short = _SHORT.get(bare, bare)
         if short not in names:
