@@ -50,12 +50,12 @@ def find_change(times: Sequence[float]) -> Change | None:
     if len(times) < FEWEST:
         return None
     condensed = _condensed(times)
-    found = [
+    changes = [
         change
         for change in (_step(times, condensed), _drift(condensed))
         if change and abs(change.size) >= log1p(WORTH)
     ]
-    return min(found, key=lambda change: _misfit(times, change), default=None)
+    return min(changes, key=lambda change: _misfit(times, change), default=None)
 
 
 def mann_kendall(values: Sequence[float], waves: float = 1.0) -> float:
@@ -64,7 +64,7 @@ def mann_kendall(values: Sequence[float], waves: float = 1.0) -> float:
     `waves` is the factor by which neighbours that are alike swell the variance.
     """
     count = len(values)
-    score = sum((later > one) - (later < one) for one, later in combinations(values, 2))
+    score = sum((later > earlier) - (later < earlier) for earlier, later in combinations(values, 2))
     variance = waves * count * (count - 1) * (2 * count + 5) / 18
     return erfc(max(0, abs(score) - 1) / sqrt(2 * variance))
 
@@ -72,7 +72,7 @@ def mann_kendall(values: Sequence[float], waves: float = 1.0) -> float:
 def theil_sen(values: Sequence[float]) -> float:
     """Slope a step: the median slope of all pairs."""
     pairs = combinations(enumerate(values), 2)
-    return median((later - one) / (at - start) for (start, one), (at, later) in pairs)
+    return median((later - earlier) / (at - start) for (start, earlier), (at, later) in pairs)
 
 
 def pettitt(values: Sequence[float]) -> tuple[int, float]:
@@ -209,11 +209,11 @@ def _slow_rounds(times: Sequence[float]) -> int:
 def _change_sentence(change: Change) -> str:
     percent = 100 * abs(exp(change.size) - 1)
     way = "slower" if change.size > 0 else "faster"
-    told = f"the reference kernel became {percent:.1f} % {way}"
+    what = f"the reference kernel became {percent:.1f} % {way}"
     if change.after is None:
-        return f"drift: {told} from start to end"
+        return f"drift: {what} from start to end"
     cause = "throttling or a new neighbour" if change.size > 0 else "speed-up"
-    return f"{cause}: {told} after round {change.after} and stayed so"
+    return f"{cause}: {what} after round {change.after} and stayed so"
 
 
 def _clock_sentence(clocks: Sequence[float]) -> str:

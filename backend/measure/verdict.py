@@ -183,8 +183,8 @@ def _gaps_to_best(
     return best, gaps
 
 
-def _gap(one: Sequence[float], other: Sequence[float], batches: Batches, alpha: float) -> _Gap:
-    ratios = [a - b for a, b in zip(one, other, strict=True)]
+def _gap(times: Sequence[float], rivals: Sequence[float], batches: Batches, alpha: float) -> _Gap:
+    ratios = [a - b for a, b in zip(times, rivals, strict=True)]
     return _Gap(*_estimate(ratios, batches, alpha, hodges_lehmann))
 
 

@@ -57,7 +57,7 @@ def parse_config(text: str) -> dict[str, str]:
     One pass, no backtracking. Quotes around a whole value are kept: `FLOAT32_PRECISION="'ieee'"`
     gives `'ieee'` inside its outer quotes stripped once. A part without `=` is left out.
     """
-    found: dict[str, str] = {}
+    config: dict[str, str] = {}
     depth, quote, start = 0, "", 0
     parts: list[str] = []
     for at, char in enumerate(text):
@@ -77,8 +77,8 @@ def parse_config(text: str) -> dict[str, str]:
     for part in parts:
         key, equals, value = part.strip().partition("=")
         if equals and key.isidentifier():
-            found[key] = _unquote(value)
-    return found
+            config[key] = _unquote(value)
+    return config
 
 
 def _unquote(value: str) -> str:

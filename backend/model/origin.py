@@ -101,9 +101,9 @@ def _digest(text: str) -> str:
 def provider(choice: Choice) -> str | None:
     """`aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None where neither name nor hash tells."""
     for text in (choice.name, choice.hash):
-        found = _provider(_kernel(text)) if text else None
-        if found is not None:
-            return found
+        origin = _provider(_kernel(text)) if text else None
+        if origin is not None:
+            return origin
     return None
 
 

@@ -194,15 +194,15 @@ def gemm_configs(
     """
     device = device_of(target, compute_units)
     sizes = _as_kernel(problem, sizes)
-    found = [
+    configs = [
         config
         for tile in tiles(target.arch, target.has_mfma, shape_class(sizes))
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     if target.kind != "cpu":
-        found.sort(key=lambda config: _gemm_cost(config, sizes, device))
-    return tuple(found[:budget])
+        configs.sort(key=lambda config: _gemm_cost(config, sizes, device))
+    return tuple(configs[:budget])
 
 
 def skinny_configs(
@@ -220,13 +220,13 @@ def skinny_configs(
     sizes = _as_kernel(problem, sizes)
     if sizes.m > SKINNY_ROWS:
         return ()
-    found = [
+    configs = [
         config
         for config in _unique(_skinny_candidates(problem, sizes, device))
         if skinny_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
-    found.sort(key=lambda config: _skinny_cost(config, sizes, device))
-    return tuple(found[:budget])
+    configs.sort(key=lambda config: _skinny_cost(config, sizes, device))
+    return tuple(configs[:budget])
 
 
 def _as_kernel(problem: GemmProblem, sizes: Sizes) -> Sizes:

@@ -109,14 +109,14 @@ class Row:
         return bool(self.resources.scratch or self.resources.vgpr_spills)
 
     def markdown(self) -> str:
-        found, problem = self.resources, self.offer.problem
+        taken, problem = self.resources, self.offer.problem
         layout = "K fast" if problem.b.strides[0] == 1 else "N fast"
-        spills = f"{found.vgpr_spills or 0} / {found.sgpr_spills or 0}"
+        spills = f"{taken.vgpr_spills or 0} / {taken.sgpr_spills or 0}"
         filled = "?"
         if self.occupancy is not None:
             limit = self.occupancy.limited_by
             filled = f"{self.occupancy.waves_per_simd} of {self.occupancy.of} ({limit})"
-        numbers = (found.vgprs, found.agprs, found.sgprs, found.lds, found.scratch)
+        numbers = (taken.vgprs, taken.agprs, taken.sgprs, taken.lds, taken.scratch)
         cells = (
             self.offer.template,
             self.offer.shape,
@@ -144,29 +144,29 @@ def short(offer: Offer) -> str:
 def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
     """Compiles what is offered for a target. Raises ToolchainError, ValueError without numbers."""
 
-    def one(offer: Offer) -> Row:
+    def row_of(offer: Offer) -> Row:
         compiled = code_cache.compile(offer.render().source, target, cache_root=cache_root)
-        found = resources(compiled)
-        if isinstance(found, Unknown):
-            raise ValueError(found.reason)
-        main = next(kernel for kernel in found if "reduce_parts" not in kernel.kernel)
+        kernels = resources(compiled)
+        if isinstance(kernels, Unknown):
+            raise ValueError(kernels.reason)
+        main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
         return Row(offer, main, occupancy(target, main, offer.config.waves * target.wave))
 
     with ThreadPoolExecutor(jobs) as pool:
-        return tuple(pool.map(one, offers(target)))
+        return tuple(pool.map(row_of, offers(target)))
 
 
 def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
     """Markdown, a section a target, each as soon as it is done."""
     for target in chosen:
-        found = targets.find(target)
+        compiler = targets.find(target)
         yield f"\n### {target}\n"
-        if isinstance(found, Missing):
-            yield f"Not compiled: {found.reason}."
+        if isinstance(compiler, Missing):
+            yield f"Not compiled: {compiler.reason}."
             continue
         made = rows(target, cache_root)
         spilling = sum(row.spills for row in made)
-        yield f"{found.version}. {len(made)} kernels, {spilling} of them with scratch spills.\n"
+        yield f"{compiler.version}. {len(made)} kernels, {spilling} of them with scratch spills.\n"
         yield _HEAD
         listed = (row for row in made if row.offer.problem.a.dtype == "float16" or row.spills)
         yield from (row.markdown() for row in listed)

@@ -152,15 +152,15 @@ def resources(compiled: Compiled) -> tuple[Resources, ...] | Unknown:
 
 def from_file(path: Path) -> tuple[Resources, ...] | Unknown:
     """Of each AMD kernel in a code object or a library. Raises OSError if it cannot be read."""
-    found: list[Resources] = []
+    kernels: list[Resources] = []
     try:
         for code_object in code_objects(path.read_bytes()):
-            found += [_from_metadata(kernel) for kernel in metadata(code_object)]
+            kernels += [_from_metadata(kernel) for kernel in metadata(code_object)]
     except ImportError as error:
         return Unknown(f"{error.name} is not installed: pip install msgpack")
     except ValueError as error:
         return Unknown(f"{path}: {error}")
-    return tuple(found) or Unknown(f"{path} holds no kernel for an AMD GPU")
+    return tuple(kernels) or Unknown(f"{path} holds no kernel for an AMD GPU")
 
 
 def metadata(code_object: bytes) -> list[dict[str, Any]]:
@@ -170,17 +170,17 @@ def metadata(code_object: bytes) -> list[dict[str, Any]]:
     Raises ImportError without msgpack, ValueError for a damaged file.
     """
     msgpack: Any = importlib.import_module("msgpack")
-    found: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
     try:
         for note in notes(code_object, b"AMDGPU"):
             # A count is believed before its content is seen: few bytes could ask for gigabytes.
             unpacked = msgpack.unpackb(note, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS)
-            found += unpacked["amdhsa.kernels"]
+            kernels += unpacked["amdhsa.kernels"]
     except (msgpack.UnpackException, ValueError, KeyError, TypeError) as error:
         raise ValueError("not a whole code object") from error
-    if not all(isinstance(kernel, dict) for kernel in found):
+    if not all(isinstance(kernel, dict) for kernel in kernels):
         raise ValueError("not a whole code object")
-    return found
+    return kernels
 
 
 def _from_metadata(kernel: dict[str, Any]) -> Resources:
@@ -212,11 +212,11 @@ _SMEM = re.compile(r"\b(\d{1,9}) bytes smem")
 
 def from_ptxas(log: str) -> tuple[Resources, ...]:
     """Of each kernel that `ptxas -v` tells of."""
-    found: list[Resources] = []
+    kernels: list[Resources] = []
     parts = _ENTRY.split(log)[1:]
     for name, part in zip(parts[::2], parts[1::2], strict=True):
         frame, used, smem = _FRAME.search(part), _USED.search(part), _SMEM.search(part)
-        found.append(
+        kernels.append(
             Resources(
                 kernel=name,
                 vgprs=int(used[1]) if used else None,
@@ -226,7 +226,7 @@ def from_ptxas(log: str) -> tuple[Resources, ...]:
                 wave=32,
             )
         )
-    return tuple(found)
+    return tuple(kernels)
 
 
 Limit = Literal["waves", "registers", "scalar registers", "LDS", "block"]

@@ -63,10 +63,10 @@ def find(target: Target) -> Compiler | Missing:
 
 def require(target: Target) -> Compiler:
     """As `find`. Raises MissingCompilerError."""
-    found = find(target)
-    if isinstance(found, Missing):
-        raise MissingCompilerError(f"target {target} is off: {found.reason}")
-    return found
+    compiler = find(target)
+    if isinstance(compiler, Missing):
+        raise MissingCompilerError(f"target {target} is off: {compiler.reason}")
+    return compiler
 
 
 def commands(
@@ -81,15 +81,15 @@ def report(targets: Iterable[Target] = DEFAULT_TARGETS) -> list[TargetReport]:
     return [_report(find(target)) for target in targets]
 
 
-def _report(found: Compiler | Missing) -> TargetReport:
-    if isinstance(found, Missing):
-        return TargetReport(found.target, available=False, reason=found.reason)
+def _report(compiler: Compiler | Missing) -> TargetReport:
+    if isinstance(compiler, Missing):
+        return TargetReport(compiler.target, available=False, reason=compiler.reason)
     return TargetReport(
-        found.target,
+        compiler.target,
         available=True,
-        compiler=found.executable[-1],
-        version=found.version,
-        loadable=found.loadable,
+        compiler=compiler.executable[-1],
+        version=compiler.version,
+        loadable=compiler.loadable,
     )
 
 

@@ -45,8 +45,8 @@ class Recipe:
         packed = row.place("copy") if row and "copy" in row.inputs else None
         # how large that is, the library decides
         return all(
-            at == packed or _alike(one, given)
-            for at, (one, given) in enumerate(zip(asked, self.specs, strict=True))
+            at == packed or _alike(spec, given)
+            for at, (spec, given) in enumerate(zip(asked, self.specs, strict=True))
         )
 
 

@@ -117,7 +117,7 @@ def _storage(spec: TensorSpec) -> Any:
 
 
 def _dtype(name: str) -> Any:
-    found = getattr(torch, name.removeprefix("torch."), None)
-    if not name.startswith("torch.") or not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not name.startswith("torch.") or not isinstance(dtype, torch.dtype):
         raise NotRebuildable(f"this torch has no dtype {name}")
-    return found
+    return dtype

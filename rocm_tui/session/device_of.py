@@ -43,16 +43,16 @@ def device_kind(tuning: Tuning) -> DeviceKind | None:
         device = first.group(1) if first else None
     if device and device != "meta":
         return "cpu" if device.startswith("cpu") else "gpu"
-    found = {"cpu"} if tuning.op in _CPU_OPS else set()
-    found |= {kind for choice in tuning.choices if (kind := _kind(choice))}
-    if len(found) != 1:
+    kinds = {"cpu"} if tuning.op in _CPU_OPS else set()
+    kinds |= {kind for choice in tuning.choices if (kind := _kind(choice))}
+    if len(kinds) != 1:
         return None
-    return "cpu" if "cpu" in found else "gpu"
+    return "cpu" if "cpu" in kinds else "gpu"
 
 
 def _kind(choice: Choice) -> DeviceKind | None:
     backend = provider(choice)
     if backend == "aten":
         return "cpu" if is_library(choice) else None
-    found = _KINDS.get(backend)
-    return "gpu" if backend is None and _TRITON_ONLY in choice.description else found
+    kind = _KINDS.get(backend)
+    return "gpu" if backend is None and _TRITON_ONLY in choice.description else kind

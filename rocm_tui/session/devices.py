@@ -85,8 +85,8 @@ def _devices() -> Iterator[Device]:
     head, *lines = _TABLE.strip().splitlines()
     kinds: tuple[MathKind, ...] = get_args(MathKind)
     for line in lines:
-        name, arch, units, dies, gbs, *found = line.rsplit(maxsplit=len(head.split()) - 1)
-        pairs = zip(kinds, found, strict=True)
+        name, arch, units, dies, gbs, *rates = line.rsplit(maxsplit=len(head.split()) - 1)
+        pairs = zip(kinds, rates, strict=True)
         tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
         title = name + (" (one die)" if dies != "1" else "")
         peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch])

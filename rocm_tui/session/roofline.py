@@ -108,11 +108,11 @@ def rooflines(
             left_out[machine] = left_out.get(machine, 0) + 1
         else:
             points.setdefault(machine, []).append(point)
-    found = [
+    lines = [
         Roofline(machine, peak, tuple(points.get(machine, ())), left_out.get(machine, 0))
         for machine, peak in peaks.items()
     ]
-    return tuple(sorted(found, key=lambda one: -len(one.points)))
+    return tuple(sorted(lines, key=lambda line: -len(line.points)))
 
 
 def peak_of(machine: TunedDevice) -> Peak | NoPeak:

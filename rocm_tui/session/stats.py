@@ -100,9 +100,9 @@ def lead(tuning: Tuning) -> float | None:
 
 def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
     """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
-    told, other = measured(tuning, one), measured(tuning, two)
-    if told is not None and other is not None:
-        return told.ratio / other.ratio if other.ratio else None
+    first, second = measured(tuning, one), measured(tuning, two)
+    if first is not None and second is not None:
+        return first.ratio / second.ratio if second.ratio else None
     return one.ms / two.ms if one.ms is not None and two.ms else None
 
 
@@ -115,9 +115,9 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
 
 def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     """Milliseconds of one call: the measured median where there is one, else the single number."""
-    told = measured(tuning, choice)
-    if told is not None:
-        return told.ms
+    again = measured(tuning, choice)
+    if again is not None:
+        return again.ms
     return choice.ms if choice is not None else None
 
 
@@ -126,11 +126,11 @@ def standing(tuning: Tuning) -> Standing | None:
     timed = ranked(tuning)
     if len(timed) < 2:
         return None
-    told = measured(tuning, timed[0])
-    if told is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+    again = measured(tuning, timed[0])
+    if again is None or tuning.measured is None or len(tuning.measured.choices) < 2:
         return "tied" if near(tuning, timed[0], timed[1]) else "clear"
-    if told.verdict != "faster":
-        return told.verdict
+    if again.verdict != "faster":
+        return again.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
     return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
@@ -145,16 +145,16 @@ def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
 
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner is not known to be faster than each rival; None without two choices."""
-    found = standing(tuning)
-    return None if found is None else found != "clear"
+    stands = standing(tuning)
+    return None if stands is None else stands != "clear"
 
 
 def saved_ms(tuning: Tuning) -> float | None:
     """Milliseconds a call that the winner saves against ATen."""
     best, rival = winner(tuning), aten(tuning)
-    told, other = measured(tuning, best), measured(tuning, rival)
-    if told is not None and other is not None:
-        return other.ms - told.ms
+    ours, theirs = measured(tuning, best), measured(tuning, rival)
+    if ours is not None and theirs is not None:
+        return theirs.ms - ours.ms
     if best is None or rival is None or best.ms is None or rival.ms is None:
         return None
     return rival.ms - best.ms

@@ -233,8 +233,8 @@ def module_text(
     `parameters` says under which name `launch` gets what an argument's (kind, source) means; a name
     that comes twice is one parameter.
     """
-    found = [s for k in kernels for s in (*k.sizes, *symbols(k.programs))]
-    sizes = {symbol: f"ks{at}" for at, symbol in enumerate(dict.fromkeys(found))}
+    used = [s for k in kernels for s in (*k.sizes, *symbols(k.programs))]
+    sizes = {symbol: f"ks{at}" for at, symbol in enumerate(dict.fromkeys(used))}
 
     def value(argument: Argument, kernel: RenderedKernel) -> str:
         if argument.kind != "size":

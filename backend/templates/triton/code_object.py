@@ -68,8 +68,8 @@ def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> Cod
         made = compiler.compile(source, target=target, options=dict(kernel.options))
     # Triton has no root exception: what its passes raise is RuntimeError, AssertionError and more.
     except Exception as error:
-        said = str(error).strip().splitlines()
-        cause = said[-1] if said else type(error).__name__
+        lines = str(error).strip().splitlines()
+        cause = lines[-1] if lines else type(error).__name__
         raise TritonCompileError(
             f"{choice.name} ({choice.description}): {kernel.name} for {choice.arch}: {cause}"
         ) from error
