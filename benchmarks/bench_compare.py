@@ -24,8 +24,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.events import TuningMeasured
-from backend.records import MeasuredChoice, Measurement
+from backend.model.events import TuningMeasured
+from backend.model.measurement import MeasuredChoice, Measurement
 from backend.store.events import read_log
 from backend.store.paths import Layout
 from rocm_tui.session.compare_units import in_units

@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.records import Measurement
+from backend.model.measurement import Measurement
 from rocm_tui.jobs import Worker, spawn_worker
 from rocm_tui.measuring import measurement_of
 

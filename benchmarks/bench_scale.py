@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from bench_terminal import Screen
 
-from backend.events import (
+from backend.model.choice import Choice
+from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
@@ -33,7 +34,8 @@ from backend.events import (
     SessionStarted,
     TuningStarted,
 )
-from backend.records import Choice, Selection, Session
+from backend.model.session import Session
+from backend.model.tuning import Selection
 from backend.store.event_codec import encode
 
 PROBLEMS = 50

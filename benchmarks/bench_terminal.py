@@ -28,8 +28,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 

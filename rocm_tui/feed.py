@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from backend.records import Problem
+from backend.model.session import Fault
 from backend.store.paths import Layout
 from backend.store.pins import PinStatus
 from rocm_tui.inbox import Inbox
@@ -48,7 +48,7 @@ class Feed:
         self.layout = layout
         self.model = Model()
         self.pins: tuple[PinStatus, ...] = ()
-        self.pin_problem: Problem | None = None
+        self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
         self.watcher = Watcher(paths, self.inbox.put_records, polling=polling)

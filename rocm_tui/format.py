@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rocm_tui.harmless import plain as plain
 
 if TYPE_CHECKING:
-    from backend.records import Tuning
+    from backend.model.problem import Problem
 
 NONE = "–"
 """Stands where a number is not known."""
@@ -115,17 +115,17 @@ def age(when: float | None, now: float) -> str:
     return NONE
 
 
-def shapes(tuning: Tuning) -> str:
+def shapes(problem: Problem) -> str:
     """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
-    from rocm_tui.session.stats import gemm_sizes
+    from backend.model.ops import gemm_sizes
 
-    sizes = gemm_sizes(tuning)
+    sizes = gemm_sizes(problem)
     if sizes is not None:
         batch, *rest = sizes
         return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
-    return operands(tuning)
+    return operands(problem)
 
 
-def operands(tuning: Tuning) -> str:
+def operands(problem: Problem) -> str:
     """Every operand's sizes: `8×128×256 · 8×256×192`."""
-    return " · ".join("×".join(map(str, shape)) or "()" for shape in tuning.shapes)
+    return " · ".join("×".join(map(str, shape)) or "()" for shape in problem.shapes)

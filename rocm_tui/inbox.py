@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from backend.records import Problem
+    from backend.model.session import Fault
     from backend.store.pins import PinStatus
     from rocm_tui.ingest.records import Record
 
@@ -23,7 +23,7 @@ class Batch:
 
     records: list[Record] = field(default_factory=list)
     pins: Sequence[PinStatus] | None = None
-    pin_problem: Problem | None = None
+    pin_problem: Fault | None = None
     drifted: list[PinStatus] = field(default_factory=list)
 
 
@@ -45,7 +45,7 @@ class Inbox:
         self,
         pins: Sequence[PinStatus],
         drifted: Sequence[PinStatus] = (),
-        problem: Problem | None = None,
+        problem: Fault | None = None,
     ) -> None:
         """The pins as they are now, those that had drifted, and why they cannot be kept."""
         with self._lock:

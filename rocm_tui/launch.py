@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from backend.events import HooksOff, SessionStarted, TuningStarted
 from backend.inductor.templates_wanted import CHECK, TEMPLATES
+from backend.model.events import HooksOff, SessionStarted, TuningStarted
 from backend.store.errors import StoreError
 from backend.store.events import read_log
 from backend.store.paths import Layout

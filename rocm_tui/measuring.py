@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.events import TuningMeasured
-from backend.records import Choice, Measurement, Tuning
+from backend.model.choice import Choice
+from backend.model.events import TuningMeasured
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.errors import NoSuchChoice, RocmTuiError

@@ -7,7 +7,8 @@ import os
 import threading
 import time
 
-from backend.records import Problem, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
 from backend.store.errors import StoreError
 from backend.store.graphs import upper_folders
 from backend.store.paths import Layout
@@ -77,7 +78,7 @@ class Reconciler:
                 self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
             statuses = self._store.reconcile()
         except StoreError as error:
-            problem = Problem(str(self._layout.pins), str(error))
+            problem = Fault(str(self._layout.pins), str(error))
             self._inbox.put_pins(self._readable(), problem=problem)
             return
         before = self._drifts

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_errors import JobError
@@ -51,31 +53,22 @@ class TuneOptions:
         return {name: value for name, value in given.items() if value is not None}
 
 
-def problem_of(tuning: Tuning) -> Tuning:
-    """The problem of a known tuning, without its results. Raises NotTunable."""
-    known = tuning.inputs_key is not None and tuning.precision is not None
-    if not known and not (tuning.shapes and tuning.dtypes):
+def problem_of(tuning: Tuning) -> Problem:
+    """The problem of a known tuning. Raises NotTunable."""
+    if tuning.key is None and not (tuning.shapes and tuning.dtypes):
         raise NotTunable(
             f"{fmt.plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )
-    return Tuning(
-        op=tuning.op,
-        shapes=tuning.shapes,
-        strides=tuning.strides,
-        dtypes=tuning.dtypes,
-        device=tuning.device,
-        precision=tuning.precision,
-        inputs_key=tuning.inputs_key if tuning.precision is not None else None,
-        threads=tuning.threads,
-    )
+    inputs_key = tuning.inputs_key if tuning.precision is not None else None
+    return replace(tuning.problem, inputs_key=inputs_key, dims=())
 
 
-def title(problem: Tuning) -> str:
+def title(problem: Problem) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
     return fmt.plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
 
 
-def words_of(problem: Tuning) -> dict[str, Any]:
+def words_of(problem: Problem) -> dict[str, Any]:
     """The problem as the job's arguments."""
     threads = {} if problem.threads is None else {"threads": problem.threads}
     if problem.key is not None:
@@ -95,7 +88,7 @@ def words_of(problem: Tuning) -> dict[str, Any]:
     return found
 
 
-def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
+def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
     """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
 
     torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
@@ -130,16 +123,19 @@ def _each_alone(run: RunJob) -> RunJob:
     return again
 
 
-def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:
+def _tuned(problem: Problem, result: Mapping[str, Any]) -> Tuning:
     if not result.get("ok"):
         raise NotTuned(fmt.plain(str(result.get("reason"))))
-    choices = [Choice(**choice) for choice in result["choices"]]
-    return replace(
-        problem,
+    return Tuning(
         op=result["op"],
-        inputs_key=result["inputs"],
+        shapes=problem.shapes,
+        strides=problem.strides,
+        dtypes=problem.dtypes,
+        device=problem.device,
         precision=result["precision"],
-        choices=sort_choices(choices),
+        inputs_key=result["inputs"],
+        choices=sort_choices([Choice(**choice) for choice in result["choices"]]),
+        threads=problem.threads,
     )
 
 

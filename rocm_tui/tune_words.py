@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from backend.records import Shape, Tuning
+from backend.model.problem import Problem, Shape
 from rocm_tui.errors import UsageError
 from rocm_tui.session.model import Row
 from rocm_tui.tune_request import BACKENDS, problem_of
@@ -38,7 +38,7 @@ def typed_problem(
     strides: str | None = None,
     device: str | None = None,
     precision: str | None = None,
-) -> Tuning:
+) -> Problem:
     """`OP SHAPE...`, each shape as `8x128x256`; types and strides are joined by commas.
 
     Raises UsageError.
@@ -56,7 +56,7 @@ def typed_problem(
     if precision not in (None, "highest", "high", "medium"):
         raise UsageError(f"{precision} is no precision; there are highest, high and medium")
     each = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
-    return Tuning(op, shapes, steps, each, device, precision)
+    return Problem(op, shapes, steps, each, device, precision)
 
 
 def _sizes(word: str, what: str) -> Shape:
@@ -85,7 +85,7 @@ def backends(text: str | None) -> tuple[str, ...] | None:
 
 def distinct(rows: Iterable[Row]) -> list[Row]:
     """One row a problem, in their order: a log tells the same one again and again."""
-    found: dict[Tuning, Row] = {}
+    found: dict[Problem, Row] = {}
     for row in rows:
         found.setdefault(problem_of(row.tuning), row)
     return list(found.values())

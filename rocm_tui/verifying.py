@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from backend.records import Pin, Tuning
+from backend.model.origin import is_own
+from backend.model.pin import Pin
+from backend.model.problem import Problem
 from backend.store.errors import InputsKeyInvalid
-from backend.store.graph_match import is_own
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from rocm_tui import format as fmt
@@ -177,7 +178,7 @@ def pin_title(pin: Pin) -> str:
     except InputsKeyInvalid:
         return fmt.plain(pin.op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
+    return title(Problem(pin.op, shapes=shapes, dtypes=dtypes))
 
 
 def _failed(reason: str) -> Result:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from backend.records import Choice, Pin
+from backend.model.choice import Choice
+from backend.model.pin import Pin
 from backend.store.graph_match import Verdict, Wanted, judge, may_hold
 from backend.store.graph_text import GraphText, read_graph_text
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from backend.model.origin import template_of
 from backend.store.paths import Layout
 from rocm_tui.screens.program import RocmTui
 from rocm_tui.screens.watch import WatchScreen

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from backend.inductor.home import home
 from backend.inductor.saying import say_once
-from backend.records import Pin, TuningKey
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
 

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from backend.events import Event, HooksOff, SessionEnded, SessionStarted
 from backend.inductor import guard
 from backend.inductor.activation import RUN
 from backend.inductor.home import home
 from backend.inductor.saying import say_once
-from backend.records import Session
+from backend.model.events import Event, HooksOff, SessionEnded, SessionStarted
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 

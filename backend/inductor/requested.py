@@ -34,7 +34,7 @@ _FEW_SMS = 68
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class BackendFacts:
     """What decides which backends can appear. `arch` is gcnArchName or `sm_90`; `kind` is torch's
     name of the device, which is `cuda` on ROCm too. `missing(module)` says why a module cannot be
     imported, nothing if it can."""
@@ -76,21 +76,21 @@ def _templates_on() -> bool:
     return module is not None and isinstance(torch_api.selector(), module.TemplateSelector)
 
 
-def absent(names: Collection[str], machine: Machine) -> tuple[str, ...]:
+def absent(names: Collection[str], machine: BackendFacts) -> tuple[str, ...]:
     """`NAME: reason` for each of the backends that cannot appear on this machine."""
     bare = dict.fromkeys(name.removeprefix(CONVOLUTION) for name in names)
     told = ((name, _REASONS[name](machine)) for name in bare if name in _REASONS)
     return tuple(f"{name}: {reason}" for name, reason in told if reason)
 
 
-def this_machine() -> Machine:
+def this_machine() -> BackendFacts:
     """The current GPU, else the CPU."""
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     major = units = 0
     if kind == "cuda":
         found = torch.cuda.get_device_properties(torch.cuda.current_device())
         major, units = int(found.major), int(found.multi_processor_count)
-    return Machine(
+    return BackendFacts(
         kind=kind,
         hip=bool(torch.version.hip),
         arch=torch_api.device_facts().arch or "",
@@ -127,7 +127,7 @@ def missing(module: str) -> str:
     return "" if found else f"{module} is not installed"
 
 
-def _triton(machine: Machine) -> str:
+def _triton(machine: BackendFacts) -> str:
     if machine.kind == "cpu":
         wrong = machine.cpu_backend != "triton"
         return "the device is a CPU, for which Inductor writes C++" if wrong else ""
@@ -136,7 +136,7 @@ def _triton(machine: Machine) -> str:
     return _too_small(machine)
 
 
-def _too_small(machine: Machine) -> str:
+def _too_small(machine: BackendFacts) -> str:
     """As `is_big_gpu` has it."""
     if machine.hip and (machine.major < 9 or machine.major == 10):
         return f"Inductor uses no templates on {_bare(machine.arch)}"
@@ -145,7 +145,7 @@ def _too_small(machine: Machine) -> str:
     return ""
 
 
-def _ck(machine: Machine) -> str:
+def _ck(machine: BackendFacts) -> str:
     if not machine.hip:
         return "this torch is not a ROCm build"
     if machine.kind == "cpu":
@@ -160,7 +160,7 @@ def _ck(machine: Machine) -> str:
     return next(broken, "")
 
 
-def _cutlass(machine: Machine) -> str:
+def _cutlass(machine: BackendFacts) -> str:
     if machine.hip or machine.kind == "cpu":
         return "it is for GPUs of NVIDIA's"
     if not Path(machine.cutlass_dir, "python", "cutlass_library").is_dir():
@@ -168,7 +168,7 @@ def _cutlass(machine: Machine) -> str:
     return _too_small(machine)
 
 
-def _cutedsl(machine: Machine) -> str:
+def _cutedsl(machine: BackendFacts) -> str:
     if machine.hip or machine.kind == "cpu":
         return "it is for GPUs of NVIDIA's"
     if machine.major != 10:
@@ -176,17 +176,17 @@ def _cutedsl(machine: Machine) -> str:
     return machine.missing("cutlass")
 
 
-def _nvgemm(machine: Machine) -> str:
+def _nvgemm(machine: BackendFacts) -> str:
     if machine.hip or machine.kind == "cpu":
         return "it is for GPUs of NVIDIA's"
     return machine.missing("cutlass") or machine.missing("cutlass_api")
 
 
-def _cpp(machine: Machine) -> str:
+def _cpp(machine: BackendFacts) -> str:
     return "" if machine.kind == "cpu" else "its templates are for CPUs"
 
 
-def _rocm(machine: Machine) -> str:
+def _rocm(machine: BackendFacts) -> str:
     """Our templates in Triton need no compiler of ours, so this says why there are no others."""
     found = targets.find(machine.template_target)
     if isinstance(found, Missing):
@@ -198,7 +198,7 @@ def _bare(arch: str) -> str:
     return arch.partition(":")[0]
 
 
-_REASONS: Mapping[str, Callable[[Machine], str]] = {
+_REASONS: Mapping[str, Callable[[BackendFacts], str]] = {
     "TRITON": _triton,
     "CK": _ck,
     "CKTILE": _ck,

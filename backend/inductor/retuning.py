@@ -24,15 +24,14 @@ from backend.inductor.selector import Selector
 from backend.inductor.templates_on import TemplateSelector
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.tuning_watch import tuning_of
-from backend.records import Pin, PinState, TuningKey
+from backend.model.origin import kind_of
+from backend.model.pin import Pin, PinState
+from backend.model.problem import TuningKey
 from backend.store import pin_retune
 from backend.store.errors import StoreError, UnsafePath
 from backend.store.paths import Layout
 from backend.store.tuned_line import Tuned
 from backend.store.tuned_view import written
-
-_TRITON = "triton_"
-"""How the hash of a choice begins that is a Triton template of torch."""
 
 
 class Budget:
@@ -279,10 +278,10 @@ def _untuned(
 
 
 def _in_another_mode(choices: Sequence[ChoiceCaller], known: Mapping[str, Any]) -> bool:
-    """Whether `known` has Triton choices, and none of those offered is one. Only their hashes
-    depend on the mode."""
+    """Whether `known` has Triton choices of torch, and none of those offered is one. Only their
+    hashes depend on the mode; those of ours do not."""
     offered, cached = (
-        {name for name in names if name.startswith(_TRITON)}
+        {name for name in names if kind_of(name) == "triton"}
         for names in ([choice.hash_key() for choice in choices], known)
     )
     return bool(offered) and bool(cached) and offered.isdisjoint(cached)

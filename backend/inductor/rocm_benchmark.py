@@ -19,8 +19,8 @@ from backend.inductor.rocm_check import (
     make_inputs,
 )
 from backend.inductor.rocm_errors import CompileFailed
-from backend.inductor.rocm_hash import kernel_hash
 from backend.inductor.rocm_runtime import Kernel, load_kernel
+from backend.model.origin import kernel_hash
 from backend.toolchain.errors import ToolchainError
 
 

@@ -10,12 +10,12 @@ from backend.inductor.guard import told
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest, plan_of
 from backend.inductor.rocm_buffer import ROCmTemplateBuffer
 from backend.inductor.rocm_errors import ChoiceError, ErrorFromChoice
-from backend.inductor.rocm_hash import choice_hash
 from backend.inductor.rocm_operands import Question, results_are_read
 from backend.inductor.rocm_process import benchmark as benchmark_apart
 from backend.inductor.rocm_sound import or_aten
 from backend.inductor.torch_graph import Node
-from backend.records import TuningKey
+from backend.model.origin import choice_hash
+from backend.model.problem import TuningKey
 from backend.store.graph_text import OwnChoice
 from backend.toolchain.errors import ToolchainError
 

@@ -12,7 +12,7 @@ from backend.inductor import torch_graph
 from backend.inductor.alone import loading
 from backend.inductor.torch_graph import Node
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.operand import VECTOR_BYTES, ArgInfo, DType, Operand
+from backend.templates.problem import VECTOR_BYTES, ArgInfo, DType, Operand
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",

@@ -21,6 +21,7 @@ from backend.inductor.rocm_wrapped import DataProcessorTemplateWrapper, Preproce
 from backend.inductor.saying import say_once
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.torch_graph import Node
+from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
@@ -40,15 +41,15 @@ Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
-    """How an op's input nodes become those of a template.
+class Rule:
+    """How an op's input nodes become those of a template: by the order of the `op`, or by a
+    preprocessor.
 
-    `order` is where a, b and bias stand among them; with a preprocessor, among what it gives.
     `factors` reads what ATen's choice was given beside the inputs: options of a template, None if
     no template has them. `postprocessor` takes the op's nodes and the winner's output.
     """
 
-    order: tuple[int, ...]
+    op: Op
     factors: Factors | None = None
     preprocessor: Preprocessor | None = None
     postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
@@ -59,14 +60,14 @@ class Op:
         """The op's tensors as those of a template."""
         if self.tensors is not None:
             return self.tensors(tensors)
-        return [tensors[index] for index in self.order if index < len(tensors)]
+        return [tensors[index] for index in self.op.order]
 
     @property
     def input_reorder(self) -> list[int] | None:
         """The order in which the C entry takes its inputs: that of the op."""
         if self.preprocessor is not None:
             return None
-        return [self.order.index(index) for index in sorted(self.order)]
+        return self.op.reorder
 
 
 def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -77,16 +78,18 @@ def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-OPS = {
-    "mm": Op((0, 1)),
-    "bmm": Op((0, 1)),
-    "addmm": Op((1, 2, 0), _scales),
-    "baddbmm": Op((1, 2, 0), _scales),
-    "packed_linear": Op(
-        (0, 1), preprocessor=rocm_linear.original_weight, tensors=rocm_linear.original_tensors
+RULES = {
+    "mm": Rule(OPS["mm"]),
+    "bmm": Rule(OPS["bmm"]),
+    "addmm": Rule(OPS["addmm"], _scales),
+    "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "packed_linear": Rule(
+        OPS["packed_linear"],
+        preprocessor=rocm_linear.original_weight,
+        tensors=rocm_linear.original_tensors,
     ),
-    "linear_unary": Op(
-        (0, 1, 2),
+    "linear_unary": Rule(
+        OPS["linear_unary"],
         rocm_linear.activation,
         rocm_linear.unpacked_weight,
         rocm_linear.keep_unpacked,
@@ -99,7 +102,7 @@ def offer(
     op: str, choices: Sequence[ChoiceCaller], input_nodes: Sequence[Node], layout: Any
 ) -> list[ChoiceCaller]:
     """Our choices for one question of Inductor's; none where no template fits."""
-    rule = OPS.get(op)
+    rule = RULES.get(op)
     if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
         return []
     layout = torch_graph.fixed_layout(layout)
@@ -118,7 +121,7 @@ def offer(
 
 
 def _template(
-    rule: Op,
+    rule: Rule,
     input_nodes: Sequence[Node],
     layout: Any,
     factors: dict[str, Any],
@@ -136,7 +139,7 @@ def _template(
             layout=layout,
             **options,
         )
-    nodes = [input_nodes[index] for index in rule.order]
+    nodes = [input_nodes[index] for index in rule.op.order]
     for node in nodes:
         node.freeze_layout()  # the strides go into the source
     return kind(nodes, layout, **options)

@@ -16,8 +16,7 @@ from backend.inductor.rocm_kernel import ROCmTemplateKernel, operand_of
 from backend.inductor.rocm_triton_target import TritonTarget
 from backend.inductor.torch_graph import Node
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.operand import ArgInfo, Operand
-from backend.templates.problem import Activation, GemmProblem
+from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Target
 

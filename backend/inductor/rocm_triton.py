@@ -16,8 +16,7 @@ from backend.inductor.rocm_triton_benchmark import TritonBenchmarkRequest, Trito
 from backend.inductor.rocm_triton_target import TritonTarget
 from backend.inductor.torch_graph import Node
 from backend.templates.problem import Activation
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.gemm import from_gemm, generate
 
 _LOADER = "rocm_tui_load_triton"

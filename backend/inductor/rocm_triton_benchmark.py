@@ -17,16 +17,17 @@ from backend.inductor import alone
 from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
 from backend.inductor.rocm_check import GemmReference
 from backend.inductor.rocm_errors import CompileFailed
-from backend.inductor.rocm_hash import kernel_hash
 from backend.inductor.rocm_process import environment
-from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER, load_triton, store
+from backend.inductor.rocm_triton_runtime import load_triton, store
+from backend.model.origin import kernel_hash
+from backend.templates.errors import TritonError
 from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.errors import TritonError
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
 
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
 
-_CODE = alone.program("from backend.templates.triton.compile_child import main; sys.exit(main())")
+_CODE = alone.program("from backend.templates.triton.code_object import main; sys.exit(main())")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,19 +13,15 @@ from pathlib import Path
 
 from backend.store.errors import StoreError
 from backend.store.paths import Layout, cache_dir
-from backend.templates.triton.errors import TritonError
+from backend.templates.errors import TritonError
 from backend.templates.triton.module_file import (
+    ENTRY,
     INTERPRET,
+    INTERPRETER,
     interpreter_on,
     load_module,
     write_source,
 )
-
-ENTRY = "launch"
-"""The function of a module that is called."""
-
-INTERPRETER = "interpreter"
-"""The target of kernels that run on tensors of the CPU; any other is an arch."""
 
 
 def store() -> Path:

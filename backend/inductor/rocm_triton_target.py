@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.inductor.rocm_triton_runtime import INTERPRETER
 from backend.inductor.saying import say_once
 from backend.templates.triton.heuristics import ARCHES
-from backend.templates.triton.module_file import INTERPRET, interpreter_on
+from backend.templates.triton.module_file import INTERPRET, INTERPRETER, interpreter_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from backend.inductor.recording import Recorder
 from backend.inductor.saying import say_once
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.tuning_watch import UNRECORDED, TuningWatch, tuning_of, tuning_of_any
-from backend.records import Selection, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.tuning import Selection
 
 
 def install() -> None:

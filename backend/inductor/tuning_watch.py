@@ -14,7 +14,11 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from backend.events import (
+from backend.inductor import torch_api
+from backend.inductor.guard import quietly
+from backend.inductor.torch_api import ChoiceCaller, Timings
+from backend.model.choice import Choice
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -23,10 +27,8 @@ from backend.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.inductor import torch_api
-from backend.inductor.guard import quietly
-from backend.inductor.torch_api import ChoiceCaller, Timings
-from backend.records import Choice, Selection, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.tuning import Selection
 from backend.store.inputs_key import parse_inputs_key
 
 UNRECORDED = "a tuning is not recorded"

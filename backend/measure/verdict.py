@@ -5,8 +5,14 @@ slowly changes both. Neighbouring rounds are alike, and a place in memory favour
 log ratios are condensed to one value a batch (Hodges & Lehmann 1963), a batch being whole blocks
 of rounds (batch means: Conway 1963, Schmeiser 1982), and the interval comes from how the batches
 differ (trimmed mean, Tukey & McLaughlin 1963). The intervals of all pairs and all looks hold
-together with 95 % (Dunn 1961; `looks`). All pairs, because the samples themselves say which choice
+together with 95 % (Dunn 1961). All pairs, because the samples themselves say which choice
 is the best that the others are compared with (Hsu 1984 on why that matters).
+
+Who looks again and again until something shows finds it on twins too (Armitage, McPherson & Rowe
+1969; Pocock 1977 for the cure). So the looks are fixed before the first sample, and the error is
+spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family of Kim & DeMets
+1987 with exponent 1). Each look stands by its own share, so that by Bonferroni's inequality the sum
+holds however the looks depend on each other.
 """
 
 from __future__ import annotations
@@ -17,7 +23,6 @@ from itertools import accumulate, groupby, pairwise
 from math import exp, inf, isfinite, log, log1p, sqrt
 from statistics import median
 
-from backend.measure.looks import CONFIDENCE, LOOKS, error_of, schedule
 from backend.measure.robust import (
     clock_step,
     hodges_lehmann,
@@ -26,9 +31,32 @@ from backend.measure.robust import (
     swelling,
     trimmed_interval,
 )
-from backend.records import MeasuredChoice, Verdict
+from backend.model.measurement import MeasuredChoice, Verdict
 
-__all__ = ["CONFIDENCE", "LOOKS", "MARGIN", "judge", "schedule", "settled"]
+LOOKS = 6
+FIRST = 16
+"""Rounds before the first look."""
+CONFIDENCE = 0.95
+"""How sure all ratios of all looks of one measurement are together."""
+SPENT = 0.7
+"""Share of the error that the looks spend; the rest covers what the intervals only approximate."""
+
+
+def schedule(looks: int = LOOKS, first: int = FIRST) -> tuple[int, ...]:
+    """Numbers of rounds after which to look: each twice the one before. ValueError below 1."""
+    if looks < 1 or first < 1:
+        raise ValueError(f"no schedule of {looks} looks that begins at round {first}")
+    return tuple(first << look for look in range(looks))
+
+
+def error_of(look: int, looks: int = LOOKS) -> float:
+    """The error that look `look` of `looks`, from 1 on, may spend. ValueError for no such look."""
+    if not 1 <= look <= looks:
+        raise ValueError(f"look {look} is not one of {looks}")
+    rounds = schedule(looks)
+    before = rounds[look - 2] if look > 1 else 0
+    return SPENT * (1 - CONFIDENCE) * (rounds[look - 1] - before) / rounds[-1]
+
 
 MARGIN = 0.005
 """Two choices whose times certainly differ by no more than this are tied."""
@@ -155,8 +183,8 @@ def _gaps_to_best(
     return best, gaps
 
 
-def _gap(one: Sequence[float], other: Sequence[float], batches: Batches, alpha: float) -> _Gap:
-    ratios = [a - b for a, b in zip(one, other, strict=True)]
+def _gap(times: Sequence[float], rivals: Sequence[float], batches: Batches, alpha: float) -> _Gap:
+    ratios = [a - b for a, b in zip(times, rivals, strict=True)]
     return _Gap(*_estimate(ratios, batches, alpha, hodges_lehmann))
 
 

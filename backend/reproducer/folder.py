@@ -14,11 +14,10 @@ from typing import Any
 
 import jinja2
 
-from backend.templates.operand import Expr, Operand
-from backend.templates.problem import GemmProblem, broadcast_strides
+from backend.templates.problem import Expr, GemmProblem, Operand, broadcast_strides
 from backend.templates.rendering import Rendered
-from backend.toolchain.cpu_target import instruction_set
 from backend.toolchain.target import INCLUDE, Target
+from backend.toolchain.targets import instruction_set
 
 KERNEL, MAIN, MAKEFILE = "kernel.hip", "main.hip", "Makefile"
 

@@ -1,44 +1,65 @@
 """The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
 
 The result has the hash of the choice, or there is none: a factor or an activation that the op had
-beside its inputs, or another version of the templates, is found out by it.
+beside its inputs, or another version of the templates, is found out by it. The module of a Triton
+choice is looked for among those that tuning left below the cache dir.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import TensorSpec
+from backend.model.ops import OPS, Op
+from backend.model.origin import choice_hash, kernel_hash, own_template
+from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
+from backend.store.autotune_cache import read_bytes
+from backend.store.errors import CacheUnreadable
 from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.operand import ITEM_BYTES, Operand
-from backend.templates.problem import ACTIVATIONS, GemmProblem
+from backend.templates.problem import ACTIVATIONS, ITEM_BYTES, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.triton.heuristics import ARCHES
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
 from backend.toolchain.target import Target
 
-_ORDER = {
-    "mm": ("a", "b"),
-    "bmm": ("a", "b"),
-    "addmm": ("bias", "a", "b"),
-    "baddbmm": ("bias", "a", "b"),
-    "packed_linear": ("a", "", "b"),
-    "linear_unary": ("a", "b", "bias"),
-}
-"""The operands among the inputs of an op; `b` of a linear layer is the weight, transposed."""
+MAX_BYTES = 4 << 20
+"""A longer module is none of ours, nor is a pipe."""
+
+
+def kept_source(folder: Path, description: str, hash: str) -> str:
+    """The module of the choice `hash` in `folder`. Raises ReproducerError."""
+    for source in _sources(folder):
+        for target in (INTERPRETER, *ARCHES):
+            kernel = kernel_hash(source, ENTRY, target)
+            if choice_hash("triton", kernel, description) == hash:
+                return source
+    raise ReproducerError(
+        f"the module of {hash[:80]} is not in {folder}: tune again with `--templates` to have it"
+    )
+
+
+def _sources(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.py")):
+        try:
+            yield read_bytes(path, MAX_BYTES).decode()
+        except (CacheUnreadable, UnicodeDecodeError):
+            continue  # it cannot have the hash of a choice
 
 
 def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -> Rendered:
     """What the choice `hash` was made from. Raises ReproducerError, InputsKeyInvalid."""
-    template = hash.partition("-")[0].removeprefix("rocm_")
-    if op not in _ORDER or template not in ("gemm", "skinny"):
+    template = own_template(hash)
+    row = OPS.get(op)
+    if row is None or not row.buildable or template not in ("gemm", "skinny"):
         raise ReproducerError(f"{hash[:80]} of {op[:40]} is no choice of our templates")
-    operands = _operands(op, parse_inputs_key(inputs).specs)
+    operands = _operands(op, row, parse_inputs_key(inputs).specs)
     for problem in _problems(operands):
         try:
-            rendered = _render(template, problem, description, _reorder(op, problem))
+            rendered = _render(template, problem, description, _reorder(row, problem))
         except TemplateError as error:
             raise ReproducerError(f"the config does not fit its inputs: {error}") from error
         kernel = kernel_hash(rendered.source, rendered.name, str(target))
@@ -50,21 +71,19 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
     )
 
 
-def _operands(op: str, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
-    roles = _ORDER[op]
-    if op == "linear_unary" and len(specs) == 2:
-        roles = roles[:2]
-    if len(specs) != len(roles):
-        raise ReproducerError(f"{op} has {len(roles)} inputs, its key {len(specs)}")
-    found = {role: _operand(role, spec) for role, spec in zip(roles, specs, strict=True) if role}
-    weight = found["b"]
-    if op == "packed_linear":
-        found["b"] = Operand(
-            "b", weight.dtype, weight.sizes[::-1], weight.strides[::-1], weight.offset
-        )
-    elif op == "linear_unary":  # packed: its strides say nothing
-        found["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
-    return found
+def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
+    if not row.takes(len(specs)):
+        raise ReproducerError(f"{op} has {len(row.inputs)} inputs, its key {len(specs)}")
+    roles = zip(row.inputs, specs, strict=False)
+    operands: dict[str, Operand] = {
+        role: _operand(role, spec) for role, spec in roles if role != "copy"
+    }
+    weight = operands["b"]
+    if row.packed:
+        operands["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
+    elif row.weight:
+        operands["b"] = replace(weight, sizes=weight.sizes[::-1], strides=weight.strides[::-1])
+    return operands
 
 
 def _operand(name: str, spec: TensorSpec) -> Operand:
@@ -86,9 +105,9 @@ def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:
         yield GemmProblem(a, b, out, bias, activation)
 
 
-def _reorder(op: str, problem: GemmProblem) -> list[int] | None:
-    """The order in which the kernel takes its inputs; that of the template for linear_unary."""
-    return None if problem.bias is None or op == "linear_unary" else [2, 0, 1]
+def _reorder(row: Op, problem: GemmProblem) -> list[int] | None:
+    """The order in which the kernel takes its inputs; that of the template for a linear layer."""
+    return None if problem.bias is None or row.weight else row.reorder
 
 
 def _render(

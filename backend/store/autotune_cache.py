@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.records import Problem, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
 from backend.store.errors import CacheUnreadable, brief
 from backend.store.paths import Layout
 from backend.store.raised import measured_ms
@@ -33,7 +34,7 @@ class CacheFile:
     system_hash: str
     system: Mapping[str, Any]
     entries: Mapping[TuningKey, Mapping[str, float]]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Fault, ...] = ()
 
 
 def read_cache(path: Path) -> CacheFile:
@@ -48,22 +49,22 @@ def parse_cache(path: Path, data: bytes) -> CacheFile:
     if not isinstance(cache, dict):
         raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
     system = document.get("system")
-    problems: list[Problem] = []
+    problems: list[Fault] = []
     entries = dict(_entries(cache, str(path), problems))
     system = system if isinstance(system, dict) else {}
     return CacheFile(path, path.name, system, entries, tuple(problems))
 
 
-def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Problem]]:
+def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Fault]]:
     """Every cache file below `layout`, sorted by name; one problem for each that cannot be used."""
     files: list[CacheFile] = []
-    problems: list[Problem] = []
+    problems: list[Fault] = []
     for path in cache_paths(layout):
         try:
             file = read_cache(path)
         except CacheUnreadable as error:
             if path.exists():
-                problems.append(Problem(str(path), str(error)))
+                problems.append(Fault(str(path), str(error)))
             continue
         files.append(file)
         problems.extend(file.problems)
@@ -112,7 +113,7 @@ def load_json(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _entries(
-    cache: Mapping[str, Any], source: str, problems: list[Problem]
+    cache: Mapping[str, Any], source: str, problems: list[Fault]
 ) -> Iterator[tuple[TuningKey, dict[str, float]]]:
     for op, by_inputs in _objects(cache, source, problems):
         for inputs, by_precision in _objects(by_inputs, source, problems):
@@ -120,18 +121,18 @@ def _entries(
                 times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
                 if len(times) != len(timings):
                     what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
-                    problems.append(Problem(source, what))
+                    problems.append(Fault(source, what))
                 yield TuningKey(op, inputs, precision), times
 
 
 def _objects(
-    node: Mapping[str, Any], source: str, problems: list[Problem]
+    node: Mapping[str, Any], source: str, problems: list[Fault]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, value in node.items():
         if isinstance(value, dict):
             yield name, value
         else:
-            problems.append(Problem(source, f"{brief(name, 80)} holds no object"))
+            problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
 
 
 def _is_number(value: object) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from backend.records import Pin
+from backend.model.pin import Pin
 from backend.store.bundle import Artifact, Bundle
 from backend.store.graph_match import Verdict, judge, may_hold
 from backend.store.graph_text import read_graph_text

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.store.graph_match import kind_of
+from backend.model.origin import kind_of
 from backend.store.kernel_source import kernel_config
 
 MAX_BYTES = 4 << 20

@@ -16,9 +16,9 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
-from backend import events
-from backend.events import ChoiceTimed, Event
-from backend.records import Choice
+from backend.model import events
+from backend.model.choice import Choice
+from backend.model.events import ChoiceTimed, Event
 from backend.store.errors import EventInvalid, brief
 
 MOST = (1 << 63) - 1

@@ -15,8 +15,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from backend.events import Event, SessionStarted
-from backend.records import Problem, Session
+from backend.model.events import Event, SessionStarted
+from backend.model.session import Fault, Session
 from backend.store import safe
 from backend.store.errors import EventInvalid, StoreError
 from backend.store.event_codec import decode, encode
@@ -107,13 +107,13 @@ class EventWriter:
             self._descriptor = -1
 
 
-def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
+def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
     """The events of a log and what could not be read of it. Never raises.
 
     A last line without its end is still being written, or was cut by a kill: it is left out.
     """
     found: list[Event] = []
-    problems: list[Problem] = []
+    problems: list[Fault] = []
     bad = 0
     try:
         with path.open("rb") as stream:
@@ -123,7 +123,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
                 if not line.endswith(b"\n"):
                     if len(line) < MAX_LINE:
                         break
-                    problems.append(Problem(str(path), "a line of more than 16 MiB", number))
+                    problems.append(Fault(str(path), "a line of more than 16 MiB", number))
                     break
                 if line.isspace():
                     continue
@@ -133,14 +133,14 @@ def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
                     bad += 1
                     if bad <= MAX_PROBLEMS:
                         what = str(error) if isinstance(error, EventInvalid) else "not UTF-8"
-                        problems.append(Problem(str(path), what, number))
+                        problems.append(Fault(str(path), what, number))
                     continue
                 if event is not None:
                     found.append(event)
     except OSError as error:
-        problems.append(Problem(str(path), f"cannot read it: {error.strerror}"))
+        problems.append(Fault(str(path), f"cannot read it: {error.strerror}"))
     if bad > MAX_PROBLEMS:
-        problems.append(Problem(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
+        problems.append(Fault(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
     return found, problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 from backend.store.graph_ops import OpForm
 from backend.store.graph_parts import Call, Dim, Operand, TemplateKernel
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.records import TensorSpec
+from backend.model.origin import extern_name, is_own, kind_of
+from backend.model.problem import TensorSpec
 from backend.store.errors import InputsKeyInvalid
 from backend.store.graph_fit import launch_fits, layout_of, node_serves, serves
 from backend.store.graph_ops import OpForm, form_of
@@ -17,18 +18,6 @@ from backend.store.inputs_key import parse_inputs_key
 Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
 """The op with these inputs is not in the graph; is there with the wanted choice; with another; is
 there, but the text does not tell with which; may be there, which the text does not tell."""
-
-_KINDS = (
-    ("triton", "triton"),
-    ("cpp", "cpp"),
-    ("packed_gemm", "cpp"),
-    ("flex_attention", "cpp"),
-    ("cuda", "cuda"),
-    ("cutlass", "cuda"),
-    ("rocm", "rocm"),
-    ("ck", "rocm"),
-    ("decompose", "subgraph"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +53,6 @@ class Wanted:
     def names(self) -> set[str]:
         """What graphs and wrappers may call the op."""
         return {self.op, f"_{self.op}", *form_of(self.op).nodes, *self.externs}
-
-
-def kind_of(choice: str) -> str:
-    """`triton`, `cpp`, ... of a template's hash; nothing for an extern (ATen, MKL) kernel's."""
-    name = extern_name(choice).lower()
-    return next((kind for start, kind in _KINDS if name.startswith(start)), "")
-
-
-def is_own(choice: str) -> bool:
-    """Whether a hash is that of a choice of our templates, which stock PyTorch does not offer."""
-    return choice.startswith(("rocm_gemm-", "rocm_skinny-", "rocm_triton-"))
-
-
-def extern_name(choice: str) -> str:
-    """`bmm` of `bmm-c5psz...`: the hash of an extern kernel begins with its name."""
-    return choice.partition("-")[0]
 
 
 def may_hold(data: bytes, wanted: Wanted) -> bool:

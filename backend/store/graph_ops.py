@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

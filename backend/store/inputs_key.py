@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 from backend.store.errors import InputsKeyInvalid, brief
 
 MAX_LENGTH = 65_536

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backend.records import TensorSpec
+from backend.model.origin import extern_name, is_own, kind_of
+from backend.model.problem import TensorSpec
 from backend.store.errors import InputsKeyInvalid, brief
-from backend.store.graph_match import extern_name, is_own, kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from backend.store.share import Machine, SharedPin
 

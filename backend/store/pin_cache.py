@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import exchange, safe
 from backend.store.autotune_cache import cache_paths, read_bytes
 from backend.store.cache_edit import CacheText, Found

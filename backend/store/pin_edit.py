@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from backend.model.origin import is_own
 from backend.store.cache_edit import CacheText, Found, Token
-from backend.store.graph_match import is_own
 from backend.store.pin_file import Record, Tokens
 from backend.store.raised import INFINITY, is_raised, measured, raise_ms, raised
 

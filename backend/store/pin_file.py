@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import LATEST, Pin, TuningKey
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+from backend.model.session import LATEST
 from backend.store import safe
 from backend.store.autotune_cache import load_json, read_bytes
 from backend.store.errors import CacheUnreadable, NotWritable

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from backend.model.origin import kind_of
 from backend.store import graphs
 from backend.store.choice_source import ChoiceSources
 from backend.store.graph_folders import GraphEntry
-from backend.store.graph_match import Verdict, Wanted, kind_of
+from backend.store.graph_match import Verdict, Wanted
 from backend.store.graphs import GraphIndex
 from backend.store.packages import packages_below
 from backend.store.paths import Layout

@@ -10,7 +10,7 @@ import json
 import time
 from dataclasses import replace
 
-from backend.records import PinState
+from backend.model.pin import PinState
 from backend.store import safe
 from backend.store.paths import Layout
 from backend.store.pin_cache import HeldCache, default_who

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.records import Pin, PinState
+from backend.model.pin import Pin, PinState
 from backend.store.cache_edit import Found
 from backend.store.errors import brief
 from backend.store.pin_edit import holding, is_held, learn

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.records import Pin, TuningKey
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.store import exchange, graphs, safe
 from backend.store.autotune_cache import cache_paths
 from backend.store.errors import CacheUnreadable, PinRefused, StoreError, brief

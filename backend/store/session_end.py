@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from backend.events import SessionEnded
+from backend.model.events import SessionEnded
 from backend.store import safe
 from backend.store.errors import EventInvalid
 from backend.store.event_codec import decode, encode

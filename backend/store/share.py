@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import LATEST, Tuning, TuningKey, tuning_id
+from backend.model.problem import Problem, TuningKey, tuning_id
+from backend.model.session import LATEST
 from backend.store.autotune_cache import read_bytes
 from backend.store.errors import CacheUnreadable, ShareInvalid, brief
 from backend.store.share_fields import Fields, times_of
@@ -75,7 +76,7 @@ class SharedPin:
     @property
     def id(self) -> str:
         """The id of the tuning that it pins."""
-        return tuning_id(Tuning(op=self.op, inputs_key=self.inputs, precision=self.precision))
+        return tuning_id(Problem(op=self.op, inputs_key=self.inputs, precision=self.precision))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from backend.records import Session
+from backend.model.session import Session
 from backend.store.share import Machine
 
 _TRITON = re.compile(r"(\S{1,80}?)[0-9a-f]{64}(?:-|$)")

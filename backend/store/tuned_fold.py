@@ -10,10 +10,10 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.model.origin import is_own
 from backend.store import exchange, safe
 from backend.store.autotune_cache import cache_paths, load_json, read_bytes
 from backend.store.errors import CacheUnreadable
-from backend.store.graph_match import is_own
 from backend.store.paths import Layout
 from backend.store.pin_file import Record, read_pin_file
 from backend.store.raised import is_raised, measured_ms, raise_ms

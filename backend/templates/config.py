@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from backend.config_text import parse_config
+from backend.model.choice import parse_config
 from backend.templates.errors import ConfigError
 
 

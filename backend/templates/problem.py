@@ -1,14 +1,106 @@
-"""A matrix product to be computed: its operands, and what a kernel must know of them in advance."""
+"""A matrix product to be computed: its operands and scalar arguments, of which the C signature of a
+kernel is made, and what a kernel must know of them in advance.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
+
+import sympy
 
 from backend.templates.errors import UnsupportedProblemError
-from backend.templates.operand import Expr, Operand, SizeArg, is_number, vector_width
+
+DType = Literal["float16", "bfloat16", "float32"]
+Expr: TypeAlias = sympy.Expr | int
+"""A size or stride: a number, or an expression of symbols that are known at run time."""
+
+CPP_TYPE: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16", "float32": "float"}
+ITEM_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
+VECTOR_BYTES = 16
+"""The widest load or store of one lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that the kernel reads or writes. Sizes, strides and offset are in elements.
+
+    `name` is the parameter's name in C. The pointer that is passed is that of the first element:
+    `offset` tells only how it is aligned. `base_bytes` is the alignment of the storage itself.
+    """
+
+    name: str
+    dtype: DType
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr = 0
+    base_bytes: int = VECTOR_BYTES
+
+    @property
+    def cpp_type(self) -> str:
+        return CPP_TYPE[self.dtype]
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def widest(self) -> int:
+        """Elements of the widest vector access."""
+        return VECTOR_BYTES // self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArgInfo:
+    """A scalar that the caller chooses at run time: its name and its C type."""
+
+    name: str
+    ty: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeArg:
+    """An `int` of the signature that the operands' shapes determine.
+
+    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
+    """
+
+    name: str
+    value: Expr
+    sizes: tuple[tuple[str, int], ...] = ()
+    strides: tuple[tuple[str, int], ...] = ()
+
+
+def is_number(expr: Expr, number: int) -> bool:
+    """Whether the expression is this number for every value of its symbols, as far as known."""
+    return bool(expr == number)
+
+
+def power_of_two_factor(expr: Expr, most: int) -> int:
+    """The largest power of two up to `most` that divides the expression for all integer symbols."""
+    if isinstance(expr, int) or expr.is_Integer:
+        return math.gcd(int(expr), most)
+    if expr.is_Mul:
+        return math.gcd(math.prod(power_of_two_factor(arg, most) for arg in expr.args), most)
+    if expr.is_Add:
+        return functools.reduce(math.gcd, (power_of_two_factor(arg, most) for arg in expr.args))
+    if expr.is_Pow and isinstance(expr.args[1], sympy.Integer) and expr.args[1] > 0:
+        return math.gcd(power_of_two_factor(expr.args[0], most) ** int(expr.args[1]), most)
+    return 1
+
+
+def vector_width(operand: Operand, strides: tuple[Expr, ...]) -> int:
+    """Elements that may be accessed at once along the contiguous dimension.
+
+    `strides` are those of the other dimensions. A power of two, at most 16 bytes.
+    """
+    most = min(operand.widest, max(1, operand.base_bytes // operand.item_bytes))
+    widths = (power_of_two_factor(step, most) for step in (operand.offset, *strides))
+    return functools.reduce(math.gcd, widths, most)
+
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu", "gelu_tanh", "silu")
@@ -43,13 +135,9 @@ class GemmProblem:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        rank = len(self.out.sizes)
-        if rank not in (2, 3) or not len(self.a.sizes) == len(self.b.sizes) == rank:
-            raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
-        if self.bias is not None and not 1 <= len(self.bias.sizes) <= rank:
+        check_factors(self.a, self.b, self.out)
+        if self.bias is not None and not 1 <= len(self.bias.sizes) <= len(self.out.sizes):
             raise UnsupportedProblemError(f"a bias of {len(self.bias.sizes)} dimensions")
-        if self.a.dtype != self.b.dtype:
-            raise UnsupportedProblemError(f"{self.a.dtype} times {self.b.dtype}")
         if self.activation not in ACTIVATIONS:
             raise UnsupportedProblemError(f"no activation {self.activation}")
         if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
@@ -121,6 +209,15 @@ class GemmProblem:
         if self.batched:
             names = ["bias_batch", *names]
         return tuple(SizeArg(name, value) for name, value in zip(names, strides, strict=True))
+
+
+def check_factors(a: Operand, b: Operand, out: Operand) -> None:
+    """Raises UnsupportedProblemError for what is no product, or one of a mixed type."""
+    rank = len(out.sizes)
+    if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
+        raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+    if a.dtype != b.dtype:
+        raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
 
 
 def contiguous_dim(operand: Operand) -> Literal[-1, -2]:

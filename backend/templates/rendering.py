@@ -13,8 +13,7 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
-from backend.templates.operand import ArgInfo
-from backend.templates.problem import GemmProblem, Sizes, canonical
+from backend.templates.problem import ArgInfo, GemmProblem, Sizes, canonical
 
 RUNTIME_ARGS = (ArgInfo("split_k", "int"),)
 """What the caller of either template chooses at run time."""

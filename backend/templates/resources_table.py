@@ -1,4 +1,4 @@
-"""The table of `docs/templates.md`: what each default config takes of each GPU.
+"""All that is offered by default; the table of `docs/templates.md`: what each takes of each GPU.
 
 `python -m backend.templates.resources_table CACHE_DIR [--write docs/templates.md]` compiles all
 that is offered by default for contiguous, aligned fp16 and fp32 problems and prints the table, or
@@ -15,12 +15,72 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.templates.config import GemmConfig
-from backend.templates.offers import Offer, offers
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.heuristics import ShapeClass, gemm_configs, shape_class, skinny_configs
+from backend.templates.problem import DType, GemmProblem, Operand, Sizes
+from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.toolchain import code_cache, targets
-from backend.toolchain.occupancy import Occupancy, occupancy
-from backend.toolchain.resources import Resources, Unknown, resources
+from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
 from backend.toolchain.target import Missing, Target
+
+SHAPES: tuple[Sizes, ...] = (
+    Sizes(4096, 4096, 4096),
+    Sizes(8192, 1024, 4096),
+    Sizes(1024, 8192, 4096),
+    Sizes(128, 128, 512),
+    Sizes(256, 256, 16384),
+    *(Sizes(rows, 4096, 4096) for rows in (1, 2, 4, 8, 16)),
+)
+"""At least one of each shape class, and each number of rows that the skinny template knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A config that is offered by default, with the problem and the class it is offered for."""
+
+    shape: ShapeClass
+    problem: GemmProblem
+    config: GemmConfig | SkinnyConfig
+
+    @property
+    def template(self) -> str:
+        return "gemm" if isinstance(self.config, GemmConfig) else "skinny"
+
+    def render(self, name: str = "rt_kernel") -> Rendered:
+        if isinstance(self.config, GemmConfig):
+            return render_gemm(self.problem, self.config, name)
+        return render_skinny(self.problem, self.config, name)
+
+
+def plain_problem(dtype: DType, sizes: Sizes, b_k_fast: bool = False) -> GemmProblem:
+    """A product of contiguous, aligned matrices; `b` may be the transpose of a contiguous one."""
+    m, n, k = sizes.m, sizes.n, sizes.k
+    return GemmProblem(
+        Operand("X", dtype, (m, k), (k, 1)),
+        Operand("W", dtype, (k, n), (1, k) if b_k_fast else (n, 1)),
+        Operand("Y", dtype, (m, n), (n, 1)),
+    )
+
+
+def offers(target: Target, dtypes: tuple[DType, ...] = ("float16", "float32")) -> tuple[Offer, ...]:
+    """Each binary once: configs that differ in runtime arguments or shapes alone are one."""
+    seen: dict[tuple[object, ...], Offer] = {}
+    for offer in _all(target, dtypes):
+        source_of = (offer.problem.a.dtype, offer.problem.b.strides[-1] == 1, offer.config)
+        seen.setdefault(source_of, offer)
+    return tuple(seen.values())
+
+
+def _all(target: Target, dtypes: tuple[DType, ...]) -> Iterator[Offer]:
+    for dtype in dtypes:
+        for sizes in SHAPES:
+            for b_k_fast in (False, True):
+                problem, shape = plain_problem(dtype, sizes, b_k_fast), shape_class(sizes)
+                for gemm in gemm_configs(problem, target, sizes):
+                    yield Offer(shape, problem, gemm.binary)
+                for skinny in skinny_configs(problem, target, sizes):
+                    yield Offer(shape, problem, skinny.binary)
+
 
 BEGIN = "<!-- generated: python -m backend.templates.resources_table -->"
 END = "<!-- end of generated -->"
@@ -49,14 +109,14 @@ class Row:
         return bool(self.resources.scratch or self.resources.vgpr_spills)
 
     def markdown(self) -> str:
-        found, problem = self.resources, self.offer.problem
+        taken, problem = self.resources, self.offer.problem
         layout = "K fast" if problem.b.strides[0] == 1 else "N fast"
-        spills = f"{found.vgpr_spills or 0} / {found.sgpr_spills or 0}"
+        spills = f"{taken.vgpr_spills or 0} / {taken.sgpr_spills or 0}"
         filled = "?"
         if self.occupancy is not None:
             limit = self.occupancy.limited_by
             filled = f"{self.occupancy.waves_per_simd} of {self.occupancy.of} ({limit})"
-        numbers = (found.vgprs, found.agprs, found.sgprs, found.lds, found.scratch)
+        numbers = (taken.vgprs, taken.agprs, taken.sgprs, taken.lds, taken.scratch)
         cells = (
             self.offer.template,
             self.offer.shape,
@@ -84,29 +144,29 @@ def short(offer: Offer) -> str:
 def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
     """Compiles what is offered for a target. Raises ToolchainError, ValueError without numbers."""
 
-    def one(offer: Offer) -> Row:
+    def row_of(offer: Offer) -> Row:
         compiled = code_cache.compile(offer.render().source, target, cache_root=cache_root)
-        found = resources(compiled)
-        if isinstance(found, Unknown):
-            raise ValueError(found.reason)
-        main = next(kernel for kernel in found if "reduce_parts" not in kernel.kernel)
+        kernels = resources(compiled)
+        if isinstance(kernels, Unknown):
+            raise ValueError(kernels.reason)
+        main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
         return Row(offer, main, occupancy(target, main, offer.config.waves * target.wave))
 
     with ThreadPoolExecutor(jobs) as pool:
-        return tuple(pool.map(one, offers(target)))
+        return tuple(pool.map(row_of, offers(target)))
 
 
 def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
     """Markdown, a section a target, each as soon as it is done."""
     for target in chosen:
-        found = targets.find(target)
+        compiler = targets.find(target)
         yield f"\n### {target}\n"
-        if isinstance(found, Missing):
-            yield f"Not compiled: {found.reason}."
+        if isinstance(compiler, Missing):
+            yield f"Not compiled: {compiler.reason}."
             continue
         made = rows(target, cache_root)
         spilling = sum(row.spills for row in made)
-        yield f"{found.version}. {len(made)} kernels, {spilling} of them with scratch spills.\n"
+        yield f"{compiler.version}. {len(made)} kernels, {spilling} of them with scratch spills.\n"
         yield _HEAD
         listed = (row for row in made if row.offer.problem.a.dtype == "float16" or row.spills)
         yield from (row.markdown() for row in listed)

@@ -3,6 +3,8 @@
 `rocm_tui/code/<2>/<key>.so` (or `.co`), with the source `.hip`, the command and what it printed
 `.log`, and `.json` that says the hash of the artefact: it is written last, and without it, or with
 a file that differs from it, the kernel is compiled again. One process at a time compiles a key.
+
+What lies there, whichever compiler made it, can be read where none is installed.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,8 +31,7 @@ from backend.store import trusted
 from backend.store.errors import UnsafePath
 from backend.toolchain import targets
 from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
-from backend.toolchain.process import Finished, run
-from backend.toolchain.target import INCLUDE, Compiler, Options, Target
+from backend.toolchain.target import INCLUDE, Compiler, Finished, Options, Target, parse_target, run
 
 _FORMAT = 1
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
@@ -142,7 +144,7 @@ class _Entry:
             whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(content)
             if not whole or not self.file(".hip").is_file():
                 return None
-            return self._compiled(meta["command"], meta["seconds"], meta["log"], from_cache=True)
+            return _compiled(meta, self.compiler.target, self.artefact)
         except (OSError, UnsafePath, ValueError, KeyError, TypeError):
             return None
 
@@ -176,7 +178,7 @@ class _Entry:
             "log": log,
         }
         _write(self.file(".json"), json.dumps(meta, indent=1).encode())
-        return self._compiled(command, seconds, log, from_cache=False)
+        return replace(_compiled(meta, self.compiler.target, self.artefact), from_cache=False)
 
     def _run(self, source: Path, output: Path, options: Options, workdir: Path) -> tuple[str, str]:
         commands = targets.commands(self.compiler, source, output, options)
@@ -206,19 +208,6 @@ class _Entry:
 
     def _write_log(self, shell: str, log: str) -> None:
         _write(self.file(".log"), f"{shell}\n{log}".encode())
-
-    def _compiled(self, command: str, seconds: float, log: str, *, from_cache: bool) -> Compiled:
-        return Compiled(
-            key=self.key,
-            target=self.compiler.target,
-            path=self.artefact,
-            source_path=self.file(".hip"),
-            command=command,
-            seconds=seconds,
-            from_cache=from_cache,
-            loadable=self.compiler.loadable,
-            log=log,
-        )
 
     def _sweep(self) -> None:
         """Remove what a killed process left; we hold the lock, so nobody works there."""
@@ -274,3 +263,67 @@ def _sync(path: Path) -> None:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+_MOST_TEXT = 8 << 20
+_MOST_CODE = 256 << 20
+
+
+def entries(cache_root: Path) -> Iterator[Path]:
+    """The `.json` of each kernel that was compiled to the end; none where there is no cache."""
+    try:
+        yield from sorted(code_folder(cache_root).glob("[0-9a-f][0-9a-f]/*.json"))
+    except OSError:
+        return
+
+
+def source_of(entry: Path) -> tuple[Target, str] | None:
+    """What was compiled, and for what; None if the entry is damaged or gone."""
+    try:
+        target = parse_target(_meta(entry)["target"])
+        return target, _read(entry.with_suffix(".hip"), _MOST_TEXT).decode()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def compiled(entry: Path) -> Compiled | None:
+    """What was made of it; None if it is not whole."""
+    try:
+        meta = _meta(entry)
+        for suffix in (".so", ".co"):
+            path = entry.with_suffix(suffix)
+            if path.is_file() and _sha256(_read(path, _MOST_CODE)) == meta["sha256"]:
+                return _compiled(meta, parse_target(meta["target"]), path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return None
+
+
+def _compiled(meta: Mapping[str, Any], target: Target, path: Path) -> Compiled:
+    """The kernel at `path`, of which `meta` tells."""
+    return Compiled(
+        key=path.stem,
+        target=target,
+        path=path,
+        source_path=path.with_suffix(".hip"),
+        command=str(meta["command"]),
+        seconds=float(meta["seconds"]),
+        from_cache=True,
+        loadable=path.suffix == ".so",
+        log=str(meta["log"]),
+    )
+
+
+def _meta(entry: Path) -> Any:
+    try:
+        return json.loads(_read(entry, _MOST_TEXT))
+    except RecursionError:
+        raise ValueError(f"{entry} is nested too deeply") from None
+
+
+def _read(path: Path, most: int) -> bytes:
+    """A file of at most `most` bytes. Raises OSError for what is none: a pipe would wait."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise OSError(f"{path} is not a file of at most {most} bytes")
+    return path.read_bytes()

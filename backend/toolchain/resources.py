@@ -1,16 +1,112 @@
-"""What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills."""
+"""What a compiled kernel takes of its GPU: registers, LDS, scratch memory, spills; how many of its
+waves a SIMD can hold at once, and what keeps it from more.
+
+AMD's kernels tell it in the notes of their code object, which is an ELF file; a library holds
+several in bundles (Clang's offload bundle format: magic, count, then offset, size and triple of
+each). Read here and not by a library: files may be damaged, and a note needs little of ELF.
+"""
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from backend.toolchain.archs import GPU_ARCHES, ComputeUnit
 from backend.toolchain.code_cache import Compiled
-from backend.toolchain.code_objects import code_objects, notes
+from backend.toolchain.target import Target
+
+_BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+_ELF = b"\x7fELF"
+_EM_AMDGPU = 224
+_MOST_ENTRIES = 4096
+"""Entries of all bundles of a file that are looked at."""
+_MOST_HEADERS = 256
+_HEADER = 56
+"""Bytes of a program header in a 64-bit ELF file."""
+_PT_NOTE = 4
+
+
+def code_objects(content: bytes) -> Iterator[bytes]:
+    """The code objects in a file: itself, or those in its bundles. Damaged bundles give none.
+
+    No more bytes than the file has: bundles that overlap are damaged.
+    """
+    if content[:4] == _ELF and content[18:20] == _EM_AMDGPU.to_bytes(2, "little"):
+        yield content
+        return
+    left, entries = len(content), _MOST_ENTRIES
+    at = content.find(_BUNDLE)
+    while at >= 0 and entries > 0:
+        for code_object in _bundled(content, at, entries):
+            entries -= 1
+            left -= len(code_object)
+            if left < 0:
+                return
+            if code_object:
+                yield code_object
+        at = content.find(_BUNDLE, at + len(_BUNDLE))
+
+
+def _bundled(content: bytes, start: int, most: int) -> Iterator[bytes]:
+    """Each entry of a bundle; empty for one that is no code object of an AMD GPU."""
+    at = start + len(_BUNDLE)
+    try:
+        (count,) = struct.unpack_from("<Q", content, at)
+        at += 8
+        for _ in range(min(count, most)):
+            offset, size, length = struct.unpack_from("<QQQ", content, at)
+            triple = content[at + 24 : at + 24 + length]
+            at += 24 + length
+            begin = start + offset
+            fits = triple.startswith(b"hip") and content[begin : begin + 4] == _ELF
+            yield content[begin : begin + size] if fits else b""
+    except (struct.error, OverflowError):
+        return
+
+
+def notes(elf: bytes, owner: bytes) -> Iterator[bytes]:
+    """What the notes of `owner` say, from the program headers of a 64-bit little-endian ELF file.
+
+    Raises ValueError where the file ends too early, or its headers are none that a linker writes.
+    """
+    try:
+        (headers,) = struct.unpack_from("<Q", elf, 32)
+        size, count = struct.unpack_from("<HH", elf, 54)
+        if count and (size != _HEADER or count > _MOST_HEADERS):
+            raise ValueError("its program headers are none of a code object")
+        left = len(elf)
+        for i in range(count):
+            kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", elf, headers + i * size)
+            if kind != _PT_NOTE:
+                continue
+            segment = elf[offset : offset + length]
+            left -= len(segment)
+            if left < 0:
+                raise ValueError("its segments overlap")
+            yield from _notes_in(segment, owner)
+    except (struct.error, OverflowError) as error:
+        raise ValueError("the file ends too early") from error
+
+
+def _notes_in(segment: bytes, owner: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 12 <= len(segment):
+        name_size, size, _ = struct.unpack_from("<III", segment, at)
+        name_at = at + 12
+        content_at = name_at + _aligned(name_size)
+        if segment[name_at : name_at + name_size].rstrip(b"\0") == owner:
+            yield segment[content_at : content_at + size]
+        at = content_at + _aligned(size)
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
+
 
 _MOST_ITEMS = 4096
 """Of one list or object in a note: more kernels, or arguments of one, than a file has."""
@@ -56,15 +152,15 @@ def resources(compiled: Compiled) -> tuple[Resources, ...] | Unknown:
 
 def from_file(path: Path) -> tuple[Resources, ...] | Unknown:
     """Of each AMD kernel in a code object or a library. Raises OSError if it cannot be read."""
-    found: list[Resources] = []
+    kernels: list[Resources] = []
     try:
         for code_object in code_objects(path.read_bytes()):
-            found += [_from_metadata(kernel) for kernel in metadata(code_object)]
+            kernels += [_from_metadata(kernel) for kernel in metadata(code_object)]
     except ImportError as error:
         return Unknown(f"{error.name} is not installed: pip install msgpack")
     except ValueError as error:
         return Unknown(f"{path}: {error}")
-    return tuple(found) or Unknown(f"{path} holds no kernel for an AMD GPU")
+    return tuple(kernels) or Unknown(f"{path} holds no kernel for an AMD GPU")
 
 
 def metadata(code_object: bytes) -> list[dict[str, Any]]:
@@ -74,17 +170,17 @@ def metadata(code_object: bytes) -> list[dict[str, Any]]:
     Raises ImportError without msgpack, ValueError for a damaged file.
     """
     msgpack: Any = importlib.import_module("msgpack")
-    found: list[dict[str, Any]] = []
+    kernels: list[dict[str, Any]] = []
     try:
         for note in notes(code_object, b"AMDGPU"):
             # A count is believed before its content is seen: few bytes could ask for gigabytes.
             unpacked = msgpack.unpackb(note, max_array_len=_MOST_ITEMS, max_map_len=_MOST_ITEMS)
-            found += unpacked["amdhsa.kernels"]
+            kernels += unpacked["amdhsa.kernels"]
     except (msgpack.UnpackException, ValueError, KeyError, TypeError) as error:
         raise ValueError("not a whole code object") from error
-    if not all(isinstance(kernel, dict) for kernel in found):
+    if not all(isinstance(kernel, dict) for kernel in kernels):
         raise ValueError("not a whole code object")
-    return found
+    return kernels
 
 
 def _from_metadata(kernel: dict[str, Any]) -> Resources:
@@ -116,11 +212,11 @@ _SMEM = re.compile(r"\b(\d{1,9}) bytes smem")
 
 def from_ptxas(log: str) -> tuple[Resources, ...]:
     """Of each kernel that `ptxas -v` tells of."""
-    found: list[Resources] = []
+    kernels: list[Resources] = []
     parts = _ENTRY.split(log)[1:]
     for name, part in zip(parts[::2], parts[1::2], strict=True):
         frame, used, smem = _FRAME.search(part), _USED.search(part), _SMEM.search(part)
-        found.append(
+        kernels.append(
             Resources(
                 kernel=name,
                 vgprs=int(used[1]) if used else None,
@@ -130,4 +226,69 @@ def from_ptxas(log: str) -> tuple[Resources, ...]:
                 wave=32,
             )
         )
-    return tuple(found)
+    return tuple(kernels)
+
+
+Limit = Literal["waves", "registers", "scalar registers", "LDS", "block"]
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """`limited_by` "waves" means full: no resource of the kernel is the limit.
+
+    "block" means that blocks of this size leave slots of waves empty.
+    """
+
+    waves_per_simd: int
+    of: int
+    limited_by: Limit
+
+
+def occupancy(
+    target: Target, resources: Resources, block_threads: int, dynamic_lds: int = 0
+) -> Occupancy | None:
+    """Of one kernel in blocks of `block_threads`; None if the architecture or a number is unknown.
+
+    `dynamic_lds` is what the launch asks for besides, in bytes.
+    """
+    arch = GPU_ARCHES.get(target.arch)
+    if arch is None or resources.vgprs is None or resources.lds is None or block_threads < 1:
+        return None
+    unit = arch.unit
+    block_waves = -(-block_threads // unit.wave)
+    by_registers = _by_registers(unit, resources.vgprs)
+    by_scalars = _by_scalars(unit, resources.sgprs or 0)
+    slots = unit.simds * min(by_registers, by_scalars, unit.waves)
+    by_lds = _by_lds(unit, resources.lds + dynamic_lds)
+    # A block of one wave takes no barrier, of which a unit has as many as `blocks`.
+    by_barriers = unit.blocks if block_waves > 1 or unit.lds_reserved else slots
+    blocks = min(slots // block_waves, by_lds, by_barriers)
+    waves = min(-(-blocks * block_waves // unit.simds), unit.waves)
+    limits: list[tuple[int, Limit]] = [
+        (unit.simds * unit.waves // block_waves, "waves"),
+        (by_lds, "LDS"),
+        (unit.simds * by_registers // block_waves, "registers"),
+        (unit.simds * by_scalars // block_waves, "scalar registers"),
+        (by_barriers, "block"),
+    ]
+    limit = min(limits, key=lambda pair: pair[0])[1]
+    if limit == "waves" and waves < unit.waves:
+        limit = "block"
+    return Occupancy(waves, unit.waves, limit)
+
+
+def _by_registers(unit: ComputeUnit, registers: int) -> int:
+    granules = max(1, -(-registers // unit.register_granule))
+    return min(unit.waves, unit.registers // (granules * unit.register_granule))
+
+
+def _by_scalars(unit: ComputeUnit, scalars: int) -> int:
+    """CDNA has 800 scalar registers a SIMD: more than 100 a wave leave room for seven."""
+    return unit.waves if not unit.scalars or scalars <= unit.scalars else 7
+
+
+def _by_lds(unit: ComputeUnit, lds: int) -> int:
+    if lds == 0 and not unit.lds_reserved:
+        return unit.simds * unit.waves
+    taken = -(-(lds + unit.lds_reserved) // unit.lds_granule) * unit.lds_granule
+    return unit.lds // taken

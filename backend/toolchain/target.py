@@ -1,17 +1,22 @@
-"""What a kernel is compiled for, by which compiler, and how."""
+"""What a kernel is compiled for, by which compiler, and how that is run."""
 
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["amdgpu", "cuda", "cpu"]
+from backend.toolchain.archs import GPU_ARCHES, GpuArch
+
+TargetKind = Literal["amdgpu", "cuda", "cpu"]
 Command = tuple[str, ...]
 
 INCLUDE = Path(__file__).parent / "include"
@@ -22,8 +27,6 @@ _ARCH = {
     "cuda": re.compile(r"sm_[0-9]{2,3}[af]?\Z"),
     "cpu": re.compile(r"\Z"),
 }
-_MFMA = frozenset({"gfx90a", "gfx942", "gfx950"})
-_LARGE_LDS = {"gfx950": 160 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Target:
     Raises ValueError for an architecture that is not a plain name.
     """
 
-    kind: Kind
+    kind: TargetKind
     arch: str = ""
 
     def __post_init__(self) -> None:
@@ -45,6 +48,11 @@ class Target:
         return f"{self.kind}:{self.arch}" if self.arch else self.kind
 
     @property
+    def known(self) -> GpuArch | None:
+        """What is known of the architecture."""
+        return GPU_ARCHES.get(self.arch)
+
+    @property
     def wave(self) -> int:
         """Threads of a wave, as `RT_WAVE` in the kernel."""
         return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32
@@ -52,14 +60,14 @@ class Target:
     @property
     def has_mfma(self) -> bool:
         """Whether `rt::mfma` works, as `RT_HAS_MFMA` in the kernel."""
-        return self.kind == "cpu" or self.arch in _MFMA
+        return self.kind == "cpu" or (self.known is not None and self.known.mfma)
 
     @property
     def lds_bytes(self) -> int:
         """The most LDS that a block may declare statically."""
         if self.kind == "cuda":
             return 48 * 1024
-        return _LARGE_LDS.get(self.arch, 64 * 1024)
+        return self.known.unit.lds if self.known is not None and self.known.mfma else 64 * 1024
 
 
 def amdgpu(arch: str) -> Target:
@@ -162,3 +170,46 @@ def output_of(command: Command) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout + done.stderr
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`text` is stdout and stderr as they came."""
+
+    code: int
+    text: str
+    timed_out: bool = False
+
+
+def run(command: Command, timeout_seconds: float, workdir: Path) -> Finished:
+    """Run to the end or the time-out, temporary files in `workdir`; no such program: code 127."""
+    environment = {**os.environ, "TMPDIR": str(workdir), "LC_ALL": "C"}
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=workdir,
+            # nvcc and hipcc are drivers: a signal must reach the programs that they run.
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Finished(127, f"{command[0]}: error: {error.strerror}")
+    try:
+        output, _ = process.communicate(timeout=max(timeout_seconds, 0))
+        return Finished(process.returncode, output.decode(errors="replace"))
+    except subprocess.TimeoutExpired:
+        _end(process)
+        output, _ = process.communicate()
+        return Finished(-signal.SIGKILL, output.decode(errors="replace"), timed_out=True)
+    except BaseException:
+        _end(process)
+        process.wait()
+        raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

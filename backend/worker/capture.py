@@ -10,7 +10,7 @@ import torch
 
 from backend.inductor import torch_api
 from backend.inductor.torch_timing import Question
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.worker.mark import Mark
 from backend.worker.probe import ours
 from backend.worker.rebuild import NotRebuildable, Rebuilt

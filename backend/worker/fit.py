@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from backend.events import ChoiceSelected, Event, TuningStarted
 from backend.inductor import rocm_offer, templates_on, torch_api, versions
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder
 from backend.inductor.selector import Selector
-from backend.records import Pin, TuningKey
+from backend.model.events import ChoiceSelected, Event, TuningStarted
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from backend.inductor import torch_api
 from backend.inductor.pinned import PinLookup
 from backend.inductor.torch_api import ChoiceCaller
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 
 
 @dataclass

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import torch
 
 from backend.inductor import torch_api
-from backend.records import Shape, TensorSpec, TuningKey
+from backend.model.ops import OPS
+from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument
-from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Recipe:
     """`specs` are the inputs to rebuild; `inputs` is the key that must come out, where one was
     asked for. Without it any key of that op with those sizes is the one."""
 
@@ -41,10 +41,12 @@ class Problem:
             return False
         if len(asked) != len(self.specs):
             return False
-        packed = 1 if self.op == PACKED[0] else None  # how large that is, the library decides
+        row = OPS.get(self.op)
+        packed = row.place("copy") if row and "copy" in row.inputs else None
+        # how large that is, the library decides
         return all(
-            at == packed or _alike(one, given)
-            for at, (one, given) in enumerate(zip(asked, self.specs, strict=True))
+            at == packed or _alike(spec, given)
+            for at, (spec, given) in enumerate(zip(asked, self.specs, strict=True))
         )
 
 
@@ -53,7 +55,7 @@ def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
 
 
-def problem_argument(arguments: Arguments) -> Problem:
+def problem_argument(arguments: Arguments) -> Recipe:
     """From `op`, `inputs`, `precision`; or from `op`, `shapes`, `dtypes`, and where wanted
     `strides` (else contiguous), `device` (else the GPU, else the CPU) and `precision`.
 
@@ -64,7 +66,7 @@ def problem_argument(arguments: Arguments) -> Problem:
         key = TuningKey(
             op, text_argument(arguments, "inputs"), text_argument(arguments, "precision")
         )
-        return Problem(op, specs_of(key), key.precision, key.inputs)
+        return Recipe(op, specs_of(key), key.precision, key.inputs)
     shapes = _shapes(arguments, "shapes")
     dtypes = _texts(arguments, "dtypes")
     strides = _shapes(arguments, "strides") if arguments.get("strides") else None
@@ -78,10 +80,11 @@ def problem_argument(arguments: Arguments) -> Problem:
         TensorSpec(str(device), dtype, shape, stride, 0)
         for shape, stride, dtype in zip(shapes, steps, dtypes, strict=True)
     )
-    if op == PACKED[0] and len(specs) == 2:  # its key has the weight twice: packed, and as it was
+    row = OPS.get(op)
+    if row and "copy" in row.inputs and len(specs) == 2:  # the weight: packed, and as it was
         specs = (*specs, specs[1])
     precision = arguments.get("precision") or torch_api.precision()
-    return Problem(op, specs, str(precision))
+    return Recipe(op, specs, str(precision))
 
 
 def contiguous(shape: Shape) -> Shape:

@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from backend.records import TensorSpec
-
-PACKED = ("packed_linear", "linear_unary")
-"""Linear layers of the CPU whose weights are frozen into the graph and packed by MKL or oneDNN."""
+from backend.model.ops import OPS, Op
+from backend.model.problem import TensorSpec
 
 
 class NotRebuildable(Exception):
@@ -33,24 +31,19 @@ class Rebuilt:
 
 def rebuild(op: str, specs: Sequence[TensorSpec]) -> Rebuilt:
     """The op `op` on inputs like `specs`. Raises NotRebuildable."""
-    if op in PACKED:
-        return _linear(op, specs)
-    if op not in _PLAIN:
-        known = ", ".join((*_PLAIN, *PACKED))
+    row = _KNOWN.get(op)
+    if row is None:
+        known = ", ".join(_KNOWN)
         raise NotRebuildable(f"{op} cannot be rebuilt from its inputs; these can: {known}")
-    function, count = _PLAIN[op]
-    if len(specs) != count:
-        raise NotRebuildable(f"{op} takes {count} inputs, its key has {len(specs)}")
+    if row.function is None:
+        return _linear(op, row, specs)
+    if not row.takes(len(specs)):
+        raise NotRebuildable(f"{op} takes {len(row.inputs)} inputs, its key has {len(specs)}")
+    function = getattr(torch, row.function)
     return _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
 
 
-_PLAIN: dict[str, tuple[Callable[..., Any], int]] = {
-    "mm": (torch.mm, 2),
-    "addmm": (torch.addmm, 3),
-    "bmm": (torch.bmm, 2),
-    "baddbmm": (torch.baddbmm, 3),
-    "int_mm": (torch._int_mm, 2),
-}
+_KNOWN = {name: row for name, row in OPS.items() if row.buildable}
 
 
 def _operand(op: str, position: int, spec: TensorSpec) -> TensorSpec:
@@ -75,17 +68,17 @@ def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> Rebuilt
     return Rebuilt(program, tuple(arguments), freezing=False)
 
 
-def _linear(op: str, specs: Sequence[TensorSpec]) -> Rebuilt:
-    if op == "packed_linear" and len(specs) == 3:
-        weight, bias = specs[2], None
-    elif op == "linear_unary" and len(specs) in (2, 3):
-        rows, columns = specs[1].sizes  # packed: its strides say nothing
-        weight = TensorSpec(specs[1].device, specs[1].dtype, (rows, columns), (columns, 1), 0)
-        bias = specs[2] if len(specs) == 3 else None
-    else:
+def _linear(op: str, row: Op, specs: Sequence[TensorSpec]) -> Rebuilt:
+    """Its weight is frozen into the graph and packed by MKL or oneDNN."""
+    if not row.takes(len(specs)):
         raise NotRebuildable(f"{op} with {len(specs)} inputs is not known")
+    given = dict(zip(row.inputs, specs, strict=False))
+    weight, bias = given["b"], given.get("bias")
+    if row.packed:
+        rows, columns = weight.sizes
+        weight = TensorSpec(weight.device, weight.dtype, (rows, columns), (columns, 1), 0)
     module = _Linear(tensor_like(weight), None if bias is None else tensor_like(bias))
-    return Rebuilt(module.eval(), (tensor_like(specs[0]),), freezing=True)
+    return Rebuilt(module.eval(), (tensor_like(given["a"]),), freezing=True)
 
 
 class _Linear(torch.nn.Module):  # type: ignore[misc]
@@ -124,7 +117,7 @@ def _storage(spec: TensorSpec) -> Any:
 
 
 def _dtype(name: str) -> Any:
-    found = getattr(torch, name.removeprefix("torch."), None)
-    if not name.startswith("torch.") or not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name.removeprefix("torch."), None)
+    if not name.startswith("torch.") or not isinstance(dtype, torch.dtype):
         raise NotRebuildable(f"this torch has no dtype {name}")
-    return found
+    return dtype

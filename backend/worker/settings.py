@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from backend.inductor import torch_api
-from backend.records import TensorSpec, TuningKey
+from backend.model.problem import TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument

@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from backend.events import (
+from backend.inductor.recording import Recorder
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -16,8 +18,6 @@ from backend.events import (
     Event,
     TuningStarted,
 )
-from backend.inductor.recording import Recorder
-from backend.records import Choice, sort_choices
 from backend.worker.protocol import Progress
 
 

@@ -56,7 +56,7 @@ def layout_of(args: argparse.Namespace) -> Layout:
 
 def load(layout: Layout, paths: Sequence[str]) -> Model:
     """Everything that `paths` (else the cache dir) tell, with the pins of the cache dir."""
-    from backend.records import Problem
+    from backend.model.session import Fault
     from backend.store.errors import StoreError
     from backend.store.pins import PinStore
     from rocm_tui.collector import no_collector
@@ -69,7 +69,7 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
     try:
         model.set_pins(PinStore(layout).status())
     except StoreError as error:
-        model.apply([Problem(str(layout.pins), str(error))])
+        model.apply([Fault(str(layout.pins), str(error))])
     return model
 
 

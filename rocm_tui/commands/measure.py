@@ -11,7 +11,8 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backend.records import Choice, Measurement
+    from backend.model.choice import Choice
+    from backend.model.measurement import Measurement
     from backend.store.paths import Layout
     from rocm_tui.session.model import Row
 

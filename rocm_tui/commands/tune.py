@@ -10,7 +10,8 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from backend.records import Tuning
+    from backend.model.problem import Problem
+    from backend.model.tuning import Tuning
     from backend.store.paths import Layout
     from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _list(problems, args.json)
     tuned: list[Tuning] = []
-    failed: list[tuple[Tuning, str]] = []
+    failed: list[tuple[Problem, str]] = []
     work = Work(layout, args.python, args.device)
     for problem, ours in problems:
         what = _tune(work, problem, replace(options, templates=ours))
@@ -98,7 +99,7 @@ def _options(args: argparse.Namespace) -> TuneOptions:
     )
 
 
-def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bool]]:
+def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, bool]]:
     """Each problem to tune, and whether our kernels shall be offered."""
     from rocm_tui.errors import UsageError
     from rocm_tui.tune_request import problem_of
@@ -125,12 +126,12 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bo
 
 
 def _ours(row: Row, wanted: bool | None) -> bool:
-    from rocm_tui.session.providers import template_of
+    from backend.model.origin import is_own
 
-    return any(map(template_of, row.tuning.choices)) if wanted is None else wanted
+    return any(is_own(c.hash) for c in row.tuning.choices) if wanted is None else wanted
 
 
-def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
+def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning | str:
     """The tuning with its times, or why there is none."""
     from rocm_tui.commands.work import with_log
     from rocm_tui.errors import RocmTuiError
@@ -146,7 +147,7 @@ def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
         work.line.show("")
 
 
-def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
+def _list(problems: list[tuple[Problem, bool]], as_json: bool) -> int:
     from rocm_tui.tune_request import title, words_of
 
     if as_json:
@@ -158,7 +159,7 @@ def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
 
 
 def _tell(
-    layout: Layout, tuned: list[Tuning], failed: list[tuple[Tuning, str]], as_json: bool
+    layout: Layout, tuned: list[Tuning], failed: list[tuple[Problem, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
     from rocm_tui.session.as_json import row_json

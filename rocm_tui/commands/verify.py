@@ -9,7 +9,7 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from backend.records import Pin
+    from backend.model.pin import Pin
     from backend.store.paths import Layout
     from rocm_tui.verifying import Asked, Result
 

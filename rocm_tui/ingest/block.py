@@ -6,7 +6,9 @@ import math
 import sys
 from dataclasses import dataclass, field
 
-from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.problem import Shape
+from backend.model.tuning import Seconds, State, Tuning
 from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Origin, Stats, Strides
 from rocm_tui.ingest.log_row import Row
 

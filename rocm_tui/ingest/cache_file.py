@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from backend.records import Choice, Problem, Tuning, TuningKey, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.origin import kind_of
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from backend.store.autotune_cache import parse_cache
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
-from backend.store.graph_match import kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable
@@ -30,8 +33,8 @@ def parse(data: bytes, source: str) -> list[Record]:
         if all(map(_is_clean, texts)):
             found.append(Seen(_uid(source, key), _tuning(key, timings, source)))
         else:
-            found.append(Problem(source, f"a key of {clean(key.op)[:60]} has control characters"))
-    found.extend(Problem(source, clean(problem.what)) for problem in file.problems)
+            found.append(Fault(source, f"a key of {clean(key.op)[:60]} has control characters"))
+    found.extend(Fault(source, clean(problem.what)) for problem in file.problems)
     return found
 
 

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field, replace
 from sys import intern
 
-from backend.events import (
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -18,17 +19,9 @@ from backend.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.records import (
-    LATEST,
-    Choice,
-    Measurement,
-    Problem,
-    Seconds,
-    Session,
-    State,
-    Tuning,
-    sort_choices,
-)
+from backend.model.measurement import Measurement
+from backend.model.session import LATEST, Fault, Session
+from backend.model.tuning import Seconds, State, Tuning
 from backend.store.errors import EventInvalid
 from backend.store.event_codec import decode, decode_timed
 from rocm_tui.ingest.clean import clean
@@ -207,9 +200,9 @@ class EventLog:
     def _problem(self, what: str) -> None:
         self._bad += 1
         if self._bad <= MAX_PROBLEMS:
-            self._found.append(Problem(self.source, what[:300], self._line))
+            self._found.append(Fault(self.source, what[:300], self._line))
         elif self._bad == MAX_PROBLEMS + 1:
-            self._found.append(Problem(self.source, "more problems are not listed", self._line))
+            self._found.append(Fault(self.source, "more problems are not listed", self._line))
 
     def _take(self) -> list[Record]:
         found = self._found

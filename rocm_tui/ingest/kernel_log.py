@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.records import Choice, Seconds, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.log_lines import Origin
 from rocm_tui.ingest.records import Seen, uid_of
 from rocm_tui.ingest.triton_lines import Kernel

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from backend.records import Shape
+from backend.model.problem import Shape
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.log_row import MS, Row, find_row
 from rocm_tui.ingest.triton_lines import Kernel, find_kernel

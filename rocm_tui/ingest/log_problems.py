@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.log_row import Row
 
 MAX_PROBLEMS = 50
@@ -16,7 +16,7 @@ class LogProblems:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._found: list[Problem] = []
+        self._found: list[Fault] = []
         self._counts: dict[str, int] = {}
         self._orphans: dict[str, list[int]] = {}
 
@@ -24,10 +24,10 @@ class LogProblems:
         self._counts[kind] = self._counts.get(kind, 0) + 1
         if self._counts[kind] <= MAX_PROBLEMS:
             short = what if len(what) <= 300 else what[:299] + "…"
-            self._found.append(Problem(self.source, short, place))
+            self._found.append(Fault(self.source, short, place))
         elif self._counts[kind] == MAX_PROBLEMS + 1:
             more = f"more problems of this kind follow and are not listed: {kind}"
-            self._found.append(Problem(self.source, more, place))
+            self._found.append(Fault(self.source, more, place))
 
     def once(self, kind: str, place: int, what: str) -> None:
         """Say it the first time only."""
@@ -49,7 +49,7 @@ class LogProblems:
             if lost:
                 self.add("headless", lost[0], _headless(len(lost), None))
 
-    def take(self) -> list[Problem]:
+    def take(self) -> list[Fault]:
         found, self._found = self._found, []
         return found
 

@@ -15,7 +15,10 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from backend.records import Choice, Problem, Shape, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.problem import Shape
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.log_lines import parse_numbers
@@ -51,7 +54,7 @@ def parse(data: bytes, source: str) -> list[Record]:
         else:
             bad += 1
             if bad <= MAX_PROBLEMS:
-                found.append(Problem(source, f"entry {n} is no tuning of an MM log"))
+                found.append(Fault(source, f"entry {n} is no tuning of an MM log"))
     return found
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.records import Measurement, Problem, Session, Tuning
+from backend.model.measurement import Measurement
+from backend.model.session import Fault, Session
+from backend.model.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class MeasurementSeen:
     measurement: Measurement
 
 
-Record = Seen | Dropped | Gone | SessionSeen | MeasurementSeen | Problem
+Record = Seen | Dropped | Gone | SessionSeen | MeasurementSeen | Fault
 
 Format = Literal[
     "stderr log",

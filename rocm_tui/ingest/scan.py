@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.collector import no_collector
 from rocm_tui.ingest.log_parser import LOOK_BACK, LogParser
 from rocm_tui.ingest.log_text import AUTOTUNE, MARKERS
@@ -52,7 +52,7 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
         at = _follow(parser, lines, after)
     end = lines.last_line()
     records = parser.take()
-    places = [r.line for r in records if isinstance(r, Problem) and r.line is not None]
+    places = [r.line for r in records if isinstance(r, Fault) and r.line is not None]
     numbers = _line_numbers(fd, places)
     records = [_at_line(record, numbers) for record in records]
     before = partial(_count_before, source, end)
@@ -103,7 +103,7 @@ def _line_numbers(fd: int, offsets: list[int]) -> dict[int, int]:
 
 
 def _at_line(record: Record, numbers: dict[int, int]) -> Record:
-    if isinstance(record, Problem) and record.line is not None:
+    if isinstance(record, Fault) and record.line is not None:
         return replace(record, line=numbers[record.line])
     return record
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.folders import Member, is_member, known_format, members, watched_folders
 from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus
@@ -28,7 +28,7 @@ class SourceSet:
         self._tailers: dict[str, Tailer] = {}
         self._roots: dict[str, str] = {}
         self._folders: frozenset[str] = frozenset()
-        self._unlistable: dict[str, Problem] = {}
+        self._unlistable: dict[str, Fault] = {}
         self._aliases: dict[str, str] = {}
         self._needs: dict[str, frozenset[str]] = {}
         self._wanted: frozenset[str] = frozenset()
@@ -186,8 +186,8 @@ class SourceSet:
         self._needs, self._aliases = needs, aliases
 
 
-def unlistable(path: str, error: OSError) -> Problem:
-    return Problem(path, f"cannot read it: {clean(error.strerror or type(error).__name__)}")
+def unlistable(path: str, error: OSError) -> Fault:
+    return Fault(path, f"cannot read it: {clean(error.strerror or type(error).__name__)}")
 
 
 def _by(watched: bool) -> Literal["inotify", "polling"]:

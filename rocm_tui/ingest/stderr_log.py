@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.log_parser import LOOK_BACK, LogParser
 from rocm_tui.ingest.log_text import MARKERS
 from rocm_tui.ingest.long_lines import is_forced, line_end, piece_start
@@ -60,14 +60,14 @@ class StderrLog:
 
     def _take(self) -> list[Record]:
         records = self._parser.take()
-        if not any(isinstance(record, Problem) for record in records):
+        if not any(isinstance(record, Fault) for record in records):
             return records
         if self._count_lines is not None:
             self._lines_before = self._count_lines()
             self._count_lines = None
         return [
             replace(r, line=r.line + self._lines_before)
-            if isinstance(r, Problem) and r.line is not None
+            if isinstance(r, Fault) and r.line is not None
             else r
             for r in records
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.records import Format, Record, SourceStatus
@@ -34,13 +34,11 @@ class Stdin:
             return []
         except OSError as error:
             self.open = False
-            records: list[Record] = [
-                Problem(STDIN, f"cannot read it: {clean(str(error.strerror))}")
-            ]
+            records: list[Record] = [Fault(STDIN, f"cannot read it: {clean(str(error.strerror))}")]
         else:
             self._read += len(data)
             records = self._take(data) if data else self._end()
-        self._problems += sum(isinstance(record, Problem) for record in records)
+        self._problems += sum(isinstance(record, Fault) for record in records)
         return records
 
     def read_all(self) -> list[Record]:
@@ -64,7 +62,7 @@ class Stdin:
             return self._start()
         if len(self._held) > MAX_WHOLE:
             self.open = False
-            return [Problem(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
+            return [Fault(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
         return []
 
     def _start(self) -> list[Record]:
@@ -80,10 +78,10 @@ class Stdin:
         if self._stream is not None:
             return self._stream.close()
         if self._format in REFUSED:
-            return [Problem(STDIN, REFUSED[self._format])]
+            return [Fault(STDIN, REFUSED[self._format])]
         if self._format not in WHOLE:
             return []
         try:
             return WHOLE[self._format](bytes(self._held), STDIN)
         except NotReadable as error:
-            return [Problem(STDIN, str(error))]
+            return [Fault(STDIN, str(error))]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from backend.records import Problem, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.ingest import cache_file, mm_log
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.encoded import Decoder, decoder_of, text_start
@@ -81,7 +82,7 @@ class _Content:
     stream: StreamReader | None = None
     decoder: Decoder | None = None
     tunings: dict[str, Tuning] = field(default_factory=dict)
-    faults: frozenset[Problem] = frozenset()
+    faults: frozenset[Fault] = frozenset()
     print: _Print | None = None
     stamp: tuple[int, int, int, int] | None = None
     broken_since: float | None = None
@@ -128,7 +129,7 @@ class Tailer:
             records = self._poll(now)
         except OSError as error:
             records = self._failed(error)
-        self._now.problems += sum(isinstance(record, Problem) for record in records)
+        self._now.problems += sum(isinstance(record, Fault) for record in records)
         return records
 
     def close(self) -> list[Record]:
@@ -209,7 +210,7 @@ class Tailer:
         if self._now.told:
             return []
         self._now.told = True
-        return [Problem(self.path, why)]
+        return [Fault(self.path, why)]
 
     def _take_stream(self, fd: int, now: float) -> list[Record]:
         content = self._now
@@ -253,7 +254,7 @@ class Tailer:
         except NotReadable as error:
             return self._broken(str(error), now)
         records: list[Record] = []
-        faults = frozenset(record for record in found if isinstance(record, Problem))
+        faults = frozenset(record for record in found if isinstance(record, Fault))
         if content.told or content.faults - faults:  # problems go with everything else
             records = [Gone(self.path)]
             content.tunings, content.faults, content.problems = {}, frozenset(), 0
@@ -261,7 +262,7 @@ class Tailer:
         seen = {record.uid: record.tuning for record in found if isinstance(record, Seen)}
         records += [Dropped(uid) for uid in content.tunings if uid not in seen]
         records += [Seen(u, t) for u, t in seen.items() if content.tunings.get(u) != t]
-        records += [p for p in found if isinstance(p, Problem) and p not in content.faults]
+        records += [p for p in found if isinstance(p, Fault) and p not in content.faults]
         content.tunings, content.faults = seen, faults
         return records
 
@@ -273,7 +274,7 @@ class Tailer:
         if content.told or now < content.broken_since + HALF_WRITTEN:
             return []
         content.told = True
-        return [Problem(self.path, why)]
+        return [Fault(self.path, why)]
 
     def _unchanged(self, now: float) -> list[Record]:
         content = self._now
@@ -325,7 +326,7 @@ class Tailer:
         if why == self._failure:
             return []
         self._failure = why
-        return [Problem(self.path, f"cannot read it: {why}")]
+        return [Fault(self.path, f"cannot read it: {why}")]
 
 
 def _text(decoder: Decoder, head: bytes) -> bytes:

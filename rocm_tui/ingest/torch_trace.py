@@ -12,7 +12,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from backend.records import Choice, Seconds, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.log_lines import Stats, parse_shapes, parse_stride_list, stats_of
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of

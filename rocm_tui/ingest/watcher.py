@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.folders import known_format, members
 from rocm_tui.ingest.notify import Notifier
 from rocm_tui.ingest.records import Record, SourceStatus
@@ -40,7 +40,7 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
         elif os.path.lexists(path):
             records += _read_file(Tailer(path, known_format(path)))
         else:
-            records.append(Problem(path, "no such file or folder"))
+            records.append(Fault(path, "no such file or folder"))
     return records
 
 
@@ -142,7 +142,7 @@ class Watcher:
                 if not self._stopping:
                     self._put(self._step(stdin))
         except Exception as error:  # the thread's outermost boundary: say that it ended
-            self._put([Problem("", f"watching stopped: {type(error).__name__}: {error}")])
+            self._put([Fault("", f"watching stopped: {type(error).__name__}: {error}")])
         finally:
             self._notifier.stop()
 

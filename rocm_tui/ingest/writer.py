@@ -10,7 +10,7 @@ import fcntl
 import os
 import socket
 
-from backend.records import Session
+from backend.model.session import Session
 
 
 def can_be_told(session: Session | None) -> bool:

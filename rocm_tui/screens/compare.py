@@ -19,7 +19,7 @@ from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 
 if TYPE_CHECKING:
-    from backend.records import Choice
+    from backend.model.choice import Choice
     from rocm_tui.session.model import Row
     from rocm_tui.session.resource_text import Told
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.devices import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.session.devices import Peak
-from rocm_tui.session.roofline import Machine
+from rocm_tui.session.roofline import TunedDevice
 
 if TYPE_CHECKING:
     from rocm_tui.screens.program import RocmTui
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PATIENCE = 120.0
 
 
-async def measure_peak(app: RocmTui, machine: Machine) -> None:
+async def measure_peak(app: RocmTui, machine: TunedDevice) -> None:
     """Measure the peak of `machine`, which must be this one, and show it."""
     here = socket.gethostname()
     if machine.name == "cpu" and machine.host != here:
@@ -54,12 +54,12 @@ def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
     return run_job(job, python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
 
 
-def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:
+def _read(result: Mapping[str, Any], host: str) -> tuple[TunedDevice, Peak]:
     """Which device was measured, and what it reached."""
     name = str(result["device"])
-    machine = Machine(name, result["arch"], result["compute_units"])
+    machine = TunedDevice(name, result["arch"], result["compute_units"])
     if name == "cpu":
-        machine = Machine("cpu", host=host)
+        machine = TunedDevice("cpu", host=host)
     source, threads = "measured here: square products, a copy", int(result["threads"])
     if name == "cpu":
         source += f"; {threads} thread{'s' * (threads != 1)}"

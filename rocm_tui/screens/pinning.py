@@ -6,7 +6,7 @@ from asyncio import to_thread
 from functools import partial
 from typing import TYPE_CHECKING
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.store.errors import StoreError
 from backend.store.pins import PinStore
 from rocm_tui import format as fmt

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import Job, JobQueue
     from rocm_tui.session.devices import Peak
-    from rocm_tui.session.roofline import Machine
+    from rocm_tui.session.roofline import TunedDevice
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""
@@ -76,7 +76,7 @@ class RocmTui(App[int]):
         super().__init__()
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
-        self.peaks: dict[Machine, Peak] = {}
+        self.peaks: dict[TunedDevice, Peak] = {}
         self._polling = polling
         self.python = python
         self._jobs: JobQueue | None = None

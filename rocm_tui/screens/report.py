@@ -18,7 +18,7 @@ from rocm_tui.session.compare import whole
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.devices import NoPeak, Peak
 from rocm_tui.session.report import report
-from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
+from rocm_tui.session.roofline import Point, Roofline, TunedDevice, rooflines
 from rocm_tui.widgets import report_cells
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.line_view import LineView
@@ -47,7 +47,7 @@ class _Found:
     points: tuple[tuple[Roofline, Point], ...]
 
 
-def _look(part: Part, measured: Mapping[Machine, Peak]) -> _Found:
+def _look(part: Part, measured: Mapping[TunedDevice, Peak]) -> _Found:
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
     found = rooflines(part.rows, part.sessions, measured, headers)
     points = report_cells.by_share(found)
@@ -147,7 +147,7 @@ class ReportScreen(BaseScreen):
         return self._points[at] if at < len(self._points) else None
 
     @property
-    def _unmeasured(self) -> Machine | None:
+    def _unmeasured(self) -> TunedDevice | None:
         """The device of the open page whose roof is not known."""
         shown = self._current if self._page == "roofline" else None
         return shown[0].machine if shown and isinstance(shown[0].peak, NoPeak) else None

@@ -13,7 +13,8 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from backend.records import Tuning
+from backend.model.origin import is_own
+from backend.model.problem import Problem
 from rocm_tui import format as fmt
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -21,7 +22,6 @@ from rocm_tui.format import plain
 from rocm_tui.job_queue import Order
 from rocm_tui.job_run import RunJob
 from rocm_tui.screens.base import Dialog
-from rocm_tui.session.providers import template_of
 from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
 from rocm_tui.tune_words import backends
 
@@ -71,13 +71,13 @@ class TuneScreen(Dialog[Asked]):
         Binding("enter", "yes", "Start", id="tune.yes", priority=True),
     ]
 
-    def __init__(self, row: Row, problem: Tuning) -> None:
+    def __init__(self, row: Row, problem: Problem) -> None:
         super().__init__()
         self._row = row
         self._problem = problem
 
     def compose(self) -> ComposeResult:
-        ours = any(map(template_of, self._row.tuning.choices))
+        ours = any(is_own(choice.hash) for choice in self._row.tuning.choices)
         with Vertical(id="question"):
             yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
@@ -163,7 +163,7 @@ async def ask_and_tune(app: RocmTui, row: Row) -> None:
     app.notify(f"Tuning {job.title} {begins} (J).", markup=False, timeout=3)
 
 
-def order(problem: Tuning, asked: Asked, id: str) -> Order:
+def order(problem: Problem, asked: Asked, id: str) -> Order:
     """The work of a tuning, for the queue."""
     given = problem
     if asked.device == "cpu" and problem.key is None:

@@ -17,7 +17,7 @@ from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 
 if TYPE_CHECKING:
-    from backend.records import Choice
+    from backend.model.choice import Choice
     from rocm_tui.job_queue import Job
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.model import Row
@@ -189,7 +189,7 @@ class WatchScreen(BaseScreen):
         if row is None:
             self._asked = None  # the details have forgotten what was told
             return
-        from rocm_tui.session.providers import template_of
+        from backend.model.origin import template_of
 
         ours = [choice for choice in row.tuning.choices if template_of(choice)]
         names = [(choice.hash, choice.description) for choice in ours]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.records import Choice, MeasuredChoice, Measurement, Problem
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import Fault
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
@@ -91,7 +93,7 @@ def _measured_json(one: MeasuredChoice) -> dict[str, Any]:
 _NUMBERS = ("ms", "low", "high", "spread", "rounds", "ratio", "ratio_low", "ratio_high")
 
 
-def problem_json(problem: Problem) -> dict[str, Any]:
+def problem_json(problem: Fault) -> dict[str, Any]:
     return {"source": problem.source, "line": problem.line, "what": problem.what}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import measured_text, stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 from rocm_tui.session.standing_text import lead_text, versus
 
 HEADER = ("id", "op", "shape", "dtype", "choices", "winner", "time", "vs ATen", "to 2nd", "pin")

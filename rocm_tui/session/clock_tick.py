@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import comb
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from rocm_tui.session.device_of import device_kind
 
 TICKS = (1.024e-3, 1e-3)

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from backend.records import Session, Verdict
+from backend.model.measurement import Verdict
+from backend.model.session import Session
 from rocm_tui.format import percent
 from rocm_tui.session.compare_choices import is_timed, log_ratios
 from rocm_tui.session.compare_noise import noise
-from rocm_tui.session.compare_pairs import Problem, pair_up
+from rocm_tui.session.compare_pairs import ProblemRows, pair_up
 from rocm_tui.session.compare_points import pair, standpoint
 from rocm_tui.session.compare_types import Comparison, Noise, Pair, Part, Standpoint, Totals
 from rocm_tui.session.model import Model, Row
@@ -70,7 +71,7 @@ def compare(a: Part, b: Part) -> Comparison:
     )
 
 
-def _alone(problems: Iterable[Problem]) -> tuple[tuple[Standpoint, ...], list[Row]]:
+def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], list[Row]]:
     """Problems of one part, most expensive first; and those without a time."""
     found: list[Standpoint] = []
     silent: list[Row] = []

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from math import log
 from statistics import median
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
 
 SHORTEST, LONGEST = 1e-9, 1e12

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from pathlib import Path
 
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from backend.store.share import FORMAT, Share, SharedPin

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.compare_choices import same_choice, text_key, timed, used
-from rocm_tui.session.compare_pairs import Problem
+from rocm_tui.session.compare_pairs import ProblemRows
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Use:
     ms: float
 
 
-def uses(problem: Problem) -> Iterator[Use]:
+def uses(problem: ProblemRows) -> Iterator[Use]:
     """What its tunings came to, latest first; without those that tell no time."""
     for row in problem.rows:
         found = used(row.tuning)
@@ -36,7 +37,7 @@ def uses(problem: Problem) -> Iterator[Use]:
             yield Use(row, *found)
 
 
-def alike(one: Problem, two: Problem) -> Iterator[tuple[Use, Use]]:
+def alike(one: ProblemRows, two: ProblemRows) -> Iterator[tuple[Use, Use]]:
     """What of two problems may be compared, the latest of both first."""
     other_torch = bool(one.torch and two.torch and not one.torch & two.torch)
     ours, theirs = uses(one), uses(two)
@@ -118,7 +119,7 @@ def why_not(a: Use, b: Use) -> str:
     return f"other choices were put up: {', '.join(missing)}" if missing else "other choices"
 
 
-def times(problem: Problem, use: Use) -> list[float]:
+def times(problem: ProblemRows, use: Use) -> list[float]:
     """What all tunings of a problem took with the choice of a use."""
     if len(problem.rows) == 1:
         return [use.ms]

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.records import Measurement, Tuning
+from backend.model.measurement import Measurement
+from backend.model.session import systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.session import join
 from rocm_tui.session.compare_facts import Facts, Index, known
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.device_of import device_kind
-from rocm_tui.session.measurements import systems_of
 from rocm_tui.session.model import Row
 
 _DIALECT = ":"
@@ -22,7 +23,7 @@ _DIALECT = ":"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemRows:
     """One problem of a part: its tunings and its measurements, latest first; the versions of torch
     that made them, as far as sessions tell."""
 
@@ -59,7 +60,7 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
     )
 
 
-def problems(part: Part) -> list[Problem]:
+def problems(part: Part) -> list[ProblemRows]:
     """The problems of a part."""
     told: dict[Facts, list[Row]] = {}
     for row in part.rows:
@@ -67,7 +68,7 @@ def problems(part: Part) -> list[Problem]:
     if len({known(facts) for facts in told}) > 1:
         told = _told_apart(told)
     return [
-        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        ProblemRows(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
         for facts, rows in told.items()
     ]
 
@@ -105,7 +106,9 @@ def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
     return frozenset(filter(None, told))
 
 
-def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:
+def pair_up(
+    a: Part, b: Part
+) -> tuple[list[tuple[ProblemRows, ProblemRows]], list[ProblemRows], list[ProblemRows]]:
     """The problems of both, those of A alone, those of B alone."""
     ours, theirs = problems(a), problems(b)
     exact = {problem.facts: problem for problem in theirs}
@@ -122,10 +125,12 @@ def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Probl
     )
 
 
-def _fitting(left: Sequence[Problem], right: Sequence[Problem]) -> list[tuple[Problem, Problem]]:
+def _fitting(
+    left: Sequence[ProblemRows], right: Sequence[ProblemRows]
+) -> list[tuple[ProblemRows, ProblemRows]]:
     """Those that fit each other and no other one, on whatever system."""
-    ours: Index[Problem] = Index(without_last=True)
-    theirs: Index[Problem] = Index(without_last=True)
+    ours: Index[ProblemRows] = Index(without_last=True)
+    theirs: Index[ProblemRows] = Index(without_last=True)
     for index, side in ((ours, left), (theirs, right)):
         for problem in side:
             index.add(problem.facts, problem)

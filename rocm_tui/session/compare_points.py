@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import median
 
-from backend.records import Measurement
+from backend.model.measurement import Measurement
 from rocm_tui.session.clock_tick import blur
 from rocm_tui.session.compare_choices import log_ratios, same_choice
 from rocm_tui.session.compare_like import Use, alike, times, uses, why_not
-from rocm_tui.session.compare_pairs import Problem
+from rocm_tui.session.compare_pairs import ProblemRows
 from rocm_tui.session.compare_types import Basis, Noise, Pair, Standpoint
 from rocm_tui.session.compare_units import in_units, usable
 from rocm_tui.session.compare_verdict import (
@@ -26,7 +26,7 @@ from rocm_tui.session.compare_verdict import (
 )
 
 
-def standpoint(problem: Problem) -> Standpoint | None:
+def standpoint(problem: ProblemRows) -> Standpoint | None:
     """What a part knows of a problem; None where it tells no time."""
     for flushed in (False, True):
         if point := _measured(problem, uses(problem), problem.measured, flushed):
@@ -35,7 +35,7 @@ def standpoint(problem: Problem) -> Standpoint | None:
     return _by_numbers(problem, latest) if latest else None
 
 
-def _by_numbers(problem: Problem, use: Use) -> Standpoint:
+def _by_numbers(problem: ProblemRows, use: Use) -> Standpoint:
     known = times(problem, use)
     basis: Basis = "single" if len(known) == 1 else "median"
     ms = use.ms if len(known) == 1 else median(known)
@@ -43,7 +43,7 @@ def _by_numbers(problem: Problem, use: Use) -> Standpoint:
 
 
 def _measured(
-    problem: Problem, found: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
+    problem: ProblemRows, found: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
 ) -> Standpoint | None:
     """By the least disturbed of the measurements: a neighbour makes a kernel slower, not faster."""
     like = [one for one in measurements if one.flushed == flushed]
@@ -66,7 +66,7 @@ def _measured(
     return None
 
 
-def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
+def pair(one: ProblemRows, two: ProblemRows, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
     # A measurement and a single number are made in different ways: like is compared with like.
     found = _by_measurements(one, two) or _numbers(one, two, noise)
@@ -88,7 +88,7 @@ def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
 
 
 def _numbers(
-    one: Problem, two: Problem, noise: Noise
+    one: ProblemRows, two: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """By single numbers: of what is alike, else of the latest, which tells nothing."""
     found = next(alike(one, two), None)
@@ -109,7 +109,9 @@ def _blur(a: Standpoint, b: Standpoint) -> float:
     return max(blur(a.tuning), blur(b.tuning))
 
 
-def _by_measurements(one: Problem, two: Problem) -> tuple[Standpoint, Standpoint, Ruling] | None:
+def _by_measurements(
+    one: ProblemRows, two: ProblemRows
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """None where the measurements say nothing about then and now."""
     if not one.measured or not two.measured:
         return None

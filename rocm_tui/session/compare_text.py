@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from backend.records import Choice, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import Verdict
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.as_text import table

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.records import Choice, Measurement, Session, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement, Verdict
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare_choices import same_choice
 from rocm_tui.session.model import Row
 

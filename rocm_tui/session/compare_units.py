@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import Literal
 
-from backend.records import MeasuredChoice, Measurement
+from backend.model.measurement import MeasuredChoice, Measurement
 from rocm_tui.session.compare_choices import LONGEST, SHORTEST
 
 Unit = Literal["clock", "reference", "others"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import exp, hypot, log
 from statistics import median
 
-from backend.records import MeasuredChoice, Verdict
+from backend.model.measurement import MeasuredChoice, Verdict
 from rocm_tui.format import duration, factor, percent, signed
 from rocm_tui.session.compare_noise import rounding
 from rocm_tui.session.compare_types import Noise

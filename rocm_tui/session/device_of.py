@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from backend.records import Choice, Tuning
-from rocm_tui.session.providers import is_library, provider
+from backend.model.choice import Choice
+from backend.model.origin import is_library, provider
+from backend.model.tuning import Tuning
 
-Kind = Literal["cpu", "gpu"]
+DeviceKind = Literal["cpu", "gpu"]
 
-_KINDS: dict[str | None, Kind] = {
+_KINDS: dict[str | None, DeviceKind] = {
     "cpp": "cpu",
     "triton": "gpu",
     "ck": "gpu",
@@ -33,7 +34,7 @@ _TRITON_ONLY = "num_warps="
 """Stands in the configuration of a Triton kernel, which an MM log tells without a name."""
 
 
-def device_kind(tuning: Tuning) -> Kind | None:
+def device_kind(tuning: Tuning) -> DeviceKind | None:
     """Told by its device, else its inputs key, else its op and its choices; None where those say
     nothing, or contradict each other. An accelerator of any maker counts as a GPU."""
     device = tuning.device
@@ -42,16 +43,16 @@ def device_kind(tuning: Tuning) -> Kind | None:
         device = first.group(1) if first else None
     if device and device != "meta":
         return "cpu" if device.startswith("cpu") else "gpu"
-    found = {"cpu"} if tuning.op in _CPU_OPS else set()
-    found |= {kind for choice in tuning.choices if (kind := _kind(choice))}
-    if len(found) != 1:
+    kinds = {"cpu"} if tuning.op in _CPU_OPS else set()
+    kinds |= {kind for choice in tuning.choices if (kind := _kind(choice))}
+    if len(kinds) != 1:
         return None
-    return "cpu" if "cpu" in found else "gpu"
+    return "cpu" if "cpu" in kinds else "gpu"
 
 
-def _kind(choice: Choice) -> Kind | None:
+def _kind(choice: Choice) -> DeviceKind | None:
     backend = provider(choice)
     if backend == "aten":
         return "cpu" if is_library(choice) else None
-    found = _KINDS.get(backend)
-    return "gpu" if backend is None and _TRITON_ONLY in choice.description else found
+    kind = _KINDS.get(backend)
+    return "gpu" if backend is None and _TRITON_ONLY in choice.description else kind

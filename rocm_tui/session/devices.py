@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Kind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
+MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 """Kinds of arithmetic: `tf32` is float32 operands on TF32 or XF32 units, `half` fp16 and bf16."""
 
 
@@ -20,7 +20,7 @@ class Peak:
     """What a device can do at best. `source` says in words where the figures are from."""
 
     name: str
-    tflops: Mapping[Kind, float]
+    tflops: Mapping[MathKind, float]
     gbs: float
     source: str
 
@@ -83,10 +83,10 @@ _ALSO = {
 def _devices() -> Iterator[Device]:
     """The figures are those of the module or card, of which each die is a device."""
     head, *lines = _TABLE.strip().splitlines()
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[MathKind, ...] = get_args(MathKind)
     for line in lines:
-        name, arch, units, dies, gbs, *found = line.rsplit(maxsplit=len(head.split()) - 1)
-        pairs = zip(kinds, found, strict=True)
+        name, arch, units, dies, gbs, *rates = line.rsplit(maxsplit=len(head.split()) - 1)
+        pairs = zip(kinds, rates, strict=True)
         tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
         title = name + (" (one die)" if dies != "1" else "")
         peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch])

@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.records import Choice, Pin, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.pin import Pin
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
 from backend.store.paths import Layout
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
@@ -109,9 +112,7 @@ def _is_log_of(session: Session, parts: str) -> bool:
 
 def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:
     """The cache file of `layout` that holds the tuning, if its sources or its session tell."""
-    for source in map(Path, row.tuning.sources):
-        if source.parent == layout.autotune:
-            return source.name
-    session = sessions.get(row.tuning.session or "")
-    known = session.system_hash if session else None
-    return known if known and (layout.autotune / known).exists() else None
+    sources = (Path(source) for source in row.tuning.sources)
+    inside = (source.name for source in sources if source.parent == layout.autotune)
+    names = (*inside, *sorted(systems_of(row.tuning, sessions)))
+    return next((name for name in names if (layout.autotune / name).exists()), None)

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import TypeVar
 
-from backend.records import Tuning, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
 from rocm_tui.session.same_tuning import (
     PLACES,
     compatible,
@@ -30,7 +31,7 @@ from rocm_tui.session.same_tuning import (
     times_agree,
 )
 
-Problem = tuple[object, ...]
+Bucket = tuple[object, ...]
 _Key = TypeVar("_Key")
 
 
@@ -44,7 +45,7 @@ class Member:
     seq: int
 
 
-def problem_of(tuning: Tuning) -> Problem:
+def problem_of(tuning: Tuning) -> Bucket:
     """What all views of one tuning agree on: the op, and what an MM log calls M, K and N."""
     op = tuning.op.lstrip("_")
     shapes = tuning.shapes

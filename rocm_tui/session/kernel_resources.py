@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice
+from backend.model.choice import Choice
+from backend.model.origin import choice_hash, kernel_hash, template_of
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError
-from backend.toolchain import code_search
-from backend.toolchain.occupancy import Occupancy, occupancy
-from backend.toolchain.resources import Resources, Unknown, resources
+from backend.toolchain import code_cache
+from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
 from backend.toolchain.target import Target
-from rocm_tui.session.providers import template_of
 
 _SECOND_KERNEL = "reduce_parts"
 """What sums the parts of a split K: it takes little, and is not what the choice is."""
@@ -55,8 +53,8 @@ class KernelResources:
 
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
-        for entry in code_search.entries(self._root):
-            found = None if entry in self._seen else code_search.source_of(entry)
+        for entry in code_cache.entries(self._root):
+            found = None if entry in self._seen else code_cache.source_of(entry)
             if found is not None:
                 target, source = found
                 self._seen.add(entry)
@@ -91,7 +89,7 @@ class KernelResources:
 
 
 def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> Known | Unknown:
-    compiled = code_search.compiled(entry)
+    compiled = code_cache.compiled(entry)
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
     try:

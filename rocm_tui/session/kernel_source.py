@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import own_template
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
-from backend.reproducer.kept import PREFIX, kept_source
-from backend.reproducer.rebuild import rebuild
+from backend.reproducer.rebuild import kept_source, rebuild
 from backend.store.errors import InputsKeyInvalid
 from backend.store.paths import Layout
 from backend.templates.rendering import Rendered
@@ -27,7 +29,7 @@ def source_of(tuning: Tuning, choice: Choice, session: Session | None) -> str:
 
 def kernel_of(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> str:
     """The kernel; for a Triton choice its module. Raises NoKernelSource."""
-    if not _is_triton(choice):
+    if own_template(choice.hash) != "triton":
         return source_of(tuning, choice, session)
     try:
         return kept_source(layout.triton, choice.description, choice.hash or "")
@@ -37,7 +39,7 @@ def kernel_of(tuning: Tuning, choice: Choice, session: Session | None, layout: L
 
 def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Session | None) -> Target:
     """A folder with kernel, `main` and Makefile at `path`; what for. Raises NoKernelSource."""
-    if _is_triton(choice):
+    if own_template(choice.hash) == "triton":
         raise NoKernelSource(
             f"{choice.label} is a Triton kernel, which needs no folder to be built in: "
             "`--source` prints a module that runs wherever Triton is"
@@ -48,10 +50,6 @@ def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Sessio
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
     return target
-
-
-def _is_triton(choice: Choice) -> bool:
-    return (choice.hash or "").startswith(PREFIX)
 
 
 def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:

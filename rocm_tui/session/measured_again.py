@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from backend.records import Measurement, Tuning
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import measured_text
 

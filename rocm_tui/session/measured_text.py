@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from backend.records import Measurement, Tuning
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import stats
 

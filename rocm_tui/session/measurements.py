@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backend.records import Measurement, Session, Tuning
+from backend.model.measurement import Measurement
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import MeasurementSeen
-
-CACHE_FILES = "cache"
-"""The folder of Inductor's persistent cache, whose files are named by their system's hash."""
 
 
 class Measurements:
@@ -50,19 +49,6 @@ class Measurements:
         systems = systems_of(tuning, sessions)
         fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
         return tuple(dict.fromkeys(sorted(fits, key=lambda one: one.when, reverse=True)))
-
-
-def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
-    """The system hashes that a tuning's session and the cache files it stands in tell."""
-    session = sessions.get(tuning.session or "")
-    told = {session.system_hash} if session and session.system_hash else set()
-    return frozenset(told or systems_of_caches(tuning))
-
-
-def systems_of_caches(tuning: Tuning) -> set[str]:
-    """The system hashes that the names of the cache files are in which a tuning stands."""
-    places = (source.rsplit("/", 2) for source in tuning.sources)
-    return {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from backend.records import Choice, Seconds, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.session.same_tuning import PLACES, offered
 
 _T = TypeVar("_T")

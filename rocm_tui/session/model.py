@@ -13,14 +13,10 @@ from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from backend.records import (
-    Choice,
-    Measurement,
-    Problem,
-    Session,
-    Tuning,
-    sort_choices,
-)
+from backend.model.choice import Choice, sort_choices
+from backend.model.measurement import Measurement
+from backend.model.session import Fault, Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
     Gone,
@@ -30,9 +26,8 @@ from rocm_tui.ingest.records import (
     SessionSeen,
     source_of,
 )
-from rocm_tui.session.join import Member, problem_of
-from rocm_tui.session.join import Problem as Bucket
-from rocm_tui.session.measurements import Measurements, systems_of_caches
+from rocm_tui.session.join import Bucket, Member, problem_of
+from rocm_tui.session.measurements import Measurements
 from rocm_tui.session.place import Place
 from rocm_tui.session.place import Row as Row
 
@@ -56,7 +51,7 @@ class Model:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        self._problems: dict[Problem, None] = {}
+        self._problems: dict[Fault, None] = {}
         self._places: dict[Bucket, Place] = {}
         self._of_uid: dict[str, Bucket] = {}
         self._of_source: dict[str, list[str]] = {}
@@ -70,7 +65,7 @@ class Model:
         self._order: list[str] | None = None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[Fault]:
         """Everything that could not be used, oldest first, each once."""
         return list(self._problems)
 
@@ -218,10 +213,7 @@ class Model:
         pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
-        systems = systems_of_caches(tuning)
-        session = self.sessions.get(tuning.session or "")
-        if session is not None and session.system_hash:
-            systems.add(session.system_hash)
+        systems = systems_of(tuning, self.sessions)
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.session import stats

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.records import PinState, Tuning
+from backend.model.pin import PinState
+from backend.model.tuning import Tuning
 from rocm_tui.session.join import Member, group
 from rocm_tui.session.merge import merge
 

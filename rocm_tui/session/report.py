@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.clock_tick import waited
 from rocm_tui.session.compare import spent, untold, was_tuned
 from rocm_tui.session.compare_choices import same_choice, timed, used
-from rocm_tui.session.compare_pairs import Problem, problems
+from rocm_tui.session.compare_pairs import ProblemRows, problems
 from rocm_tui.session.compare_types import Part, calls_of
 from rocm_tui.session.device_of import device_kind
 from rocm_tui.session.model import Row
@@ -46,7 +47,7 @@ def report(part: Part) -> Report:
     )
 
 
-def bought(found: Iterable[Problem], part: Part) -> Bought:
+def bought(found: Iterable[ProblemRows], part: Part) -> Bought:
     """Time saved against ATen and seconds spent, over all problems."""
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
@@ -66,7 +67,7 @@ def bought(found: Iterable[Problem], part: Part) -> Bought:
     )
 
 
-def _gain(problem: Problem, busy: bool) -> Gain:
+def _gain(problem: ProblemRows, busy: bool) -> Gain:
     """Of the choice that most tunings use, and of those; of several such choices the latest."""
     uses = _uses(problem.rows)
     most = max(uses, key=len)
@@ -146,13 +147,13 @@ def _ranks(part: Part) -> int:
     return max(1, len(known))
 
 
-def repeated(found: Iterable[Problem]) -> tuple[Repeated, ...]:
+def repeated(found: Iterable[ProblemRows]) -> tuple[Repeated, ...]:
     """The problems that were tuned more than once, most seconds first."""
     again = [each for problem in found if (each := _repeated(problem))]
     return tuple(sorted(again, key=lambda each: (-each.seconds, -each.times)))
 
 
-def _repeated(problem: Problem) -> Repeated | None:
+def _repeated(problem: ProblemRows) -> Repeated | None:
     rows = [row for row in problem.rows if was_tuned(row)]
     if len(rows) < 2:
         return None

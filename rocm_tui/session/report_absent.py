@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import provider
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare_types import Part
-from rocm_tui.session.providers import provider
 from rocm_tui.session.report_types import Absent, Reason
 
 CONVOLUTION = "conv:"

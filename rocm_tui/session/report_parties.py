@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.session import Session
 from rocm_tui.session import stats
 from rocm_tui.session.compare_choices import same_choice, timed, used
 from rocm_tui.session.compare_types import Part

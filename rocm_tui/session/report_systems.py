@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from backend.records import Session, Tuning
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare_types import Part
 from rocm_tui.session.device_of import device_kind
-from rocm_tui.session.measurements import systems_of
 
 
 def systems(part: Part) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from rocm_tui.session.model import Row
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.records import Choice
-from backend.toolchain.occupancy import Occupancy
-from backend.toolchain.resources import Unknown
+from backend.model.choice import Choice
+from backend.toolchain.resources import Occupancy, Unknown
 from rocm_tui.format import plain
 from rocm_tui.session.as_text import table
 from rocm_tui.session.kernel_resources import Known

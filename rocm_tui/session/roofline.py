@@ -11,31 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from pathlib import Path
 from typing import Literal
 
-from backend.records import Session, Shape, Tuning
+from backend.model.ops import factors, flops, traffic
+from backend.model.problem import Problem
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
-from rocm_tui.session.devices import Kind, NoPeak, Peak, find
+from rocm_tui.session.devices import MathKind, NoPeak, Peak, find
 from rocm_tui.session.model import Row
 
 Bound = Literal["memory", "compute"]
 
-_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
-    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
-}  # fmt: skip
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, MathKind] = {
     "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
     "int8": "int8", "uint8": "int8",
 }  # fmt: skip
-_RESULT = {"int_mm": 4}
-"""Bytes of an element of the result where it is not the operands' type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class TunedDevice:
     """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
 
     name: str
@@ -56,7 +51,7 @@ class Point:
     """
 
     row: Row
-    kind: Kind
+    kind: MathKind
     intensity: float
     tflops: float
     roof: float | None = None
@@ -72,13 +67,13 @@ class Point:
 class Roofline:
     """The tunings of one device. `left_out` tunings are of ops whose arithmetic is not known."""
 
-    machine: Machine
+    machine: TunedDevice
     peak: Peak | NoPeak
     points: tuple[Point, ...]
     left_out: int = 0
 
 
-def attainable(peak: Peak, kind: Kind, intensity: float) -> float | None:
+def attainable(peak: Peak, kind: MathKind, intensity: float) -> float | None:
     """The roof in 10^12 operations a second; None if the peak of that arithmetic is not known."""
     flat = peak.tflops.get(kind)
     return None if flat is None else min(flat, intensity * peak.gbs / 1e3)
@@ -87,7 +82,7 @@ def attainable(peak: Peak, kind: Kind, intensity: float) -> float | None:
 def rooflines(
     rows: Sequence[Row],
     sessions: Mapping[str, Session],
-    measured: Mapping[Machine, Peak] | None = None,
+    measured: Mapping[TunedDevice, Peak] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> tuple[Roofline, ...]:
     """One for each device of which a tuning is done, the one with most points first.
@@ -95,10 +90,10 @@ def rooflines(
     Of a problem tuned several times the newest counts; `rows` are newest first. `measured` are
     peaks measured on a machine, `headers` the device names that cache files tell, by path.
     """
-    points: dict[Machine, list[Point]] = {}
-    peaks: dict[Machine, Peak | NoPeak] = {}
-    left_out: dict[Machine, int] = {}
-    seen: set[tuple[Machine, str]] = set()
+    points: dict[TunedDevice, list[Point]] = {}
+    peaks: dict[TunedDevice, Peak | NoPeak] = {}
+    left_out: dict[TunedDevice, int] = {}
+    seen: set[tuple[TunedDevice, str]] = set()
     for row in rows:
         if row.tuning.state == "running" or stats.winner(row.tuning) is None:
             continue
@@ -113,14 +108,14 @@ def rooflines(
             left_out[machine] = left_out.get(machine, 0) + 1
         else:
             points.setdefault(machine, []).append(point)
-    found = [
+    lines = [
         Roofline(machine, peak, tuple(points.get(machine, ())), left_out.get(machine, 0))
         for machine, peak in peaks.items()
     ]
-    return tuple(sorted(found, key=lambda one: -len(one.points)))
+    return tuple(sorted(lines, key=lambda line: -len(line.points)))
 
 
-def peak_of(machine: Machine) -> Peak | NoPeak:
+def peak_of(machine: TunedDevice) -> Peak | NoPeak:
     """From the table of known devices; a CPU has to be measured."""
     if machine.name == "cpu":
         return NoPeak("the peak of a CPU is measured, not looked up")
@@ -131,31 +126,26 @@ def peak_of(machine: Machine) -> Peak | NoPeak:
 
 def machine_of(
     tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
-) -> Machine:
+) -> TunedDevice:
     """Which device tuned it, as far as a session or the header of a cache file tells."""
     session = sessions.get(tuning.session or "")
     on_cpu = tuning.device == "cpu"
-    known = [session] if session else _same_system(tuning, sessions)
-    found = {_machine(one, on_cpu) for one in known}
-    if len(found) == 1:
-        return found.pop()
+    systems = systems_of(tuning, sessions)
+    known = [session] if session else [s for s in sessions.values() if s.system_hash in systems]
+    devices = {_device(session, on_cpu) for session in known}
+    if len(devices) == 1:
+        return devices.pop()
     if on_cpu:
-        return Machine("cpu")
+        return TunedDevice("cpu")
     named = {headers[source] for source in tuning.sources if source in headers}
-    return Machine(named.pop() if len(named) == 1 else "")
+    return TunedDevice(named.pop() if len(named) == 1 else "")
 
 
-def _machine(session: Session, on_cpu: bool) -> Machine:
+def _device(session: Session, on_cpu: bool) -> TunedDevice:
     """A GPU is the same everywhere, a CPU is one of its host."""
     if on_cpu:
-        return Machine("cpu", host=session.host)
-    return Machine(session.device or "", session.arch, session.compute_units)
-
-
-def _same_system(tuning: Tuning, sessions: Mapping[str, Session]) -> list[Session]:
-    """Sessions whose cache file the tuning stands in: the file's name is their system hash."""
-    names = {Path(source).name for source in tuning.sources}
-    return [session for session in sessions.values() if session.system_hash in names]
+        return TunedDevice("cpu", host=session.host)
+    return TunedDevice(session.device or "", session.arch, session.compute_units)
 
 
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
@@ -164,7 +154,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     best = stats.winner(tuning)
     again = stats.measured(tuning, best)
     rate = stats.tflops(tuning, again.ms if again else best.ms if best else None)
-    work, moved, kind = stats.flops(tuning), traffic(tuning), kind_of(tuning)
+    work, moved, kind = flops(tuning), traffic(tuning), math_kind(tuning)
     if not rate or not work or not moved or kind is None:
         return None
     intensity = work / moved
@@ -178,55 +168,20 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     return Point(row, kind, intensity, rate, roof, bound)
 
 
-def kind_of(tuning: Tuning) -> Kind | None:
+def math_kind(problem: Problem) -> MathKind | None:
     """The arithmetic of a matrix product: that of its operands, if both have one type.
 
     float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
     """
-    operands = stats.product_operands(tuning)
-    if operands is None or len(tuning.dtypes) != len(tuning.shapes):
+    operands = factors(problem)
+    if operands is None or len(problem.dtypes) != len(problem.shapes):
         return None
-    types = {_bare(tuning.dtypes[at]) for at in operands}
+    types = {problem.dtypes[at].removeprefix("torch.") for at in operands}
     if len(types) != 1:
         return None
     dtype = types.pop()
     if dtype.startswith("float8"):
         return "fp8"
-    if dtype == "float32" and tuning.precision in ("high", "medium") and tuning.device != "cpu":
+    if dtype == "float32" and problem.precision in ("high", "medium") and problem.device != "cpu":
         return "tf32"
     return _KINDS.get(dtype)
-
-
-def traffic(tuning: Tuning) -> int | None:
-    """Bytes that a matrix product has to move: its operands and its result, each once.
-
-    A result whose type no source tells counts as one of the factors' type. None for other ops, or
-    where a type's size is not known.
-    """
-    sizes, factors = stats.gemm_sizes(tuning), stats.product_operands(tuning)
-    widths = [_BYTES.get(_bare(dtype)) for dtype in tuning.dtypes]
-    if sizes is None or factors is None or None in widths or len(widths) != len(tuning.shapes):
-        return None
-    op = tuning.op.lstrip("_")
-    batch, m, n, k = sizes
-    width = widths[factors[0]] or 0
-    result = batch * m * n * _RESULT.get(op, width)
-    if op == "packed_linear":  # its second operand is the weight once more, packed
-        return (batch * m * k + k * n) * width + result
-    strides = tuning.strides if len(tuning.strides) == len(tuning.shapes) else None
-    read = sum(
-        _elements(shape, strides[at] if strides else None) * (widths[at] or 0)
-        for at, shape in enumerate(tuning.shapes)
-    )
-    return read + result if read + result < stats.TOO_MANY else None
-
-
-def _elements(shape: Shape, strides: Shape | None) -> int:
-    """How many elements lie in memory: a dimension that is broadcast has stride 0."""
-    if strides is None or len(strides) != len(shape):
-        return prod(shape)
-    return prod(size for size, stride in zip(shape, strides, strict=True) if stride)
-
-
-def _bare(dtype: str) -> str:
-    return dtype.removeprefix("torch.")

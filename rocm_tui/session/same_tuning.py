@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from rocm_tui.session.device_of import device_kind
 
 PLACES = 4

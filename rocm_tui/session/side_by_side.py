@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.session import stats
-from rocm_tui.session.providers import provider
 from rocm_tui.session.resource_text import COLUMNS as RESOURCES
 from rocm_tui.session.resource_text import Told
 from rocm_tui.session.standing_text import versus

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import template_of
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.format import plain
 from rocm_tui.session.kernel_source import NoKernelSource, source_of
-from rocm_tui.session.providers import template_of
 
 _AROUND = 3
 """Lines of context."""

@@ -5,7 +5,9 @@ A tie is never told as a lead, and a measured verdict counts more than single nu
 
 from __future__ import annotations
 
-from backend.records import Choice, MeasuredChoice, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Verdict
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.stats import Standing

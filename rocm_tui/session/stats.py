@@ -7,12 +7,16 @@ repeated measurement is known, its verdict counts instead.
 
 from __future__ import annotations
 
-from math import isfinite, prod
+from math import isfinite
 from typing import Literal
 
-from backend.records import Choice, MeasuredChoice, Shape, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.ops import flops
+from backend.model.origin import provider
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
 from rocm_tui.session.clock_tick import indistinct
-from rocm_tui.session.providers import provider
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
@@ -96,9 +100,9 @@ def lead(tuning: Tuning) -> float | None:
 
 def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
     """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
-    told, other = measured(tuning, one), measured(tuning, two)
-    if told is not None and other is not None:
-        return told.ratio / other.ratio if other.ratio else None
+    first, second = measured(tuning, one), measured(tuning, two)
+    if first is not None and second is not None:
+        return first.ratio / second.ratio if second.ratio else None
     return one.ms / two.ms if one.ms is not None and two.ms else None
 
 
@@ -111,9 +115,9 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
 
 def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     """Milliseconds of one call: the measured median where there is one, else the single number."""
-    told = measured(tuning, choice)
-    if told is not None:
-        return told.ms
+    again = measured(tuning, choice)
+    if again is not None:
+        return again.ms
     return choice.ms if choice is not None else None
 
 
@@ -122,11 +126,11 @@ def standing(tuning: Tuning) -> Standing | None:
     timed = ranked(tuning)
     if len(timed) < 2:
         return None
-    told = measured(tuning, timed[0])
-    if told is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+    again = measured(tuning, timed[0])
+    if again is None or tuning.measured is None or len(tuning.measured.choices) < 2:
         return "tied" if near(tuning, timed[0], timed[1]) else "clear"
-    if told.verdict != "faster":
-        return told.verdict
+    if again.verdict != "faster":
+        return again.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
     return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
@@ -141,80 +145,32 @@ def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
 
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner is not known to be faster than each rival; None without two choices."""
-    found = standing(tuning)
-    return None if found is None else found != "clear"
+    stands = standing(tuning)
+    return None if stands is None else stands != "clear"
 
 
 def saved_ms(tuning: Tuning) -> float | None:
     """Milliseconds a call that the winner saves against ATen."""
     best, rival = winner(tuning), aten(tuning)
-    told, other = measured(tuning, best), measured(tuning, rival)
-    if told is not None and other is not None:
-        return other.ms - told.ms
+    ours, theirs = measured(tuning, best), measured(tuning, rival)
+    if ours is not None and theirs is not None:
+        return theirs.ms - ours.ms
     if best is None or rival is None or best.ms is None or rival.ms is None:
         return None
     return rival.ms - best.ms
 
 
-def flops(tuning: Tuning) -> int | None:
-    """Floating-point operations of one call, 2·M·N·K (times the batch); None for other ops."""
-    sizes = gemm_sizes(tuning)
-    return None if sizes is None else 2 * prod(sizes)
-
-
-def tflops(tuning: Tuning, ms: float | None) -> float | None:
+def tflops(problem: Problem, ms: float | None) -> float | None:
     """Achieved 10^12 operations a second at `ms` a call."""
-    work = flops(tuning)
+    work = flops(problem)
     rate = None if work is None or not ms else work / ms / 1e9
     return rate if rate is not None and isfinite(rate) else None
 
 
-def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
-    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
-    op = tuning.op.lstrip("_")
-    operands = product_operands(tuning)
-    if operands is None:
-        return None
-    left, right = (tuning.shapes[at] for at in operands)
-    if op == "packed_linear":  # its weight is N x K
-        right = right[:-2] + right[-2:][::-1]
-    return _product(left, right)
-
-
-def product_operands(tuning: Tuning) -> tuple[int, int] | None:
-    """Which two operands a matrix product multiplies; None for other ops."""
-    operands = _OPERANDS.get(tuning.op.lstrip("_"))
-    return operands if operands and max(operands) < len(tuning.shapes) else None
-
-
-_OPERANDS = {
-    "mm": (0, 1),
-    "bmm": (0, 1),
-    "int_mm": (0, 1),
-    "scaled_mm": (0, 1),
-    "mixed_mm": (0, 1),
-    "addmm": (1, 2),
-    "baddbmm": (1, 2),
-    "packed_linear": (0, 2),
-}
-
-
-TOO_MANY = 1 << 100
-"""Operations or bytes: sizes from a damaged file."""
-
-
-def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
-    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
-        return None
-    batch = prod(left[:-2])
-    sizes = (batch, left[-2], right[-1], left[-1])
-    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
-
-
-def dtype_of(tuning: Tuning) -> str:
+def dtype_of(problem: Problem) -> str:
     """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
     names: list[str] = []
-    for dtype in tuning.dtypes:
+    for dtype in problem.dtypes:
         bare = dtype.removeprefix("torch.")
         short = _SHORT.get(bare, bare)
         if short not in names:

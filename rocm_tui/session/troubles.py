@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from rocm_tui.format import plain
 
 if TYPE_CHECKING:
-    from backend.records import Problem
+    from backend.model.session import Fault
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A problem, where it was seen first, and how often its source tells of it."""
 
-    problem: Problem
+    problem: Fault
     count: int = 1
 
     @property
@@ -33,9 +33,9 @@ class Trouble:
         return self.what if where in self.what else f"{where}: {self.what}"
 
 
-def troubles(problems: Iterable[Problem]) -> list[Trouble]:
+def troubles(problems: Iterable[Fault]) -> list[Trouble]:
     """Each thing that each source says, once, in the order of the last time it was said."""
-    first: dict[tuple[str, str], Problem] = {}
+    first: dict[tuple[str, str], Fault] = {}
     counts: dict[tuple[str, str], int] = {}
     for problem in problems:
         key = (problem.source, problem.what)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.format import plain, shorten
 from rocm_tui.session import stats
 from rocm_tui.session.side_by_side import Fact

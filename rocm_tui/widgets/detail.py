@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from rocm_tui.format import plain
 from rocm_tui.session.model import Row
 from rocm_tui.widgets import choice_lines, detail_lines

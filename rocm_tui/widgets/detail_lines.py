@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.session import stats

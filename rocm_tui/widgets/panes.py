@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from rocm_tui.session.model import Row
 from rocm_tui.widgets.detail import Detail
 from rocm_tui.widgets.filter_bar import FilterBar

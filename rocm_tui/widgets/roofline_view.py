@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from rocm_tui.format import plain, throughput
-from rocm_tui.session.devices import Kind, NoPeak, Peak
+from rocm_tui.session.devices import MathKind, NoPeak, Peak
 from rocm_tui.session.roofline import Point, Roofline, attainable
 from rocm_tui.widgets import detail_lines, log_plot
 from rocm_tui.widgets.line_view import Line, LineView, Span
 from rocm_tui.widgets.log_plot import Axis, Curve, Mark
 
-WORDS: dict[Kind, str] = {
+WORDS: dict[MathKind, str] = {
     "fp64": "fp64",
     "fp32": "fp32",
     "tf32": "tf32",
@@ -92,7 +92,7 @@ def _room(y: Axis, point: Point) -> list[Mark]:
     return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
 
 
-def _kinds(points: Sequence[Point], point: Point | None) -> list[Kind]:
+def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
     """The kinds of arithmetic of the points, that of the highlighted one first."""
     first = [point.kind] if point else []
     return list(dict.fromkeys([*first, *(one.kind for one in points)]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.records import MeasuredChoice
+from backend.model.measurement import MeasuredChoice
 
 _ENDS = (0.02, 0.05, 0.1, 0.15, 0.25)
 """How much longer than the best the right end of a scale may be. The smallest keeps choices apart

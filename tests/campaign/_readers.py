@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.store import cache_edit, share, tuned_line
 from backend.store.autotune_cache import parse_cache
 from backend.store.choice_source import source_key
@@ -34,9 +34,8 @@ from backend.store.pins import PinStore
 from backend.store.share import Machine
 from backend.store.share_check import differences
 from backend.store.tuned_journal import Journal
-from backend.toolchain import code_search
-from backend.toolchain.occupancy import occupancy
-from backend.toolchain.resources import from_file, from_ptxas
+from backend.toolchain import code_cache
+from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
 from rocm_tui.bundle_checks import examine_bundle
@@ -278,8 +277,8 @@ def _meta(data: bytes, folder: Path) -> None:
     entry = _at(folder, "ab.json", data)
     entry.with_suffix(".hip").write_bytes(b"")
     entry.with_suffix(".co").write_bytes(b"")
-    code_search.source_of(entry)
-    code_search.compiled(entry)
+    code_cache.source_of(entry)
+    code_cache.compiled(entry)
     from_ptxas(data.decode("latin-1"))
 
 

@@ -14,8 +14,11 @@ from pathlib import Path
 
 import msgpack
 
-from backend import events
-from backend.records import Choice, MeasuredChoice, Measurement, Session, TuningKey
+from backend.model import events
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.store import tuned_line
 from backend.store.event_codec import encode as event_line
 from backend.store.paths import Layout

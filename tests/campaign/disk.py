@@ -20,7 +20,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from backend.records import Tuning, TuningKey, tuning_id
+from backend.model.problem import TuningKey, tuning_id
+from backend.model.tuning import Tuning
 from backend.store.errors import StoreError, UnsafePath
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

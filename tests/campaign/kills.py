@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import tuned_cache
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

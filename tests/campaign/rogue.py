@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from backend.records import Choice, Measurement, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_run import run_watched

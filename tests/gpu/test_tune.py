@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.worker import tree

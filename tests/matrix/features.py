@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
+from backend.model.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
 from backend.store.paths import Layout
 from tests.matrix.lab import PARTS, Lab, No, Tuning, must
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.events import Event
+from backend.model.events import Event
 from backend.store.events import read_log
 from backend.store.paths import Layout
 

@@ -17,8 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.events import TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement
+from backend.model.choice import Choice
+from backend.model.events import TuningMeasured
+from backend.model.measurement import MeasuredChoice, Measurement
 from backend.store.events import encode
 from backend.worker.mark import mark_argument
 from backend.worker.supervisor import apart

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backend.records import (
-    Choice,
-    MeasuredChoice,
-    Measurement,
-    Seconds,
-    Session,
-    Tuning,
-    sort_choices,
-)
+from backend.model.choice import Choice, sort_choices
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import Session
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
 from rocm_tui.session.compare import whole
 from rocm_tui.session.compare_types import Part

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.events import Event, TuningStarted
+from backend.model.events import Event, TuningStarted
 from backend.store.events import read_log
 from backend.store.paths import Layout
 from tests.support.torch_models import child_env

@@ -15,8 +15,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, HooksOff, TuningStarted
-from backend.records import Choice, Session, TuningKey
+from backend.model.choice import Choice
+from backend.model.events import (
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    HooksOff,
+    TuningStarted,
+)
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

@@ -13,7 +13,7 @@ import torch
 
 from backend.inductor import torch_api
 from backend.inductor.torch_timing import Operands, Question, moved
-from backend.records import Shape, TensorSpec, TuningKey
+from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.worker.bench import _somewhere
 from backend.worker.capture import capture
 from backend.worker.probe import ProbeSelector

@@ -18,8 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.events import TuningStarted
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.events import TuningStarted
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout, cache_dir
 from backend.worker.mark import mark_argument

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.events import ChoiceSelected, TuningStarted
-from backend.records import TuningKey
+from backend.model.events import ChoiceSelected, TuningStarted
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.support.hooked import by_tuning, launch_program, sessions

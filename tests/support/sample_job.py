@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.events import (
+from backend.model.choice import Choice
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -16,7 +17,8 @@ from backend.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.records import Choice, MeasuredChoice, Measurement, Session, Verdict
+from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.session import Session
 from backend.store.events import encode
 
 NOW = 1_790_000_000.0

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.offers import SHAPES
-from backend.templates.operand import DType, Operand
-from backend.templates.problem import Activation, GemmProblem
+from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.resources_table import SHAPES
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for
 

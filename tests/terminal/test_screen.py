@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.support.terminal_lab import (

@@ -1,18 +1,159 @@
-"""A candidate: the module's text, how to call it, and the name under which its time is kept."""
+"""A candidate in Triton: its config, its kernels, the module that they make up, and its hash.
+
+A kernel is rendered from Jinja text that calls the hooks of `kernel`.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import jinja2
 import sympy
 
-from backend.templates.operand import ITEM_BYTES, Operand
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.errors import ConfigError, HookError
+from backend.templates.problem import ITEM_BYTES, Operand
 from backend.templates.triton.expressions import print_size, symbols
-from backend.templates.triton.kernel import Argument
-from backend.templates.triton.template import RenderedKernel, environment
+from backend.templates.triton.kernel import Argument, PartialRender, TritonTemplateKernel
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TritonGemmConfig:
+    """Block sizes are in elements, `group_m` in rows of blocks.
+
+    `matrix_instr_nonkdim` is the side of the matrix-core tile (0: Triton decides), `waves_per_eu` a
+    hint for how many waves a SIMD shall hold (0: none), `kpack` how many k-vectors one LDS read
+    brings. `xcds` is over how many dies the programs are dealt out by the hardware (1: no remap).
+    `split_k` programs share one output block; a second kernel adds what they found.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    group_m: int = 8
+    num_warps: int = 4
+    num_stages: int = 2
+    matrix_instr_nonkdim: int = 16
+    waves_per_eu: int = 0
+    kpack: int = 1
+    xcds: int = 1
+    split_k: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("block_m", "block_n", "block_k"):
+            if not _power_of_two(getattr(self, name)) or getattr(self, name) < 16:
+                raise ConfigError(f"{name} is {getattr(self, name)}: a power of two from 16 on")
+        if not _power_of_two(self.num_warps) or self.num_warps > 16:
+            raise ConfigError(f"num_warps is {self.num_warps}: a power of two up to 16")
+        if self.matrix_instr_nonkdim not in (0, 16, 32):
+            raise ConfigError(f"matrix_instr_nonkdim is {self.matrix_instr_nonkdim}: 0, 16 or 32")
+        if self.matrix_instr_nonkdim > min(self.block_m, self.block_n):
+            raise ConfigError(
+                f"a {self.matrix_instr_nonkdim} wide matrix tile is wider than the block"
+            )
+        if self.kpack not in (1, 2):
+            raise ConfigError(f"kpack is {self.kpack}: 1 or 2")
+        for name in ("group_m", "num_stages", "xcds", "split_k"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: 1 or more")
+        if self.waves_per_eu < 0:
+            raise ConfigError(f"waves_per_eu is {self.waves_per_eu}: 0 or more")
+
+    def options(self, arch: str) -> dict[str, int]:
+        """What Triton compiles and launches with; AMD's knobs only where it knows them."""
+        common = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        if not arch.startswith("gfx"):
+            return common
+        return common | {
+            "matrix_instr_nonkdim": self.matrix_instr_nonkdim,
+            "waves_per_eu": self.waves_per_eu,
+            "kpack": self.kpack,
+        }
+
+    def defines(self) -> dict[str, int]:
+        """The compile-time constants of the kernel's text."""
+        return {
+            "BLOCK_M": self.block_m,
+            "BLOCK_N": self.block_n,
+            "BLOCK_K": self.block_k,
+            "GROUP_M": self.group_m,
+            "NUM_XCDS": self.xcds,
+            "SPLIT_K": self.split_k,
+        }
+
+
+def _power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+_FOLDER = Path(__file__).parent
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """A name that the template does not know is an error, never an empty text."""
+    return jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        keep_trailing_newline=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedKernel:
+    """A jitted function as text, and what one needs to start it.
+
+    `programs` is how many programs the one-dimensional grid has; `options` are Triton's launch
+    options; `sizes` are the symbols behind the arguments of kind `size`, in order.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[Argument, ...]
+    sizes: tuple[sympy.Symbol, ...]
+    programs: sympy.Expr
+    options: Mapping[str, int]
+
+
+class TritonTemplate:
+    """One Jinja source by its name, rendered for many kernels."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self._template = environment().from_string(source)
+
+    @classmethod
+    def from_file(cls, name: str) -> TritonTemplate:
+        """The template in `<name>.triton.jinja` beside this file."""
+        return cls(name, (_FOLDER / f"{name}.triton.jinja").read_text())
+
+    def render(self, kernel: TritonTemplateKernel, **variables: Any) -> PartialRender:
+        """The text with its late hooks open, for a caller that still has something to fuse.
+
+        Raises HookError for a name that neither the kernel nor `variables` give.
+        """
+        try:
+            return kernel.render(self._template, **variables)
+        except jinja2.UndefinedError as error:
+            raise HookError(f"template {self.name}: {error}") from error
+
+    def generate(
+        self,
+        kernel: TritonTemplateKernel,
+        programs: sympy.Expr,
+        options: Mapping[str, int],
+        **variables: Any,
+    ) -> RenderedKernel:
+        """Render and fill every hook. Raises HookError, ExpressionError."""
+        text = self.render(kernel, **variables).finalize_all()
+        return RenderedKernel(
+            kernel.name, text, kernel.arguments(), kernel.size_args, programs, dict(options)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +233,8 @@ def module_text(
     `parameters` says under which name `launch` gets what an argument's (kind, source) means; a name
     that comes twice is one parameter.
     """
-    found = [s for k in kernels for s in (*k.sizes, *symbols(k.programs))]
-    sizes = {symbol: f"ks{at}" for at, symbol in enumerate(dict.fromkeys(found))}
+    used = [s for k in kernels for s in (*k.sizes, *symbols(k.programs))]
+    sizes = {symbol: f"ks{at}" for at, symbol in enumerate(dict.fromkeys(used))}
 
     def value(argument: Argument, kernel: RenderedKernel) -> str:
         if argument.kind != "size":

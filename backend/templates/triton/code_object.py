@@ -1,16 +1,24 @@
-"""Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM."""
+"""Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM.
+
+`main` does it in a process of its own, since LLVM ends the one that it fails in. It reads a pickled
+(choice, folder) from stdin, which only its parent writes, says on stdout why a choice cannot be
+compiled, and ends with status 1.
+"""
 
 from __future__ import annotations
 
+import os
+import pickle
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.errors import TritonCompileError
+from backend.templates.errors import TemplateError, TritonCompileError
+from backend.templates.triton.choice import RenderedKernel, TritonChoice
 from backend.templates.triton.kernel import Argument
 from backend.templates.triton.module_file import load_module, triton, write_source
-from backend.templates.triton.template import RenderedKernel
+from backend.toolchain.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,8 @@ def compile_choice(choice: TritonChoice, folder: Path) -> tuple[CodeObject, ...]
 
 def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> CodeObject:
     compiler = triton("triton.compiler")
-    target = triton("triton.backends.compiler").GPUTarget("hip", choice.arch, _wave(choice.arch))
+    wave = Target("amdgpu", choice.arch).wave
+    target = triton("triton.backends.compiler").GPUTarget("hip", choice.arch, wave)
     source = compiler.ASTSource(
         fn=function,
         signature={argument.name: argument.triton_type for argument in kernel.arguments},
@@ -59,8 +68,8 @@ def _compile(choice: TritonChoice, kernel: RenderedKernel, function: Any) -> Cod
         made = compiler.compile(source, target=target, options=dict(kernel.options))
     # Triton has no root exception: what its passes raise is RuntimeError, AssertionError and more.
     except Exception as error:
-        said = str(error).strip().splitlines()
-        cause = said[-1] if said else type(error).__name__
+        lines = str(error).strip().splitlines()
+        cause = lines[-1] if lines else type(error).__name__
         raise TritonCompileError(
             f"{choice.name} ({choice.description}): {kernel.name} for {choice.arch}: {cause}"
         ) from error
@@ -87,5 +96,13 @@ def _attributes(arguments: tuple[Argument, ...]) -> dict[tuple[int], list[list[o
     return attributes
 
 
-def _wave(arch: str) -> int:
-    return 64 if arch.startswith("gfx9") else 32
+def main() -> int:
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what Triton prints is not an answer
+    choice, folder = pickle.load(sys.stdin.buffer)
+    try:
+        compile_choice(choice, folder)
+    except TemplateError as error:
+        os.write(answer, str(error).encode())
+        return 1
+    return 0

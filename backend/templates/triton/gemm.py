@@ -11,22 +11,27 @@ from typing import Literal
 import sympy
 
 from backend.templates.errors import ConfigError, UnsupportedProblemError
-from backend.templates.operand import Expr, Operand
-from backend.templates.problem import GemmProblem, broadcast_strides
-from backend.templates.triton.choice import TritonChoice, module_text
-from backend.templates.triton.config import TritonGemmConfig
-from backend.templates.triton.expressions import ceildiv, divides, symbols
-from backend.templates.triton.kernel import TritonTemplateKernel
-from backend.templates.triton.pointwise import (
+from backend.templates.problem import Expr, GemmProblem, Operand, broadcast_strides, check_factors
+from backend.templates.triton.choice import (
+    RenderedKernel,
+    TritonChoice,
+    TritonGemmConfig,
+    TritonTemplate,
+    module_text,
+)
+from backend.templates.triton.expressions import (
     ACC,
     DTYPES,
     Load,
     Pointwise,
     apply,
+    ceildiv,
+    divides,
     gelu_tanh,
     loads,
+    symbols,
 )
-from backend.templates.triton.template import RenderedKernel, TritonTemplate
+from backend.templates.triton.kernel import TritonTemplateKernel
 
 IndexDtype = Literal["int32", "int64"]
 
@@ -47,15 +52,11 @@ class TritonGemm:
     extras: tuple[Operand, ...] = ()
 
     def __post_init__(self) -> None:
-        rank = len(self.out.sizes)
-        if rank not in (2, 3) or not len(self.a.sizes) == len(self.b.sizes) == rank:
-            raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
-        if self.a.dtype != self.b.dtype:
-            raise UnsupportedProblemError(f"{self.a.dtype} times {self.b.dtype}")
+        check_factors(self.a, self.b, self.out)
         for operand in (self.a, self.b, self.out, *self.extras):
             if operand.dtype not in DTYPES:
                 raise UnsupportedProblemError(f"{operand.name} is {operand.dtype}")
-            if len(operand.sizes) > rank:
+            if len(operand.sizes) > len(self.out.sizes):
                 raise UnsupportedProblemError(f"{operand.name} has {len(operand.sizes)} dimensions")
         for what, left, right in self._equal_sizes():
             if left != right and not symbols(left) and not symbols(right):

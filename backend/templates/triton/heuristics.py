@@ -13,24 +13,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from backend.templates.errors import ConfigError
-from backend.templates.operand import ITEM_BYTES, Expr
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import ITEM_BYTES, Expr
+from backend.templates.triton.choice import TritonGemmConfig
+from backend.templates.triton.expressions import Pointwise, functions, loads
 from backend.templates.triton.gemm import TritonGemm
-from backend.templates.triton.pointwise import Pointwise, functions, loads
+from backend.toolchain.archs import GPU_ARCHES, GpuArch
 
 
 @dataclass(frozen=True, slots=True)
-class Arch:
-    """What a config must fit into. `macs` are multiply-adds a clock and compute unit.
+class TritonArch:
+    """What Triton can do with an architecture. `macs` are multiply-adds a clock and compute unit.
 
-    From AMD's CDNA2, CDNA3 and CDNA4 white papers; the units are those of MI250X (one die), MI300X
-    and MI355X. Smaller products of the same arch only get a slightly worse order.
+    From AMD's CDNA2, CDNA3 and CDNA4 white papers. The units are those of the largest board:
+    smaller products of the same arch only get a slightly worse order.
     """
 
-    name: str
-    compute_units: int
-    xcds: int
-    lds: int
+    gpu: GpuArch
     macs: dict[int, int]
     """By bytes an element."""
     kpack: int
@@ -40,23 +38,25 @@ class Arch:
     direct_to_lds: bool = False
     """Loads go to LDS without a stop in registers, so that LDS holds every stage."""
 
+    @property
+    def compute_units(self) -> int:
+        return self.gpu.compute_units
+
+    @property
+    def xcds(self) -> int:
+        return self.gpu.xcds
+
+    @property
+    def lds(self) -> int:
+        return self.gpu.unit.lds
+
 
 ARCHES = {
-    arch.name: arch
-    for arch in (
-        Arch("gfx90a", 110, 1, 64 * 1024, {2: 512, 4: 128}, kpack=2, stages=(2,)),
-        Arch("gfx942", 304, 8, 64 * 1024, {2: 1024, 4: 128}, kpack=2, stages=(2,)),
-        Arch(
-            "gfx950",
-            256,
-            8,
-            160 * 1024,
-            {2: 2048, 4: 128},
-            kpack=1,
-            stages=(2, 3),
-            direct_to_lds=True,
-        ),
-    )
+    "gfx90a": TritonArch(GPU_ARCHES["gfx90a"], {2: 512, 4: 128}, kpack=2, stages=(2,)),
+    "gfx942": TritonArch(GPU_ARCHES["gfx942"], {2: 1024, 4: 128}, kpack=2, stages=(2,)),
+    "gfx950": TritonArch(
+        GPU_ARCHES["gfx950"], {2: 2048, 4: 128}, kpack=1, stages=(2, 3), direct_to_lds=True
+    ),
 }
 
 WAVE, SIMDS, REGISTERS = 64, 4, 512
@@ -74,7 +74,7 @@ _OTHER_REGISTERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ProductShape:
     """Numbers, or guesses where sizes are dynamic."""
 
     m: int
@@ -103,7 +103,7 @@ def configs(
     m, n = map(hint, problem.out.sizes[-2:])
     k, batch = hint(problem.a.sizes[-1]), hint(problem.batch)
     copies = _epilogue_copies(problem.epilogue)
-    shape = Shape(m, n, k, batch, ITEM_BYTES[problem.a.dtype], copies)
+    shape = ProductShape(m, n, k, batch, ITEM_BYTES[problem.a.dtype], copies)
     if m * n * batch == 0:
         return ()
     unit = ARCHES[arch]
@@ -111,7 +111,7 @@ def configs(
     return _varied(ranked, budget)
 
 
-def fits(config: TritonGemmConfig, shape: Shape, arch: Arch) -> bool:
+def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> bool:
     """Whether LDS and registers suffice, with no spill expected."""
     allowed = REGISTERS // max(1, config.num_warps // SIMDS)
     # Sums that fill half of the registers (256 x 256 on eight waves) spill now and then.
@@ -123,7 +123,7 @@ def fits(config: TritonGemmConfig, shape: Shape, arch: Arch) -> bool:
     return lds_bytes(config, shape.item_bytes, arch) <= arch.lds and needed <= allowed
 
 
-def lds_bytes(config: TritonGemmConfig, item_bytes: int, arch: Arch) -> int:
+def lds_bytes(config: TritonGemmConfig, item_bytes: int, arch: TritonArch) -> int:
     """What the loop takes: all stages but the one in registers, or all, with padding."""
     stage = (config.block_m + config.block_n) * config.block_k * item_bytes
     if arch.direct_to_lds:
@@ -151,7 +151,7 @@ def _epilogue_copies(graph: Pointwise) -> int:
     return 2 if loads(graph) else 1
 
 
-def estimated_clocks(config: TritonGemmConfig, shape: Shape, arch: Arch) -> float:
+def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> float:
     """Good for an order, not for a time: rounds of programs, bound by sums, by L2 or by LDS."""
     programs = _programs(config, shape) * config.split_k
     fit = min(8 // config.num_warps or 1, arch.lds // lds_bytes(config, shape.item_bytes, arch))
@@ -190,7 +190,7 @@ def _waves(config: TritonGemmConfig) -> tuple[int, int]:
     return down, config.num_warps // down
 
 
-def _candidates(shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
+def _candidates(shape: ProductShape, arch: TritonArch) -> Iterator[TritonGemmConfig]:
     for block_m, block_n in itertools.product(_sides(shape.m), _sides(shape.n)):
         for k_bytes in (64, 128, 256):
             # Half a cache line, a line, two: the last only where small tiles starve without it.
@@ -210,7 +210,9 @@ def _candidates(shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
                     yield from _tuned(base, shape, arch)
 
 
-def _tuned(base: TritonGemmConfig, shape: Shape, arch: Arch) -> Iterator[TritonGemmConfig]:
+def _tuned(
+    base: TritonGemmConfig, shape: ProductShape, arch: TritonArch
+) -> Iterator[TritonGemmConfig]:
     """The knobs that follow from the tile, and those of which both values are worth a try."""
     rows = _blocks(shape.m, base.block_m)
     # The programs that run on one die at once cover about a square of blocks: about 6 x 6 on 38
@@ -243,7 +245,7 @@ def _warps(block_m: int, block_n: int) -> tuple[int, ...]:
     return tuple(fitting) or ((1,) if sums < 1024 else (8,))
 
 
-def _splits(base: TritonGemmConfig, shape: Shape, arch: Arch) -> tuple[int, ...]:
+def _splits(base: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> tuple[int, ...]:
     """1, and where blocks are too few for the units the split that fills them.
 
     Each split keeps four blocks of K or more, or the second kernel costs more than it saves.
@@ -254,7 +256,7 @@ def _splits(base: TritonGemmConfig, shape: Shape, arch: Arch) -> tuple[int, ...]
     return (1,) if most < 2 else (1, 2 ** int(math.log2(most)))
 
 
-def _programs(config: TritonGemmConfig, shape: Shape) -> int:
+def _programs(config: TritonGemmConfig, shape: ProductShape) -> int:
     return _blocks(shape.m, config.block_m) * _blocks(shape.n, config.block_n) * shape.batch
 
 

@@ -21,13 +21,17 @@ from typing import Any
 
 import torch
 
-from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
-from backend.records import Choice, Measurement, Session, TuningKey
+from backend.model.choice import Choice
+from backend.model.events import SessionEnded, TuningMeasured
+from backend.model.measurement import Measurement
+from backend.model.ops import OPS
+from backend.model.origin import is_own
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.store.events import encode
-from backend.store.graph_match import is_own
 from backend.worker.bench import ChoiceBench
 from backend.worker.capture import capture
 from backend.worker.mark import Mark, mark_argument
@@ -225,7 +229,8 @@ def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
 def _operations(task: Task, columns: int) -> float:
     """About as many multiplications as the op has, if it is a product of matrices."""
     specs = specs_of(task.key)
-    left = specs[1] if task.key.op in ("addmm", "baddbmm") else specs[0]
+    op = OPS.get(task.key.op)
+    left = specs[op.place("a") if op else 0]
     return float(prod(left.sizes) * columns)
 
 

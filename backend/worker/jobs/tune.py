@@ -19,13 +19,13 @@ import torch
 
 from backend.inductor import retuning, selector, torch_api, versions
 from backend.inductor.retuning import Budget, Task
-from backend.records import Choice
+from backend.model.choice import Choice
 from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout, cache_dir
 from backend.worker.house import House
 from backend.worker.mark import Mark, mark_argument
-from backend.worker.problem import Problem, problem_argument
+from backend.worker.problem import Recipe, problem_argument
 from backend.worker.protocol import Arguments, BadJob, Progress
 from backend.worker.rebuild import NotRebuildable, rebuild
 from backend.worker.settings import broken_argument, mode_argument, set_precision, set_threads
@@ -138,7 +138,7 @@ def _failed(reason: str, conclusive: bool = True) -> dict[str, Any]:
 
 class _Tuning:
     def __init__(
-        self, problem: Problem, options: Options, visits: Visits, progress: Progress
+        self, problem: Recipe, options: Options, visits: Visits, progress: Progress
     ) -> None:
         self._problem = problem
         self._options = options

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.records import Session
+from backend.model.session import Session
 from backend.store.autotune_cache import read_caches
 from backend.store.errors import ShareInvalid
 from backend.store.paths import Layout

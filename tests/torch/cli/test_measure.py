@@ -16,8 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from backend.events import SessionStarted, TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement, Pin, PinState, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.events import SessionStarted, TuningMeasured
+from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.pin import Pin, PinState
+from backend.model.tuning import Tuning
 from backend.store.events import encode, read_log
 from backend.store.pin_state import PinStatus
 from rocm_tui.errors import NoSuchChoice

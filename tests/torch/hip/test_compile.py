@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.events import TuningStarted
+from backend.model.events import TuningStarted
 from backend.reproducer.folder import ReproducerError, write
 from backend.reproducer.rebuild import rebuild
 from backend.store.autotune_cache import cache_paths, read_cache

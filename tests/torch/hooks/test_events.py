@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import (
+from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
     Event,

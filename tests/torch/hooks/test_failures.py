@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
 from backend.inductor.home import Home
 from tests.support.hooked import by_tuning, launch_program, sessions
 
@@ -42,7 +41,7 @@ with config.patch(force_disable_caches=True):
 
 import torch._inductor.select_algorithm as select
 from backend.inductor import torch_api
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 tuned = []

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from backend.events import ChoiceSelected, Event, TuningStarted
-from backend.records import Pin, TuningKey
+from backend.model.events import ChoiceSelected, Event, TuningStarted
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.support.hooked import BMM, by_tuning, launch_program, sessions

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Problem, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
 from rocm_tui.ingest.watcher import read_sources
 
@@ -31,7 +32,7 @@ class Run:
     def tunings(self, *names: str) -> list[Tuning]:
         paths = [str(self.folder / name) for name in names]
         records = read_sources(paths)
-        assert not [record for record in records if isinstance(record, Problem)]
+        assert not [record for record in records if isinstance(record, Fault)]
         last = {record.uid: record.tuning for record in records if isinstance(record, Seen)}
         return list(last.values())
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from backend.events import SessionEnded, SessionStarted, TuningMeasured
-from backend.records import Measurement
+from backend.model.events import SessionEnded, SessionStarted, TuningMeasured
+from backend.model.measurement import Measurement
 from backend.store.events import read_log
 from rocm_tui.jobs import JobFailed, Worker, spawn_worker
 from rocm_tui.measuring import measurement_of

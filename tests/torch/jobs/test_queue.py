@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend.events import SessionEnded
+from backend.model.events import SessionEnded
 from backend.store.paths import Layout
 from backend.worker import tree
 from rocm_tui import memory, tune_request

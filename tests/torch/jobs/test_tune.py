@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
-from backend.records import Tuning as Record
-from backend.records import TuningKey
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
+from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning as Record
 from backend.store.autotune_cache import cache_paths, read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

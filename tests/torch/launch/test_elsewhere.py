@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from backend.inductor.rocm_kernel import importing
+from backend.model.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from rocm_tui import hook_env
 from tests.support.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
 from tests.support.places import ROOT

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.bundle import MAX_ARTIFACTS, read_bundle
 from backend.store.errors import BundleInvalid

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.origin import kind_of
 from backend.store.choice_source import ChoiceSources
-from backend.store.graph_match import Wanted, judge, kind_of, may_hold
+from backend.store.graph_match import Wanted, judge, may_hold
 from backend.store.graph_ops import OPS
 from backend.store.graph_text import GraphText, read_graph_text
 from backend.store.graphs import GraphIndex

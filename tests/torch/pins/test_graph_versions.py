@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.graph_match import Wanted, judge, kind_of
+from backend.model.origin import kind_of
+from backend.store.graph_match import Wanted, judge
 from backend.store.graph_text import read_graph_text
 from backend.store.graphs import GraphIndex
 from backend.store.paths import Layout

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
 from rocm_tui.cli import main
 from rocm_tui.ingest import cache_file
 from rocm_tui.ingest.records import Seen

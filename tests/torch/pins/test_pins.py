@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.origin import kind_of
+from backend.model.problem import TuningKey
 from backend.store.autotune_cache import read_caches
-from backend.store.graph_match import Wanted, kind_of
+from backend.store.graph_match import Wanted
 from backend.store.graph_text import read_graph_text
 from backend.store.graphs import GraphIndex
 from backend.store.paths import Layout

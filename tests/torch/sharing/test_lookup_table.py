@@ -16,8 +16,10 @@ from unittest import mock
 
 import pytest
 
-from backend.events import ChoiceSelected, SessionStarted, TuningStarted
-from backend.records import Choice, Session, TuningKey
+from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.lookup_table import ATEN, TRITON, lookup_table, value_of
 from backend.store.paths import Layout

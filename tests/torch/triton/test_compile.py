@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from tests.support.places import ROOT
@@ -240,9 +240,9 @@ from triton.runtime import driver
 from backend.inductor.rocm_errors import CompileFailed
 from backend.inductor.rocm_triton_benchmark import TritonBenchmarkRequest, TritonSpec
 from backend.inductor.rocm_triton_runtime import load_triton
-from backend.templates.operand import Operand
+from backend.templates.problem import Operand
 from backend.templates.problem import GemmProblem
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import from_gemm, generate
 
 class Absent:

@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend.records import Choice, Measurement, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from backend.store.paths import Layout
 from backend.worker import ring
 from backend.worker.protocol import Answers, Events

@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from backend.records import Pin, TuningKey
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
@@ -118,7 +119,7 @@ SAME = f"""
 import sys, torch
 sys.path.insert(0, {str(ROOT)!r})
 from backend.inductor import torch_api
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.worker.rebuild import rebuild
 from backend.worker.settings import specs_of
 program = rebuild("bmm", specs_of(TuningKey("bmm", sys.argv[1], "highest")))

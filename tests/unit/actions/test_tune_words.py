@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import SessionEnded, SessionStarted
-from backend.records import Choice, Session, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import SessionEnded, SessionStarted
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.events import EventWriter, read_log
 from backend.store.paths import Layout
 from backend.store.session_end import end_log

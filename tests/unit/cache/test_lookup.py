@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import later, tuned_cache
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

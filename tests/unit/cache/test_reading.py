@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.records import TensorSpec, TuningKey
+from backend.model.problem import TensorSpec, TuningKey
 from backend.store.autotune_cache import MAX_BYTES, read_cache, read_caches
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
 from backend.store.inputs_key import InputsKey, format_inputs_key, parse_inputs_key

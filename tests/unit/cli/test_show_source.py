@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceTimed, SessionEnded, TuningStarted
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
-from backend.templates.operand import Operand
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import Operand
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.module_file import write_source
 from rocm_tui.cli import main

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.share import Machine, Share, SharedPin, encode, read_share
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.compare import compare, of_sessions, regressions, whole

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.compare import compare, of_sessions, regressions
 from rocm_tui.session.compare_json import comparison_json

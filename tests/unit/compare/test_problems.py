@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare import compare
 from rocm_tui.session.compare_facts import Index
 from rocm_tui.session.compare_pairs import problems
-from rocm_tui.session.device_of import Kind, device_kind
+from rocm_tui.session.device_of import DeviceKind, device_kind
 from rocm_tui.session.report import report
 from tests.support.compare_lab import log, part, tuning
 from tests.support.places import CORPUS
@@ -45,7 +46,7 @@ def named(*names: str, op: str = "mm", **more: object) -> Tuning:
     ],
 )
 def test_the_kind_of_device_is_told_by_names_where_nothing_else_tells(
-    tuning: Tuning, kind: Kind | None
+    tuning: Tuning, kind: DeviceKind | None
 ) -> None:
     assert device_kind(tuning) == kind
 

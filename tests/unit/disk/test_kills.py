@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import safe, tuned_cache, tuned_kept
 from backend.store.errors import Busy
 from backend.store.paths import Layout

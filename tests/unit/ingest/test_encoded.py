@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Problem, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.ingest import encoded
 from rocm_tui.ingest.records import Record, Seen
 from rocm_tui.ingest.tailer import Tailer
@@ -27,7 +28,7 @@ def tunings(records: list[Record]) -> list[Tuning]:
 
 
 def problems(records: list[Record]) -> list[str]:
-    return [record.what for record in records if isinstance(record, Problem)]
+    return [record.what for record in records if isinstance(record, Fault)]
 
 
 def assert_both(records: list[Record]) -> None:
@@ -136,7 +137,7 @@ def test_a_bad_link_hides_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "z.log").write_text(BMM)
     records = read_sources([str(tmp_path)])
     assert [t.op for t in tunings(records)] == ["mm", "bmm"]
-    bad = [(Path(r.source).name, r.what) for r in records if isinstance(r, Problem)]
+    bad = [(Path(r.source).name, r.what) for r in records if isinstance(r, Fault)]
     assert [name for name, _ in bad] == ["long.log", "loop.log"]
     assert all(what.startswith("cannot read it: ") for _, what in bad)
 

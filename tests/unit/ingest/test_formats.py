@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.events import (
+from backend.model.choice import Choice
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -21,7 +22,8 @@ from backend.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.records import Choice, Problem, Session, Tuning
+from backend.model.session import Fault, Session
+from backend.model.tuning import Tuning
 from backend.store.events import encode
 from rocm_tui.ingest import cache_file, mm_log
 from rocm_tui.ingest.clean import clean
@@ -47,7 +49,7 @@ def tunings(records: list[Record]) -> dict[str, Tuning]:
 
 
 def problems(records: list[Record]) -> list[str]:
-    return [record.what for record in records if isinstance(record, Problem)]
+    return [record.what for record in records if isinstance(record, Fault)]
 
 
 # MM, conv and flex logs
@@ -118,7 +120,7 @@ def test_half_an_mm_log_is_not_readable(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"[{}]", b"[1]"])
 def test_an_entry_that_is_no_tuning_is_a_problem(data: bytes) -> None:
     (problem,) = mm_log.parse(data, "m")
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, Fault)
 
 
 # The autotune cache
@@ -302,7 +304,7 @@ def test_what_is_no_event_is_a_problem_and_the_rest_is_read() -> None:
     reader = EventLog("s")
     records = reader.feed(bad + lines(ChoiceTimed(9, "h", 1.0), STARTED))
     assert len(tunings(records)) == 1
-    assert [r.line for r in records if isinstance(r, Problem)] == [1, 2, 3, 5]
+    assert [r.line for r in records if isinstance(r, Fault)] == [1, 2, 3, 5]
 
 
 def test_strings_of_events_are_cleaned() -> None:

@@ -15,15 +15,18 @@ from typing import Any
 
 import pytest
 
-from backend.records import LATEST, MeasuredChoice, Measurement, Problem, Tuning, tuning_id
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.ops import flops
+from backend.model.problem import tuning_id
+from backend.model.session import LATEST, Fault
+from backend.model.tuning import Tuning
 from backend.reproducer.folder import ReproducerError
-from backend.reproducer.kept import kept_source
+from backend.reproducer.rebuild import kept_source
 from backend.store import tuned_line
 from backend.store.events import read_log
 from backend.store.paths import Layout
 from backend.store.tuned_journal import NOTHING, Journal
-from backend.toolchain.occupancy import occupancy
-from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas
+from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli import main
 from rocm_tui.ingest.event_log import EventLog
@@ -123,7 +126,7 @@ def test_a_measurement_that_cannot_be(
     data = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
     found = EventLog("a").feed(data)
     assert not [record for record in found if isinstance(record, MeasurementSeen)]
-    (problem,) = (record for record in found if isinstance(record, Problem))
+    (problem,) = (record for record in found if isinstance(record, Fault))
     assert problem.what == "a measurement of mm whose numbers cannot be"
 
 
@@ -137,7 +140,7 @@ def test_an_interval_without_an_end_is_drawn() -> None:
 def test_sizes_that_no_machine_has() -> None:
     for size in (10**310, -4):
         tuning = Tuning("mm", shapes=((size, 8), (8, size)), dtypes=("torch.float32",) * 2)
-        assert stats.flops(tuning) is None and stats.tflops(tuning, 1.0) is None
+        assert flops(tuning) is None and stats.tflops(tuning, 1.0) is None
     tuning = Tuning("mm", shapes=((8, 8), (8, 8)))
     assert stats.tflops(tuning, 5e-324) is None
     assert len(tuning_id(Tuning("m\ud800"))) == 7

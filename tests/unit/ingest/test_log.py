@@ -251,7 +251,7 @@ def test_a_table_in_pieces_is_running_until_it_is_done() -> None:
 def test_a_header_without_rows_is_a_problem() -> None:
     result = read("hello\nAUTOTUNE mm(1x2, 2x3)\nstrides: [2, 1], [3, 1]\n")
     assert not result.tunings
-    assert result.problems == [Problem("x.log", "no rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
+    assert result.problems == [Fault("x.log", "no rows follow AUTOTUNE mm(1x2, 2x3)", 2)]
 
 
 def test_rows_before_any_header_are_a_problem() -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceTimed, SessionStarted, TuningStarted
-from backend.records import Problem, Session, Tuning
+from backend.model.events import ChoiceTimed, SessionStarted, TuningStarted
+from backend.model.session import Fault, Session
+from backend.model.tuning import Tuning
 from backend.store.events import encode
 from rocm_tui.ingest.filesystems import is_remote
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceStatus
@@ -31,7 +32,7 @@ class View:
 
     def __init__(self) -> None:
         self.tunings: dict[str, Tuning] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[Fault] = []
         self.batches: list[list[Record]] = []
 
     def apply(self, records: list[Record]) -> None:
@@ -45,7 +46,7 @@ class View:
                 for uid in [u for u in self.tunings if u.rpartition("#")[0] == record.source]:
                     del self.tunings[uid]
                 self.problems = [p for p in self.problems if p.source != record.source]
-            elif isinstance(record, Problem):
+            elif isinstance(record, Fault):
                 self.problems.append(record)
 
     @property
@@ -190,7 +191,7 @@ def test_what_cannot_be_read_is_told_once_and_forgotten_when_it_can(tmp_path: Pa
 def test_a_fifo_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (problem,) = read_sources([str(tmp_path / "pipe")])
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, Fault)
 
 
 def test_a_big_log_is_scanned_and_then_followed(tmp_path: Path) -> None:
@@ -242,14 +243,14 @@ def test_a_corrupt_cache_file_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "cache" / HASH).write_text("not json \x1b[2J")
     for path in (tmp_path, tmp_path / "cache" / HASH):
         (problem,) = read_sources([str(path)])
-        assert isinstance(problem, Problem)
+        assert isinstance(problem, Fault)
         assert HASH in problem.what and "\x1b" not in problem.what and "\n" not in problem.what
 
 
 def test_binary_is_one_problem(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(os.urandom(5000) + b"\0")
     (problem,) = read_sources([str(tmp_path / "a.bin")])
-    assert isinstance(problem, Problem) and "not a text file" in problem.what
+    assert isinstance(problem, Fault) and "not a text file" in problem.what
 
 
 @pytest.mark.parametrize("piped", ["table", "cache", "nothing"])

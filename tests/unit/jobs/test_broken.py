@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from backend.records import Choice, Measurement, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from backend.store.paths import Layout
 from backend.worker.mark import SIZE, place_of
 from rocm_tui import job_log

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import SessionEnded
+from backend.model.events import SessionEnded
 from backend.store.events import read_log
 from rocm_tui.ingest.records import Record, Seen
 from rocm_tui.ingest.tailer import QUIET, Tailer
@@ -66,7 +66,7 @@ def test_a_signal_to_the_command_ends_the_session_and_the_worker(
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from backend.records import Session
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from tests.support.format_lab import STARTED

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceTimed, SessionStarted
-from backend.records import Session, Tuning
+from backend.model.events import ChoiceTimed, SessionStarted
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.events import decode
 from rocm_tui.ingest.watcher import read_sources
 from rocm_tui.measuring import measure_job

@@ -8,8 +8,15 @@ from math import exp, log
 
 import pytest
 
-from backend.measure.change import find_change, mann_kendall, pettitt, theil_sen
-from backend.measure.disturbance import Signs, disturbances, slow_share
+from backend.measure.disturbance import (
+    Signs,
+    disturbances,
+    find_change,
+    mann_kendall,
+    pettitt,
+    slow_share,
+    theil_sen,
+)
 
 TRIALS = 200
 ROUNDS = (16, 32, 64, 128, 512)

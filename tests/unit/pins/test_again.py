@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import exchange, pins
 from backend.store.errors import CacheUnreadable, NotWritable, PinRefused
 from backend.store.paths import Layout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import graph_folders
 from backend.store.graph_folders import FolderMemory
 from backend.store.graphs import GraphIndex, entries_below, upper_folders

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pin_file import read_pin_file
 from backend.store.pins import PinStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import safe
 from backend.store.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
 from backend.store.exchange import leftover_path
@@ -283,7 +283,7 @@ import os, signal, sys
 from pathlib import Path
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 root, what, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = PinStore(Layout(Path(root)))
 import filelock

@@ -7,7 +7,7 @@ import time
 from math import inf
 from pathlib import Path
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pin_retune import hold_again, learn
 from backend.store.pins import PinStore

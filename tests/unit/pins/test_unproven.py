@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store import graphs
 from backend.store.paths import Layout
 from backend.store.pin_state import PinStatus

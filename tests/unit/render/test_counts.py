@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.cli import main
 from rocm_tui.ingest.watcher import read_sources
 from rocm_tui.session.as_text import facts, row_cells
@@ -87,5 +87,5 @@ def test_the_same_words_of_a_source_are_one_line_with_a_count(
 
 
 def test_troubles_are_in_the_order_of_the_last_time() -> None:
-    told = [Problem("a", "x", 1), Problem("b", "x", 2), Problem("a", "y"), Problem("a", "x", 9)]
+    told = [Fault("a", "x", 1), Fault("b", "x", 2), Fault("a", "y"), Fault("a", "x", 9)]
     assert [trouble.line() for trouble in troubles(told)] == ["b:2: x", "a: y", "a:1: x (2 times)"]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session.model import Row
 from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session.standing_text import lead_text, versus
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.records import Session, Tuning
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session.compare import compare
 from rocm_tui.session.compare_text import text as compare_text
 from rocm_tui.session.report import report

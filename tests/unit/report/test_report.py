@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.requested import Machine, absent, missing
-from backend.records import Choice, Session, Tuning
+from backend.inductor.requested import BackendFacts, absent, missing
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.toolchain.target import amdgpu
 from rocm_tui.session.report import report
 from rocm_tui.session.report_absent import backend_of, grouped
@@ -166,7 +168,7 @@ def test_reasons_that_differ_in_numbers_and_paths_are_one() -> None:
 # What is recorded of a machine
 
 
-ROCM_BOX = Machine(
+ROCM_BOX = BackendFacts(
     kind="cuda", hip=True, arch="gfx942:sramecc+:xnack-", major=9, units=304, cpu_backend="cpp",
     ck_arches=("gfx90a", "gfx942", "gfx950"), wanted_arches=(), cutlass_dir="/none",
     template_target=amdgpu("gfx942"), missing=lambda module: "",

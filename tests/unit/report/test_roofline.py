@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning
-from rocm_tui.session.devices import DEVICES, Kind, NoPeak, Peak, find
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from rocm_tui.session.devices import DEVICES, MathKind, NoPeak, Peak, find
 from rocm_tui.session.model import Row
 from rocm_tui.session.roofline import (
-    Machine,
+    TunedDevice,
     attainable,
-    kind_of,
     machine_of,
+    math_kind,
     rooflines,
     traffic,
 )
 
-PER_CLOCK: dict[str, tuple[float, dict[Kind, int]]] = {
+PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
     "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),
     "gfx942": (
         2.1,
@@ -103,18 +106,18 @@ def test_traffic_is_each_operand_and_the_result_once() -> None:
 
 
 def test_the_kind_of_arithmetic_is_that_of_the_factors() -> None:
-    assert kind_of(MM.tuning) == "half"
+    assert math_kind(MM.tuning) == "half"
     single = gemm("mm", (8, 8), (8, 8), dtype="torch.float32").tuning
-    assert kind_of(single) == "fp32"
-    assert kind_of(replace(single, precision="high")) == "tf32"
-    assert kind_of(replace(single, precision="high", device="cpu")) == "fp32"
+    assert math_kind(single) == "fp32"
+    assert math_kind(replace(single, precision="high")) == "tf32"
+    assert math_kind(replace(single, precision="high", device="cpu")) == "fp32"
     scaled = Tuning(
         "_scaled_mm",
         ((8, 8), (8, 8), (), ()),
         dtypes=("torch.float8_e4m3fnuz",) * 2 + ("torch.float32",) * 2,
     )
-    assert kind_of(scaled) == "fp8"
-    assert kind_of(replace(MM.tuning, dtypes=("torch.int8", "torch.bfloat16"))) is None
+    assert math_kind(scaled) == "fp8"
+    assert math_kind(replace(MM.tuning, dtypes=("torch.int8", "torch.bfloat16"))) is None
 
 
 def test_the_roof_is_bandwidth_below_the_ridge_and_arithmetic_above() -> None:
@@ -158,7 +161,7 @@ def test_a_device_is_told_by_a_session_of_the_same_cache_or_by_its_header() -> N
     same = replace(MI300X, system_hash="aa")
     assert machine_of(tuning, {"s": same}, {}).name == "AMD Instinct MI300X"
     other = replace(same, id="t", device="AMD Instinct MI325X")
-    assert machine_of(tuning, {"s": same, "t": other}, {}) == Machine("")
+    assert machine_of(tuning, {"s": same, "t": other}, {}) == TunedDevice("")
     header = {"/c/cache/aa": "gfx942:sramecc+:xnack-"}
     (found,) = rooflines([replace(MM, tuning=tuning)], {}, headers=header)
     assert isinstance(found.peak, NoPeak) and "may be" in found.peak.reason
@@ -171,7 +174,7 @@ def test_a_measured_cpu_counts_for_its_own_host_only() -> None:
         for host in ("here", "there")
     ]
     sessions = {host: Session(host, host=host, device="cpu") for host in ("here", "there")}
-    measured = {Machine("cpu", host="here"): Peak("cpu", {"half": 1.0}, 20.0, "measured")}
+    measured = {TunedDevice("cpu", host="here"): Peak("cpu", {"half": 1.0}, 20.0, "measured")}
     found = {one.machine.host: one for one in rooflines(rows, sessions, measured)}
     assert isinstance(found["here"].peak, Peak) and found["here"].points[0].roof is not None
     assert isinstance(found["there"].peak, NoPeak) and found["there"].points[0].roof is None

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.records import Choice, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.as_text import facts, row_cells
 from rocm_tui.session.clock_tick import LONGEST_WAIT, blur, indistinct, tick_of

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice, Session
+from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
+from backend.model.session import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.offers import plain_problem
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.resources_table import plain_problem
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Compiler, Target, amdgpu, cpu, cuda
@@ -123,7 +124,7 @@ def test_without_msgpack_it_says_so(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['msgpack'] = None\n"
         "from pathlib import Path\n"
-        "from backend.records import Choice\n"
+        "from backend.model.choice import Choice\n"
         "from rocm_tui.session.kernel_resources import KernelResources\n"
         "found = KernelResources(Path(sys.argv[1])).of([Choice('x', *sys.argv[2:3], 1.0,"
         " sys.argv[3])])\n"

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from backend.events import SessionStarted, TuningMeasured
-from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.events import SessionStarted, TuningMeasured
+from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from backend.store.events import decode, encode
 from rocm_tui.ingest.event_log import EventLog
 from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen

@@ -8,7 +8,10 @@ from itertools import permutations
 
 import pytest
 
-from backend.records import Choice, Pin, Problem, Seconds, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.pin import Pin
+from backend.model.session import Fault
+from backend.model.tuning import Seconds, Tuning
 from backend.store.pins import PinStatus
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
 from rocm_tui.session.model import Changes, Model, Row
@@ -203,7 +206,7 @@ def test_withdrawn_sources_take_their_rows_and_problems_along() -> None:
         [
             Seen("/c/44#1", cache(A, B)),
             Seen("/l/log#1", log(A, B)),
-            Problem("/l/log", "a header without rows", 3),
+            Fault("/l/log", "a header without rows", 3),
         ]
     )
     model.apply([Gone("/l/log")])

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.events import ChoiceTimed
-from backend.records import Choice, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import ChoiceTimed
+from backend.model.tuning import Tuning
 from backend.store.event_codec import decode, decode_timed, encode
 from rocm_tui.ingest.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen

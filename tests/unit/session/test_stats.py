@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.config_text import parse_config
-from backend.records import Choice, Tuning, sort_choices
+from backend.model import ops
+from backend.model.choice import Choice, parse_config, sort_choices
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_choice, find_row
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 
 
 def tuning(*times: tuple[str, float | None], op: str = "mm") -> Tuning:
@@ -59,7 +60,7 @@ def test_a_zero_time_is_no_division() -> None:
     ],
 )
 def test_flops(op: str, shapes: tuple[tuple[int, ...], ...], flops: int | None) -> None:
-    assert stats.flops(Tuning(op, shapes)) == flops
+    assert ops.flops(Tuning(op, shapes)) == flops
 
 
 @pytest.mark.parametrize(

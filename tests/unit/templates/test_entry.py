@@ -13,9 +13,9 @@ import torch
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.offers import plain_problem
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_gemm, render_skinny
+from backend.templates.resources_table import plain_problem
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
 from tests.support.template_lab import Kernel, Run, build, failure, memory_for

@@ -9,13 +9,17 @@ import sys
 import pytest
 
 from backend.templates.config import GemmConfig
-from backend.templates.device import device_defect, device_of, lds_bytes
 from backend.templates.errors import ConfigError
-from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.legality import gemm_defect, skinny_defect
-from backend.templates.offers import SHAPES, offers, plain_problem
+from backend.templates.heuristics import gemm_configs, shape_class, skinny_configs
+from backend.templates.legality import (
+    device_defect,
+    device_of,
+    gemm_defect,
+    lds_bytes,
+    skinny_defect,
+)
 from backend.templates.problem import GemmProblem, Sizes
-from backend.templates.tiles import shape_class
+from backend.templates.resources_table import SHAPES, offers, plain_problem
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_cases import CLASSES

@@ -11,12 +11,17 @@ import jinja2
 import pytest
 import sympy
 
-from backend.templates.cexpr import cexpr
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
-from backend.templates.kernel import TemplateKernel
-from backend.templates.operand import ArgInfo, Operand, SizeArg, power_of_two_factor
-from backend.templates.problem import GemmProblem, widest_access
+from backend.templates.kernel import TemplateKernel, cexpr
+from backend.templates.problem import (
+    ArgInfo,
+    GemmProblem,
+    Operand,
+    SizeArg,
+    power_of_two_factor,
+    widest_access,
+)
 from backend.templates.rendering import RUNTIME_ARGS, cfloat, environment, render_gemm
 from backend.toolchain import code_cache, loader, targets
 from backend.toolchain.target import Missing, cpu
@@ -162,6 +167,6 @@ def test_float_literals_keep_their_bits() -> None:
 
 
 def test_templates_import_no_torch() -> None:
-    code = "import sys, backend.templates.offers; print('torch' in sys.modules)"
+    code = "import sys, backend.templates.resources_table; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.templates.device import lds_bytes
-from backend.templates.offers import Offer, offers
-from backend.templates.resources_table import BEGIN, END, GPUS, put_between_markers
+from backend.templates.legality import lds_bytes
+from backend.templates.resources_table import BEGIN, END, GPUS, Offer, offers, put_between_markers
 from backend.toolchain import code_cache, loader, targets
 from backend.toolchain.resources import Resources, Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu

@@ -100,7 +100,7 @@ def test_the_key_changes_with_the_processors_features(monkeypatch: pytest.Monkey
     compiler = require(cpu())
     keys = set()
     for level in ((), ("-march=x86-64-v3",)):
-        monkeypatch.setattr("backend.toolchain.cpu_target.instruction_set", lambda _=level: _)
+        monkeypatch.setattr("backend.toolchain.targets.instruction_set", lambda _=level: _)
         keys.add(cache_key(KERNEL, compiler, Options()))
     assert len(keys) == 2
 

@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import amdgpu_target, loader
+from backend.toolchain import clang, loader
 from backend.toolchain.code_cache import compile
-from backend.toolchain.code_objects import code_objects
 from backend.toolchain.errors import MissingCompilerError
-from backend.toolchain.occupancy import Occupancy, occupancy
-from backend.toolchain.resources import Resources, Unknown, from_file, resources
+from backend.toolchain.resources import (
+    Occupancy,
+    Resources,
+    Unknown,
+    code_objects,
+    from_file,
+    occupancy,
+    resources,
+)
 from backend.toolchain.target import (
     Compiler,
     Missing,
@@ -35,9 +41,9 @@ GPUS = [target for target in DEFAULT_TARGETS if target.kind != "cpu"]
 
 
 def device_compilers(target: Target) -> list[Compiler]:
-    found = [find(target)] if target.kind == "cuda" else amdgpu_target.candidates(target)
+    found = [find(target)] if target.kind == "cuda" else clang.candidates(target)
     compilers = [compiler for compiler in found if isinstance(compiler, Compiler)]
-    return [c for c in compilers if target.kind == "cuda" or amdgpu_target.knows(c)]
+    return [c for c in compilers if target.kind == "cuda" or clang.knows(c)]
 
 
 @pytest.mark.parametrize("target", GPUS, ids=str)

@@ -9,7 +9,8 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
-from backend.records import Problem, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.screens.confirm import ConfirmScreen
@@ -203,7 +204,7 @@ async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> 
         await until(pilot, lambda: isinstance(app.screen, SourcesScreen))
         long = "a word that the list cuts in its middle and that a person wants to read"
         problems = app.feed.model._problems
-        problems.update(dict.fromkeys(Problem("/a.log", f"{n} {long}", n) for n in range(3000)))
+        problems.update(dict.fromkeys(Fault("/a.log", f"{n} {long}", n) for n in range(3000)))
         screen = app.screen
         assert isinstance(screen, SourcesScreen)
         screen.update()

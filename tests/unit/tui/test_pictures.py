@@ -20,7 +20,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.errors import RocmTuiError

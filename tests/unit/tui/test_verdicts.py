@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
 from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
 from rocm_tui.widgets.line_view import Line

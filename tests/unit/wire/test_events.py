@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend import events
-from backend.records import Choice, Session
+from backend.model import events
+from backend.model.choice import Choice
+from backend.model.session import Session
 from backend.store.errors import EventInvalid
 from backend.store.events import EventWriter, decode, encode, read_log
 from backend.store.paths import Layout

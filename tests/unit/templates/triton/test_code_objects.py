@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import sympy
 
-from backend.templates.operand import Operand
+from backend.templates.problem import Operand
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.code_object import CodeObject, write_module
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.triton.expressions import ACC, Load, apply
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes
-from backend.templates.triton.pointwise import ACC, Load, apply
 from backend.toolchain.resources import Resources, from_file
 from tests.support.triton_lab import TritonChild, triton_child
 

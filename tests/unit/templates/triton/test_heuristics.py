@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.templates.errors import ConfigError
-from backend.templates.operand import ITEM_BYTES, Expr, Operand
-from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.problem import ITEM_BYTES, Expr, Operand
+from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
-from backend.templates.triton.heuristics import ARCHES, Shape, configs, fits, lds_bytes
+from backend.templates.triton.heuristics import ARCHES, ProductShape, configs, fits, lds_bytes
 
 SIZES = st.one_of(st.integers(1, 64), st.sampled_from([128, 333, 1024, 4096, 11008, 32768]))
 
@@ -44,7 +44,7 @@ def test_every_config_fits_its_problem(
     assert len(set(found)) == len(found)
     assert found == configs(problem, arch, budget=budget)
     assert found == configs(problem, arch, budget=20)[:budget]
-    shape = Shape(m, n, k, batch, ITEM_BYTES[dtype])
+    shape = ProductShape(m, n, k, batch, ITEM_BYTES[dtype])
     for config in found:
         assert fits(config, shape, ARCHES[arch])
         assert config.block_m < 2 * max(16, m) and config.block_n < 2 * max(16, n)

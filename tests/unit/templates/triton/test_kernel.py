@@ -11,12 +11,11 @@ from dataclasses import replace
 import pytest
 import sympy
 
-from backend.config_text import parse_config
-from backend.templates.errors import ConfigError, TemplateError, UnsupportedProblemError
-from backend.templates.operand import Operand
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.config import TritonGemmConfig
-from backend.templates.triton.errors import HookError
+from backend.model.choice import parse_config
+from backend.templates.errors import ConfigError, HookError, TemplateError, UnsupportedProblemError
+from backend.templates.problem import Operand
+from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
+from backend.templates.triton.expressions import ACC, Load, Value, apply
 from backend.templates.triton.gemm import TritonGemm, generate, index_dtype
 from backend.templates.triton.kernel import TritonTemplateKernel
 from backend.templates.triton.pointwise import ACC, Load, Value, apply
@@ -146,7 +145,7 @@ def test_hashes_tell_choices_apart() -> None:
 def test_a_hash_is_the_same_in_every_process_without_torch() -> None:
     code = (
         "import sys, sympy\n"
-        "from backend.templates.operand import Operand\n"
+        "from backend.templates.problem import Operand\n"
         "from backend.templates.triton.gemm import TritonGemm, generate\n"
         "from backend.templates.triton.heuristics import configs\n"
         "m, k = sympy.symbols('s0 s1')\n"

@@ -10,10 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, ModularIndexing
 
-from backend.templates.triton.errors import ExpressionError, HookError
-from backend.templates.triton.expressions import ceildiv, divides, print_size
-from backend.templates.triton.partial_render import PartialRender, mark
-from backend.templates.triton.pointwise import ACC, Constant, Load, apply, cast, emit, loads
+from backend.templates.errors import ExpressionError, HookError
+from backend.templates.triton.expressions import (
+    ACC,
+    Constant,
+    Load,
+    apply,
+    cast,
+    ceildiv,
+    divides,
+    emit,
+    loads,
+    print_size,
+)
+from backend.templates.triton.kernel import PartialRender, mark
 
 TEXT = f"{mark('TOP')}\n    body\n    {mark('END')}\nlast"
 

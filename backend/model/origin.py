@@ -1,11 +1,14 @@
-"""Which backend of Inductor a choice comes from, told by its name or its hash."""
+"""Where a choice comes from, told by its name or its hash: which backend of Inductor, by which
+compiler, and whether it is one of ours."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from functools import lru_cache
 
-from backend.records import Choice
+from backend.model.choice import Choice
 
 _TEMPLATES = (
     ("triton_", "triton"),
@@ -36,21 +39,71 @@ _ATEN = frozenset(
 _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
 """What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
-_OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny"}
+_OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny", "rocm_triton": "triton"}
+_COMPILERS = (
+    ("triton", "triton"),
+    ("cpp", "cpp"),
+    ("packed_gemm", "cpp"),
+    ("flex_attention", "cpp"),
+    ("cuda", "cuda"),
+    ("cutlass", "cuda"),
+    ("rocm", "rocm"),
+    ("ck", "rocm"),
+    ("decompose", "subgraph"),
+)
+
+
+def kind_of(choice: str) -> str:
+    """`triton`, `cpp`, ... of a template's hash; nothing for an extern (ATen, MKL) kernel's."""
+    name = extern_name(choice).lower()
+    return next((kind for start, kind in _COMPILERS if name.startswith(start)), "")
+
+
+def extern_name(choice: str) -> str:
+    """`bmm` of `bmm-c5psz...`: the hash of an extern kernel begins with its name."""
+    return choice.partition("-")[0]
+
+
+def own_template(choice: str | None) -> str:
+    """Which template of ours a hash is of: `gemm`, `skinny`, `triton`, or empty for none."""
+    stem, dash, _ = (choice or "").partition("-")
+    return _OURS.get(stem, "") if dash else ""
+
+
+def is_own(choice: str | None) -> bool:
+    """Whether a hash is that of a choice of our templates, which stock PyTorch does not offer."""
+    return bool(own_template(choice))
 
 
 def template_of(choice: Choice) -> str:
-    """Which template of ours made the choice, by its hash: `gemm`, `skinny`, or empty for none."""
-    stem, dash, _ = (choice.hash or "").partition("-")
-    return _OURS.get(stem, "") if dash else ""
+    """Which template of ours in HIP C++ made the choice: `gemm`, `skinny`, or empty for none."""
+    template = own_template(choice.hash)
+    return "" if template == "triton" else template
+
+
+def kernel_hash(source: str, entry: str, target: str) -> str:
+    """The same wherever the same source is compiled for the same target."""
+    return _digest(json.dumps([source, entry, target]))
+
+
+def choice_hash(template: str, kernel: str, config: str) -> str:
+    """The name under which a choice of our templates is timed and pinned: `rocm_gemm-...`.
+
+    `kernel` is its `kernel_hash`, `config` its description, which has the runtime arguments too.
+    """
+    return f"rocm_{template}-{_digest(f'{kernel} {config}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def provider(choice: Choice) -> str | None:
     """`aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None where neither name nor hash tells."""
     for text in (choice.name, choice.hash):
-        found = _provider(_kernel(text)) if text else None
-        if found is not None:
-            return found
+        origin = _provider(_kernel(text)) if text else None
+        if origin is not None:
+            return origin
     return None
 
 
@@ -61,7 +114,7 @@ def is_library(choice: Choice) -> bool:
 
 def _kernel(text: str) -> str:
     """A name without its number, a hash without its digest: few, so that each is looked at once."""
-    return text.partition("-")[0].rstrip("0123456789")
+    return extern_name(text).rstrip("0123456789")
 
 
 @lru_cache(maxsize=4096)

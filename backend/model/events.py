@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.records import Choice, Measurement, Selection, Session, Shape
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.problem import Shape
+from backend.model.session import Session
+from backend.model.tuning import Selection
 
 Phase = Literal["precompile", "benchmark"]
 

@@ -1,0 +1,87 @@
+"""A candidate kernel, and how its configuration is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One candidate kernel. What its source did not say is None, never guessed.
+
+    `ms` is the measured time; a failed choice has none, and `reason` where one is known.
+    `description` is the text behind the time in an AUTOTUNE row; `config` splits it. `offered` is
+    False for one that has a time under the same key but was not put up beside the others: the
+    program that offers it is another one (its threads, its activation, its search space).
+    """
+
+    name: str | None = None
+    hash: str | None = None
+    ms: float | None = None
+    description: str = ""
+    failed: bool = False
+    reason: str | None = None
+    offered: bool = field(default=True, metadata={"derived": True})
+
+    @property
+    def label(self) -> str:
+        """What a person calls it: the name, else the hash with a short digest, else `?`."""
+        if self.name or not self.hash:
+            return self.name or "?"
+        stem, dash, digest = self.hash.rpartition("-")
+        return f"{stem}-{digest[:8]}" if dash else self.hash
+
+    @property
+    def config(self) -> dict[str, str]:
+        """`KEY=VALUE, ...` of the description; text that is not of that form is left out."""
+        return parse_config(self.description)
+
+
+def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
+    """Fastest first, then those without a time, failed ones, and those that were not offered beside
+    the others; equal ones keep their order."""
+
+    def rank(choice: Choice) -> tuple[int, float]:
+        if not choice.offered:
+            return 3, choice.ms or 0.0
+        if choice.failed:
+            return 2, 0.0
+        return (1, 0.0) if choice.ms is None else (0, choice.ms)
+
+    return tuple(sorted(choices, key=rank))
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Split `A=1, B='x, y', C=[1, 2]` at the commas outside quotes and brackets.
+
+    One pass, no backtracking. Quotes around a whole value are kept: `FLOAT32_PRECISION="'ieee'"`
+    gives `'ieee'` inside its outer quotes stripped once. A part without `=` is left out.
+    """
+    config: dict[str, str] = {}
+    depth, quote, start = 0, "", 0
+    parts: list[str] = []
+    for at, char in enumerate(text):
+        if quote:
+            if char == quote:
+                quote = ""
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth = max(0, depth - 1)
+        elif char == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    for part in parts:
+        key, equals, value = part.strip().partition("=")
+        if equals and key.isidentifier():
+            config[key] = _unquote(value)
+    return config
+
+
+def _unquote(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] == '"':
+        return value[1:-1]
+    return value

@@ -1,0 +1,43 @@
+"""A person's decision for one choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.model.problem import Problem, TuningKey, tuning_id
+
+PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
+"""What was seen of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A person's decision that an (op, inputs) shall use one choice, kept until unpinned.
+
+    `timings` are the numbers of the tuning as they were before the pin, by precision and choice
+    hash; a failed choice is `inf`. `drifts` counts how often it had to be applied again.
+    """
+
+    op: str
+    inputs: str
+    precision: str
+    hash: str
+    label: str
+    system_hash: str
+    timings: Mapping[str, Mapping[str, float]]
+    device: str | None = None
+    who: str = ""
+    when: float = 0.0
+    note: str = ""
+    drifts: int = 0
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+    @property
+    def id(self) -> str:
+        """The id of the tuning that it pins."""
+        return tuning_id(Problem(op=self.op, inputs_key=self.inputs, precision=self.precision))

@@ -1,0 +1,47 @@
+"""The table of ops: operand order, and problems with and without results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.model.choice import Choice
+from backend.model.ops import OPS, factors, flops, product_of
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
+
+
+@pytest.mark.parametrize(
+    ("op", "order", "reorder", "counts"),
+    [
+        ("mm", (0, 1), [0, 1], {2}),
+        ("bmm", (0, 1), [0, 1], {2}),
+        ("addmm", (1, 2, 0), [2, 0, 1], {3}),
+        ("baddbmm", (1, 2, 0), [2, 0, 1], {3}),
+        ("packed_linear", (0, 2), [0, 1], {3}),
+        ("linear_unary", (0, 1, 2), [0, 1, 2], {2, 3}),
+    ],
+)
+def test_the_order_of_operands(
+    op: str, order: tuple[int, ...], reorder: list[int], counts: set[int]
+) -> None:
+    row = OPS[op]
+    assert row.buildable and (row.order, row.reorder) == (order, reorder)
+    assert {count for count in range(6) if row.takes(count)} == counts
+
+
+def test_ops_that_are_no_product_have_no_arithmetic() -> None:
+    assert product_of("convolution") is None and product_of("_int_mm") is OPS["int_mm"]
+    assert factors(Problem("mm", ((2, 3),))) is None
+    assert flops(Problem("linear_unary", ((2, 3), (4, 3)))) is None
+
+
+def test_a_tuning_is_its_problem_and_what_came_of_it() -> None:
+    shapes = ((2, 3), (3, 4))
+    problem = Problem("mm", shapes, precision="high", inputs_key="k", dims=(2, 3, 4), threads=2)
+    tuning = Tuning("mm", shapes, precision="high", inputs_key="k", dims=(2, 3, 4), threads=2)
+    done = replace(tuning, choices=(Choice("mm", "mm-1", 1.0),))
+    assert done.problem == tuning.problem == problem != tuning
+    assert done.id == problem.id and done.key == problem.key
+    assert flops(done) == flops(problem) == 48

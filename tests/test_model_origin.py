@@ -1,0 +1,45 @@
+"""Where a choice comes from, and what follows for tuning again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.model.choice import Choice
+from backend.model.origin import is_own, kind_of, own_template, provider, template_of
+from backend.model.tuning import Tuning
+from rocm_tui.commands import tune
+from rocm_tui.session.model import Row
+
+
+@pytest.mark.parametrize(
+    ("hash", "template"),
+    [
+        ("rocm_gemm-c1", "gemm"),
+        ("rocm_skinny-c1", "skinny"),
+        ("rocm_triton-c1", "triton"),
+        ("rocm_ck_gemm-c1", ""),
+        ("rocm_gemm", ""),
+        ("triton_mm-c1", ""),
+        ("mm-c1", ""),
+        (None, ""),
+    ],
+)
+def test_templates_of_ours(hash: str | None, template: str) -> None:
+    assert own_template(hash) == template
+    assert is_own(hash) == bool(template)
+    assert template_of(Choice(hash=hash)) == template.replace("triton", "")
+
+
+def test_ours_in_triton_are_no_triton_templates_of_torch() -> None:
+    assert kind_of("rocm_triton-c1") == "rocm" and kind_of("triton_mm-c1") == "triton"
+    assert provider(Choice(hash="rocm_triton-c1")) == "rocm"
+
+
+def test_tuning_again_offers_our_kernels_where_only_those_in_triton_were_offered() -> None:
+    """As on a box without a compiler for HIP."""
+    stock = Choice("mm", "mm-c1", 2.0)
+    row = Row("k", "i", 1, Tuning("mm", choices=(Choice("x", "rocm_triton-c1", 1.0), stock)))
+    assert tune._ours(row, None) and not tune._ours(row, False)
+    assert not tune._ours(replace(row, tuning=replace(row.tuning, choices=(stock,))), None)
