@@ -24,10 +24,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.events import TuningMeasured
 from backend.records import MeasuredChoice, Measurement
-from backend.store.events import read_log
-from backend.store.paths import Layout
 from rocm_tui.session.compare_units import in_units
 from rocm_tui.session.compare_verdict import by_measurement
 from tests.compare_sessions import PLANTED, Sessions

@@ -34,7 +34,7 @@ from backend.events import (
     TuningStarted,
 )
 from backend.records import Choice, Selection, Session
-from backend.store.event_codec import encode
+from backend.wire.events import encode
 
 PROBLEMS = 50
 """Tunings of one model, which each of its sessions does again."""

@@ -28,10 +28,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.records import Choice, Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
 
 BARE = """
 from textual.app import App

@@ -21,7 +21,8 @@ from statistics import fmean, median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.measure.verdict import LOOKS, MARGIN, judge, schedule, settled
+from backend.measure.looks import LOOKS
+from backend.measure.verdict import MARGIN, judge, schedule, settled
 from backend.records import MeasuredChoice
 
 BLOCK = 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from backend.pins.state import PinStatus
     from backend.records import Problem
-    from backend.store.pins import PinStatus
     from rocm_tui.ingest.records import Record
 
 

@@ -15,9 +15,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.records import Tuning, TuningKey
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.job_run import RunJob, run_watched

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from backend.errors import EventInvalid
 from backend.events import TuningMeasured
 from backend.records import Choice, Measurement, Tuning
-from backend.store.errors import EventInvalid
-from backend.store.events import decode
+from backend.wire.events import decode
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.job_errors import JobError

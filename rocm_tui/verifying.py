@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.disk.layout import Layout
+from backend.errors import InputsKeyInvalid
+from backend.pins.graphs.match import is_own
 from backend.records import Pin, Tuning
-from backend.store.errors import InputsKeyInvalid
-from backend.store.graph_match import is_own
-from backend.store.inputs_key import parse_inputs_key
-from backend.store.paths import Layout
 from rocm_tui import format as fmt
 from rocm_tui.job_errors import JobError, WorkerDied
 from rocm_tui.jobs import Limits, Worker, spawn_worker

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.text import GraphText, read_graph_text
 from backend.records import Choice, Pin
-from backend.store.graph_match import Verdict, Wanted, judge, may_hold
-from backend.store.graph_text import GraphText, read_graph_text
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
 """All code with these inputs calls the pinned choice; some calls another; of some it cannot be

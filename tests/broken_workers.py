@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend.events import TuningMeasured
 from backend.records import Choice, MeasuredChoice, Measurement
-from backend.store.events import encode
+from backend.wire.events import encode
 from backend.worker.mark import mark_argument
 from backend.worker.supervisor import apart
 from tests.odd_workers import python_that_runs, say

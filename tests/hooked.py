@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.events import Event, TuningStarted
-from backend.store.events import read_log
-from backend.store.paths import Layout
 from tests.torch_models import child_env
 
 LAUNCHER = [

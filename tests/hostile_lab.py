@@ -15,12 +15,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, HooksOff, TuningStarted
+from backend.pins.store import PinStore
 from backend.records import Choice, Session, TuningKey
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, Share, SharedPin, encode
+from backend.sharing.share import Machine, Share, SharedPin, encode
 from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"

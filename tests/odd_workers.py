@@ -18,10 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from backend.disk.layout import Layout, cache_dir
+from backend.disk.sessions import EventWriter
 from backend.events import TuningStarted
 from backend.records import Choice, Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout, cache_dir
 from backend.worker.mark import mark_argument
 from backend.worker.protocol import Answers
 from backend.worker.supervisor import apart

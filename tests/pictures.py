@@ -20,7 +20,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.screens.program import RocmTui
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session import stats

@@ -17,7 +17,7 @@ from backend.events import (
     TuningStarted,
 )
 from backend.records import Choice, MeasuredChoice, Measurement, Session, Verdict
-from backend.store.events import encode
+from backend.wire.events import encode
 
 NOW = 1_790_000_000.0
 """Unix time at which the pictures are taken."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backend.records import Choice, Session, Tuning
-from backend.store.share import Machine, Share, SharedPin, encode, read_share
+from backend.sharing.share import Machine, Share, SharedPin, encode, read_share
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.compare import compare, of_sessions, regressions, whole
 from rocm_tui.session.compare_choices import same_choice
@@ -407,7 +407,7 @@ def test_real_logs_compared_with_themselves_and_each_other() -> None:
     from rocm_tui.commands.common import load
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
 
     parts = [whole(p.name, load(Layout(CORPUS / "none"), [str(p)])) for p in paths]
     parts = [each for each in parts if each.rows]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from backend.store.choice_source import ChoiceSources
+from backend.pins.graphs.match import kind_of
+from backend.pins.graphs.sources import ChoiceSources
 from tests.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -136,7 +137,7 @@ def test_a_pin_of_flex_attention_that_no_session_recorded(tmp_path: Path) -> Non
     sources = ChoiceSources(cache)
     for _, choice in timed[1:3]:
         assert "moved aside" in tui(cache, "pin", row["id"], choice)
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         for _ in range(2):
             warm = code()
             for name in ("BLOCK_M", "BLOCK_N"):

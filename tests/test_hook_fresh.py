@@ -43,8 +43,8 @@ with config.patch(force_disable_caches=True):
 import torch._inductor.select_algorithm as select
 from backend.inductor import torch_api
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 tuned = []
 def timed(timings, name, nodes, *rest):
     inputs = repr([select.AlgorithmSelectorCache.key_of(node) for node in nodes])

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.events import ChoiceSelected, Event, TuningStarted
+from backend.pins.store import PinStore
 from backend.records import Pin, TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from tests.hooked import BMM, by_tuning, launch_program, sessions
 
 pytestmark = pytest.mark.torch
@@ -21,7 +21,7 @@ CALLS = {"bmm-": "extern_kernels.bmm(", "Cpp": "async_compile.cpp_pybinding"}
 PROGRAM = """
 import os, pathlib, sys, torch, torch._inductor.config as config
 import torch._inductor.select_algorithm as select
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 config.max_autotune = True
 layout = Layout(pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
 hidden = None

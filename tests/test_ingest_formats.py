@@ -23,7 +23,7 @@ from backend.events import (
     TuningStarted,
 )
 from backend.records import Choice, Problem, Session, Tuning
-from backend.store.events import encode
+from backend.wire.events import encode
 from rocm_tui.ingest import cache_file, mm_log
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable

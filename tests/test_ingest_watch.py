@@ -15,7 +15,7 @@ import pytest
 
 from backend.events import ChoiceTimed, SessionStarted, TuningStarted
 from backend.records import Problem, Session, Tuning
-from backend.store.events import encode
+from backend.wire.events import encode
 from rocm_tui.ingest.filesystems import is_remote
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceStatus
 from rocm_tui.ingest.scan import BIG

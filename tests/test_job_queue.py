@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.disk.layout import Layout
 from backend.events import SessionEnded
-from backend.store.paths import Layout
 from backend.worker import tree
 from rocm_tui import memory, tune_request
 from rocm_tui.job_queue import Job, JobQueue, Order

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.records import Choice, Measurement, Tuning
-from backend.store.paths import Layout
 from backend.worker.mark import SIZE, place_of
 from rocm_tui import job_log
 from rocm_tui.commands.work import with_log

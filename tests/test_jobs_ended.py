@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.events import SessionEnded
-from backend.store.events import read_log
 from rocm_tui.ingest.records import Record, Seen
 from rocm_tui.ingest.tailer import QUIET, Tailer
 from tests.odd_workers import odd_python
@@ -66,8 +66,8 @@ WRITER = """
 import os, sys, time
 from pathlib import Path
 from backend.records import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
+from backend.disk.sessions import EventWriter
+from backend.disk.layout import Layout
 from tests.test_ingest_formats import STARTED
 writer = EventWriter(Layout(Path(sys.argv[1])), Session("s", host=sys.argv[2], locked=True))
 writer.write(STARTED)

@@ -17,16 +17,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.cache import lookup as later
+from backend.cache import lookup as tuned_cache
+from backend.cache.autotune import raise_ms as high
+from backend.cache.edit import dump
+from backend.cache.fold import fold
+from backend.cache.journal import Journal
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned, decode, encode
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store import later, tuned_cache
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_fold import fold
-from backend.store.tuned_journal import Journal
-from backend.store.tuned_layout import dump
-from backend.store.tuned_line import Tuned, decode, encode
 
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}
@@ -250,9 +251,10 @@ def test_a_fold_undoes_no_pin(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from backend.store import exchange, tuned_cache
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.cache import lookup as tuned_cache
+from backend.disk import exchange
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
 left = int(sys.argv[2])
 def counted(function):
     def call(*args, **kwargs):

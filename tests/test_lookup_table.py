@@ -16,13 +16,13 @@ from unittest import mock
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.events import ChoiceSelected, SessionStarted, TuningStarted
+from backend.pins.store import PinStore
 from backend.records import Choice, Session, TuningKey
-from backend.store.events import EventWriter
-from backend.store.lookup_table import ATEN, TRITON, lookup_table, value_of
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, SharedPin
+from backend.sharing.lookup_table import ATEN, TRITON, lookup_table, value_of
+from backend.sharing.share import Machine, SharedPin
 from tests.torch_models import child_env
 
 GPU = "gfx942:sramecc+:xnack-"

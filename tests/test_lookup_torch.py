@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backend.store import exchange
+from backend.disk import exchange
 from tests.torch_models import child_env
 from tests.tuning_callers import CALLERS, go, run, start
 from tests.warm_python import warm_python
@@ -163,7 +163,7 @@ def test_sixteen_processes_at_once(tmp_path: Path) -> None:
 
 BESIDE = """
 import pathlib
-from backend.store import exchange
+from backend.disk import exchange
 real, log = exchange.exchange, pathlib.Path(sys.argv[1])
 def watched(prepared, path):
     # What it displaces must be what the new content was made from, or come back.

@@ -16,10 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.events import SessionStarted, TuningMeasured
+from backend.pins.state import PinStatus
 from backend.records import Choice, MeasuredChoice, Measurement, Pin, PinState, Tuning, Verdict
-from backend.store.events import encode, read_log
-from backend.store.pin_state import PinStatus
+from backend.wire.events import encode
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs import spawn_worker
 from rocm_tui.measuring import (

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.events import SessionEnded, SessionStarted, TuningMeasured
 from backend.records import Measurement
-from backend.store.events import read_log
 from rocm_tui.jobs import JobFailed, Worker, spawn_worker
 from rocm_tui.measuring import measurement_of
 from tests.torch_models import child_env

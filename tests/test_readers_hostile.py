@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
+from backend.cache import tuned as tuned_line
+from backend.cache.journal import NOTHING, Journal
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.records import LATEST, MeasuredChoice, Measurement, Problem, Tuning, tuning_id
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.kept import kept_source
-from backend.store import tuned_line
-from backend.store.events import read_log
-from backend.store.paths import Layout
-from backend.store.tuned_journal import NOTHING, Journal
 from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas
 from backend.toolchain.target import amdgpu

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
+from backend.cache.autotune import cache_paths, read_cache
+from backend.disk.layout import Layout
 from backend.events import TuningStarted
+from backend.pins.store import PinStore
 from backend.reproducer.folder import ReproducerError, write
 from backend.reproducer.rebuild import rebuild
-from backend.store.autotune_cache import cache_paths, read_cache
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from backend.toolchain.target import cpu
 from tests.rocm_programs import Ran, last_session, pin_ours, run, selections
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from tests.hooked import LAUNCHER, launch
 from tests.torch_models import child_env
 

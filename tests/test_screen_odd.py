@@ -9,9 +9,9 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import Problem, TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from rocm_tui.screens.confirm import ConfirmScreen
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobLog, JobsScreen

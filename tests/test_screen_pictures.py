@@ -19,9 +19,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_queue import Order
 from rocm_tui.screens.program import RocmTui

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from tests.terminal_lab import (
     PATIENCE,
     WATCH,

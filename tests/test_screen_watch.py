@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Input
 
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from rocm_tui.screens.confirm import ConfirmScreen
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.pins import PinsScreen

@@ -8,8 +8,8 @@ from itertools import permutations
 
 import pytest
 
+from backend.pins.state import PinStatus
 from backend.records import Choice, Pin, Problem, Seconds, Tuning, sort_choices
-from backend.store.pins import PinStatus
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen
 from rocm_tui.session.model import Changes, Model, Row
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.records import Choice, Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
 from backend.templates.operand import Operand
 from backend.templates.triton.config import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend import events
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter, read_log
+from backend.errors import EventInvalid
 from backend.records import Choice, Session
-from backend.store.errors import EventInvalid
-from backend.store.events import EventWriter, decode, encode, read_log
-from backend.store.paths import Layout
+from backend.wire.events import decode, encode
 from tests.store_disks import mounted
 
 SESSION = Session(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.choice_source import ChoiceSources
-from backend.store.graph_match import Wanted, judge, kind_of, may_hold
-from backend.store.graph_ops import OPS
-from backend.store.graph_text import GraphText, read_graph_text
-from backend.store.graphs import GraphIndex
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.pins.graphs.fit import OPS
+from backend.pins.graphs.index import GraphIndex
+from backend.pins.graphs.match import Wanted, judge, kind_of, may_hold
+from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.graph_samples import FOLDER, Sample, samples
 from tests.tuned_ops import CHEAP, Offered, compile_ops
 
@@ -67,7 +67,7 @@ def test_choices_of_one_template_are_told_apart_by_their_modules(
     graph = read_graph_text(sample.data)
     told = {}
     for choice in sample.rivals:
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         assert bool(constants) == bool(kind_of(choice))
         wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
         told[choice] = judge(graph, wanted)
@@ -151,7 +151,7 @@ def test_choices_for_other_threads_are_told_apart_by_their_source(tmp_path: Path
     sources, index = ChoiceSources(tmp_path), GraphIndex(Layout(tmp_path))
     found = {}
     for choice in (one, two):
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         assert constants["num_threads"].split()[-1] == ("1" if choice == one else "2")
         wanted = Wanted("bmm", rows[0].inputs, choice, rivals, {}, constants)
         graphs = sorted(index.live(), key=lambda entry: (entry.mtime, entry.relative))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store.graph_match import Verdict, Wanted, judge, kind_of, may_hold
-from backend.store.graph_text import read_graph_text
+from backend.pins.graphs.match import Verdict, Wanted, judge, kind_of, may_hold
+from backend.pins.graphs.text import read_graph_text
 
 A = "('cuda', 'torch.float16', 512, 256, 256, 1, 0)"
 B = "('cuda', 'torch.float16', 256, 128, 128, 1, 0)"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.pins.file import read_pin_file
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
 from rocm_tui.cli import main
 from tests.terminal_lab import raised_numbers
 

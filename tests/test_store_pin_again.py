@@ -7,9 +7,9 @@ import os
 import time
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 
 KEY = TuningKey(
     "mm",

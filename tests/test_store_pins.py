@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import raise_ms as high
+from backend.disk import safe
+from backend.disk.exchange import leftover_path
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store import safe
-from backend.store.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
-from backend.store.exchange import leftover_path
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
 from tests.store_disks import make_read_only, make_writable, mounted
 
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]", "highest")
@@ -309,13 +309,13 @@ def test_two_systems_and_unpin_all(layout: Layout) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
 root, what, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = PinStore(Layout(Path(root)))
 import filelock
-from backend.store import exchange
+from backend.disk import exchange
 exchange._renameat2()
 key = TuningKey(*sys.argv[4:7])
 seen = 0

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.pins.graphs.index import GraphIndex, packages_below
+from backend.pins.graphs.match import Wanted, kind_of
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.graph_match import Wanted, kind_of
-from backend.store.graphs import GraphIndex
-from backend.store.packages import packages_below
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from tests.tuned_ops import Offered, compile_ops
 
 pytestmark = pytest.mark.torch

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.pins.graphs.index import GraphIndex
+from backend.pins.graphs.match import Wanted, kind_of
+from backend.pins.graphs.text import read_graph_text
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.graph_match import Wanted, kind_of
-from backend.store.graph_text import read_graph_text
-from backend.store.graphs import GraphIndex
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from tests.torch_models import compiled
 
 pytestmark = pytest.mark.torch

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import load_json
+from backend.cache.autotune import raise_ms as high
+from backend.disk import exchange
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store import exchange
-from backend.store.autotune_cache import load_json
-from backend.store.errors import CacheUnreadable
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
 from tests.odd_files import put_odd
 from tests.torch_models import child_env
 from tests.warm_python import warm_python

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.cache.autotune import MAX_BYTES, read_cache, read_caches
+from backend.cache.inputs_key import InputsKey, format_inputs_key, parse_inputs_key
+from backend.disk.layout import Layout, cache_dir
+from backend.errors import CacheUnreadable, InputsKeyInvalid
 from backend.records import TensorSpec, TuningKey
-from backend.store.autotune_cache import MAX_BYTES, read_cache, read_caches
-from backend.store.errors import CacheUnreadable, InputsKeyInvalid
-from backend.store.inputs_key import InputsKey, format_inputs_key, parse_inputs_key
-from backend.store.paths import Layout, cache_dir
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"
 
@@ -170,7 +170,7 @@ def test_the_cache_dir_is_that_of_inductor(tmp_path: Path) -> None:
 
 def test_nothing_here_imports_torch() -> None:
     program = (
-        "import sys, backend.store.pins, backend.store.events, backend.store.autotune_cache;"
+        "import sys, backend.pins.store, backend.disk.sessions, backend.cache.autotune;"
         "sys.exit([m for m in ('torch', 'filelock', 'rocm_tui') if m in sys.modules] or 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.records import Tuning
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
 from backend.worker import tree
 from rocm_tui.jobs import WorkerDied, spawn_worker
 from rocm_tui.tune_request import TuneOptions, tune

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import cache_paths, read_caches
+from backend.disk.layout import Layout
 from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
+from backend.pins.store import PinStore
 from backend.records import Tuning as Record
 from backend.records import TuningKey
-from backend.store.autotune_cache import cache_paths, read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from tests.hooked import by_tuning, sessions
 from tests.terminal_lab import raised_numbers

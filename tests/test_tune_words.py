@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter, end_log, read_log
 from backend.events import SessionEnded, SessionStarted
 from backend.records import Choice, Session, Tuning, sort_choices
-from backend.store.events import EventWriter, read_log
-from backend.store.paths import Layout
-from backend.store.session_end import end_log
 from rocm_tui.cli import main
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import UsageError

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.measure.looks import error_of
+from backend.measure.looks import CONFIDENCE, LOOKS, error_of
 from backend.measure.robust import (
     clock_step,
     hodges_lehmann,
@@ -23,7 +23,7 @@ from backend.measure.robust import (
     swelling,
     trimmed_interval,
 )
-from backend.measure.verdict import CONFIDENCE, LOOKS, MARGIN, judge, schedule, settled
+from backend.measure.verdict import MARGIN, judge, schedule, settled
 from benchmarks import bench_verdict
 from benchmarks.bench_verdict import Machine, Noise, Outcome, outcomes
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from tests.torch_models import child_env
 from tests.verify_workers import verifying_python
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from rocm_tui.ingest.trace_code import TraceCode
 from tests.torch_models import child_env
 from tests.warm_python import warm_python

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.disk.layout import Layout
 from backend.records import Choice, Measurement, Tuning
-from backend.store.paths import Layout
 from backend.worker import ring
 from backend.worker.protocol import Answers, Events
 from rocm_tui.job_run import run_watched

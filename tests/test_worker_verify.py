@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import Pin, TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from rocm_tui.jobs import Worker, spawn_worker
 from rocm_tui.python_env import find_python
 from rocm_tui.verifying import Asked, Verifying

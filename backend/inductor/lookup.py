@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import written
+from backend.errors import UnsafePath
 from backend.inductor import torch_api
 from backend.inductor.guard import Stock, beside, quietly
 from backend.inductor.saying import say_once
-from backend.store.errors import UnsafePath
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_view import written
 
 _current: TunedCache | None = None
 

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.events import Event, HooksOff, SessionEnded, SessionStarted
 from backend.inductor import guard
 from backend.inductor.activation import RUN
 from backend.inductor.home import home
 from backend.inductor.saying import say_once
 from backend.records import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
 
 
 class Recorder:

@@ -16,6 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from backend.cache.tuned import Tuned, written
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.inductor import torch_api
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder
@@ -24,12 +27,8 @@ from backend.inductor.selector import Selector
 from backend.inductor.templates_on import TemplateSelector
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.tuning_watch import tuning_of
+from backend.pins import retune as pin_retune
 from backend.records import Pin, PinState, TuningKey
-from backend.store import pin_retune
-from backend.store.errors import StoreError, UnsafePath
-from backend.store.paths import Layout
-from backend.store.tuned_line import Tuned
-from backend.store.tuned_view import written
 
 _TRITON = "triton_"
 """How the hash of a choice begins that is a Triton template of torch."""

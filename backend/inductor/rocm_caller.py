@@ -15,8 +15,8 @@ from backend.inductor.rocm_operands import Question, results_are_read
 from backend.inductor.rocm_process import benchmark as benchmark_apart
 from backend.inductor.rocm_sound import or_aten
 from backend.inductor.torch_graph import Node
+from backend.pins.graphs.text import OwnChoice
 from backend.records import TuningKey
-from backend.store.graph_text import OwnChoice
 from backend.toolchain.errors import ToolchainError
 
 

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from backend.cache.inputs_key import parse_inputs_key
 from backend.events import (
     ChoiceCompiled,
     ChoiceFailed,
@@ -27,7 +28,6 @@ from backend.inductor import torch_api
 from backend.inductor.guard import quietly
 from backend.inductor.torch_api import ChoiceCaller, Timings
 from backend.records import Choice, Selection, TuningKey
-from backend.store.inputs_key import parse_inputs_key
 
 UNRECORDED = "a tuning is not recorded"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from backend.cache.inputs_key import parse_inputs_key
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.records import TensorSpec
 from backend.reproducer.folder import ReproducerError
-from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
 from backend.templates.operand import ITEM_BYTES, Operand

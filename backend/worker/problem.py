@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
 from backend.inductor import torch_api
 from backend.records import Shape, TensorSpec, TuningKey
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument
 from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
 from backend.inductor import torch_api
 from backend.records import TensorSpec, TuningKey
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import parse_inputs_key
 from backend.worker.protocol import Arguments, BadJob, text_argument
 from backend.worker.rebuild import NotRebuildable
 

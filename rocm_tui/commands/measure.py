@@ -11,8 +11,8 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from backend.disk.layout import Layout
     from backend.records import Choice, Measurement
-    from backend.store.paths import Layout
     from rocm_tui.session.model import Row
 
 

@@ -10,8 +10,8 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
+    from backend.disk.layout import Layout
     from backend.records import Tuning
-    from backend.store.paths import Layout
     from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
     from rocm_tui.tune_request import TuneOptions

@@ -9,8 +9,8 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
+    from backend.disk.layout import Layout
     from backend.records import Pin
-    from backend.store.paths import Layout
     from rocm_tui.verifying import Asked, Result
 
 TAKES_COMMAND = True
@@ -48,7 +48,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.store.pins import PinStore
+    from backend.pins.store import PinStore
     from rocm_tui.errors import UsageError
     from rocm_tui.session.find import find_pins
 

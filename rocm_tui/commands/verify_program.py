@@ -13,8 +13,8 @@ from rocm_tui.commands import common
 from rocm_tui.errors import RocmTuiError
 
 if TYPE_CHECKING:
+    from backend.disk.layout import Layout
     from backend.records import Choice, Pin
-    from backend.store.paths import Layout
     from rocm_tui.trace_folder import TraceFolder
     from rocm_tui.witness import Finding, Witness
 
@@ -109,7 +109,7 @@ class _Heard:
         }
 
     def _sentence(self, finding: Finding) -> str:
-        from backend.store.graph_match import is_own
+        from backend.pins.graphs.match import is_own
 
         pin = finding.pin
         if finding.answer == "called":

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from backend.cache.autotune import parse_cache
+from backend.cache.inputs_key import InputsKey, parse_inputs_key
+from backend.errors import CacheUnreadable, InputsKeyInvalid
+from backend.pins.graphs.match import kind_of
 from backend.records import Choice, Problem, Tuning, TuningKey, sort_choices
-from backend.store.autotune_cache import parse_cache
-from backend.store.errors import CacheUnreadable, InputsKeyInvalid
-from backend.store.graph_match import kind_of
-from backend.store.inputs_key import InputsKey, parse_inputs_key
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.records import Record, Seen

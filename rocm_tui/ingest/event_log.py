@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from sys import intern
 
+from backend.errors import EventInvalid
 from backend.events import (
     ChoiceCompiled,
     ChoiceFailed,
@@ -29,8 +30,7 @@ from backend.records import (
     Tuning,
     sort_choices,
 )
-from backend.store.errors import EventInvalid
-from backend.store.event_codec import decode, decode_timed
+from backend.wire.events import decode, decode_timed
 from rocm_tui.ingest.clean import clean
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 from rocm_tui.ingest.writer import can_be_told, is_gone

@@ -6,9 +6,9 @@ from asyncio import to_thread
 from functools import partial
 from typing import TYPE_CHECKING
 
+from backend.errors import StoreError
+from backend.pins.store import PinStore
 from backend.records import Choice
-from backend.store.errors import StoreError
-from backend.store.pins import PinStore
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.screens.confirm import ConfirmScreen
@@ -17,7 +17,8 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.pin_warning import pin_warning
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinPlan, PinStatus
+    from backend.pins.state import PinStatus
+    from backend.pins.store import PinPlan
     from rocm_tui.screens.program import RocmTui
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.records import Choice, Pin, Session, Tuning
-from backend.store.paths import Layout
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.errors import InputsKeyInvalid
 from backend.records import Choice, Session, Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.kept import PREFIX, kept_source
 from backend.reproducer.rebuild import rebuild
-from backend.store.errors import InputsKeyInvalid
-from backend.store.paths import Layout
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError

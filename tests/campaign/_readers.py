@@ -17,29 +17,30 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from backend.cache import edit as cache_edit
+from backend.cache import tuned as tuned_line
+from backend.cache.autotune import parse_cache
+from backend.cache.inputs_key import parse_inputs_key
+from backend.cache.journal import Journal
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
+from backend.errors import StoreError
+from backend.pins.file import read_pin_file
+from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.sources import fragment_nodes, kernel_config, source_key
+from backend.pins.graphs.text import read_graph_text
+from backend.pins.store import PinStore
 from backend.records import Choice
-from backend.store import cache_edit, share, tuned_line
-from backend.store.autotune_cache import parse_cache
-from backend.store.choice_source import source_key
-from backend.store.errors import StoreError
-from backend.store.events import read_log
-from backend.store.graph_match import Wanted, judge, may_hold
-from backend.store.graph_text import read_graph_text
-from backend.store.inputs_key import parse_inputs_key
-from backend.store.kernel_source import fragment_nodes, kernel_config
-from backend.store.lookup_table import as_json, lookup_table
-from backend.store.paths import Layout
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
-from backend.store.share import Machine
-from backend.store.share_check import differences
-from backend.store.tuned_journal import Journal
+from backend.sharing import share
+from backend.sharing.lookup_table import as_json, lookup_table
+from backend.sharing.machine import differences
+from backend.sharing.share import Machine
 from backend.toolchain import code_search
 from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
-from rocm_tui.bundle_checks import examine_bundle
+from rocm_tui.actions.bundle import examine_bundle
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest import cache_file, mm_log

@@ -15,14 +15,14 @@ from pathlib import Path
 import msgpack
 
 from backend import events
+from backend.cache import tuned as tuned_line
+from backend.cache.journal import Journal
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.records import Choice, MeasuredChoice, Measurement, Session, TuningKey
-from backend.store import tuned_line
-from backend.store.event_codec import encode as event_line
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, Share, SharedPin
-from backend.store.share import encode as share_text
-from backend.store.tuned_journal import Journal
+from backend.sharing.share import Machine, Share, SharedPin
+from backend.sharing.share import encode as share_text
+from backend.wire.events import encode as event_line
 from rocm_tui.ingest.sniff import sniff
 from tests.graph_samples import samples
 

@@ -20,12 +20,12 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
+from backend.pins.store import PinStore
 from backend.records import Tuning, TuningKey, tuning_id
-from backend.store.errors import StoreError, UnsafePath
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
 from rocm_tui.cli import main
 from tests.campaign import Figure
 from tests.odd_files import KINDS, put_odd

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.records import Choice, Measurement, Tuning
-from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_run import run_watched
 from rocm_tui.jobs import Limits

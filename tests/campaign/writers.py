@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import is_raised, measured_ms
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.cache.autotune import is_raised, measured_ms
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.pins.store import PinStore
 from tests.campaign import Figure
 from tests.test_store_race import KEY, go, start
 

@@ -25,9 +25,9 @@ from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
+from backend.pins.graphs.match import is_own
 from backend.records import Choice, Measurement, Session, TuningKey
-from backend.store.events import encode
-from backend.store.graph_match import is_own
+from backend.wire.events import encode
 from backend.worker.bench import ChoiceBench
 from backend.worker.capture import capture
 from backend.worker.mark import Mark, mark_argument

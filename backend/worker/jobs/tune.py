@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
+from backend.cache.autotune import read_cache
+from backend.disk.layout import Layout, cache_dir
+from backend.errors import CacheUnreadable
 from backend.inductor import retuning, selector, torch_api, versions
 from backend.inductor.retuning import Budget, Task
 from backend.records import Choice
-from backend.store.autotune_cache import read_cache
-from backend.store.errors import CacheUnreadable
-from backend.store.paths import Layout, cache_dir
 from backend.worker.house import House
 from backend.worker.mark import Mark, mark_argument
 from backend.worker.problem import Problem, problem_argument

@@ -23,8 +23,8 @@ import torch
 
 from backend.inductor import templates_wanted, torch_api
 from backend.inductor.torch_code import generated_code
+from backend.pins.graphs.match import is_own, kind_of
 from backend.records import TuningKey
-from backend.store.graph_match import is_own, kind_of
 from backend.worker.probe import ProbeSelector, Sight
 from backend.worker.protocol import Arguments, Progress, text_argument
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild

@@ -1,0 +1,194 @@
+"""Reading Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file a system.
+
+    {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
+
+A failed choice is `Infinity`, which Python's json writes and strict parsers refuse. A number that a
+pin raised out of reach is read as the time that was measured.
+
+Times raised out of reach: how a pin lets its choice win without breaking another program.
+
+Inductor takes the smallest number among the choices that a program offers, and a program that is
+left with nothing but `Infinity` fails to compile. So the rivals of a pinned choice keep their
+order: each number is multiplied by 2^40. That is exact in binary floating point, so it can be
+undone from the number alone, and no kernel takes the three hours from which on a number counts as
+raised.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable, brief
+from backend.records import Problem, TuningKey
+
+MAX_BYTES = 512 << 20
+"""10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFile:
+    """One file. `system` is the text of its header as JSON gave it; times are milliseconds."""
+
+    path: Path
+    system_hash: str
+    system: Mapping[str, Any]
+    entries: Mapping[TuningKey, Mapping[str, float]]
+    problems: tuple[Problem, ...] = ()
+
+
+def read_cache(path: Path) -> CacheFile:
+    """Read one cache file. Raises CacheUnreadable if it is missing, too big, or not one."""
+    return parse_cache(path, read_bytes(path))
+
+
+def parse_cache(path: Path, data: bytes) -> CacheFile:
+    """What `data`, the content of `path`, says. Raises CacheUnreadable."""
+    document = load_json(path, data)
+    cache = document.get("cache")
+    if not isinstance(cache, dict):
+        raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
+    system = document.get("system")
+    problems: list[Problem] = []
+    entries = dict(_entries(cache, str(path), problems))
+    system = system if isinstance(system, dict) else {}
+    return CacheFile(path, path.name, system, entries, tuple(problems))
+
+
+def read_caches(layout: Layout) -> tuple[list[CacheFile], list[Problem]]:
+    """Every cache file below `layout`, sorted by name; one problem for each that cannot be used."""
+    files: list[CacheFile] = []
+    problems: list[Problem] = []
+    for path in cache_paths(layout):
+        try:
+            file = read_cache(path)
+        except CacheUnreadable as error:
+            if path.exists():
+                problems.append(Problem(str(path), str(error)))
+            continue
+        files.append(file)
+        problems.extend(file.problems)
+    return files, problems
+
+
+def cache_paths(layout: Layout) -> list[Path]:
+    """The cache files' paths; temporary and lock files begin with a dot and are left out."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(layout.autotune) if entry.is_file())
+    except OSError:
+        return []
+    return [layout.autotune / name for name in names if not name.startswith(".")]
+
+
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Raises CacheUnreadable."""
+    try:
+        # A FIFO in the file's place must not block us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise CacheUnreadable(f"{path} is not a regular file; move it away")
+            if status.st_size > limit:
+                raise CacheUnreadable(
+                    f"{path} has {status.st_size >> 20} MiB, more than {limit >> 20}; move it away"
+                )
+            return stream.read()
+    except OSError as error:
+        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
+
+
+def load_json(path: Path, data: bytes) -> dict[str, Any]:
+    """The JSON object that `data` holds. Raises CacheUnreadable with the place of the fault."""
+    try:
+        document = json.loads(data)
+    except RecursionError as error:
+        raise CacheUnreadable(f"{path} is nested too deep; move the file away") from error
+    except ValueError as error:
+        why = brief(str(error), 80)
+        raise CacheUnreadable(f"{path} is not JSON ({why}); move the file away") from error
+    if not isinstance(document, dict):
+        raise CacheUnreadable(f"{path} holds no JSON object; move the file away")
+    return document
+
+
+def _entries(
+    cache: Mapping[str, Any], source: str, problems: list[Problem]
+) -> Iterator[tuple[TuningKey, dict[str, float]]]:
+    for op, by_inputs in _objects(cache, source, problems):
+        for inputs, by_precision in _objects(by_inputs, source, problems):
+            for precision, timings in _objects(by_precision, source, problems):
+                times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
+                if len(times) != len(timings):
+                    what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
+                    problems.append(Problem(source, what))
+                yield TuningKey(op, inputs, precision), times
+
+
+def _objects(
+    node: Mapping[str, Any], source: str, problems: list[Problem]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, value in node.items():
+        if isinstance(value, dict):
+            yield name, value
+        else:
+            problems.append(Problem(source, f"{brief(name, 80)} holds no object"))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _time(value: float) -> float:
+    try:
+        return measured_ms(float(value))
+    except OverflowError:
+        return float("inf")
+
+
+FACTOR = 2.0**40
+LEAST = 1e7
+"""Milliseconds. A kernel of 10 ns, raised, is above; no real time comes near."""
+_HIGHEST = 2.0**1000
+"""What stands for a number that has no order (NaN) or no place left above it."""
+
+INFINITY = "Infinity"
+
+
+def is_raised(ms: float) -> bool:
+    """Whether a number of a cache file was raised by a pin. A failed choice's infinity was not."""
+    return LEAST <= ms < math.inf
+
+
+def raise_ms(ms: float) -> float:
+    """The number that stands for `ms` while a rival is pinned; failed and raised ones stay."""
+    if ms == math.inf or is_raised(ms):
+        return ms
+    if math.isnan(ms):
+        return _HIGHEST
+    return min(max(ms * FACTOR, LEAST), _HIGHEST)
+
+
+def measured_ms(ms: float) -> float:
+    """The measured milliseconds that a number of a cache file stands for."""
+    return ms / FACTOR if is_raised(ms) else ms
+
+
+def raised(text: str) -> str:
+    """`raise_ms` of a number's text."""
+    ms = float(text)
+    high = raise_ms(ms)
+    return text if high == ms else repr(high)
+
+
+def measured(text: str) -> str:
+    """The text that PyTorch wrote, of a number that was raised; any other as it is."""
+    ms = float(text)
+    return repr(ms / FACTOR) if is_raised(ms) else text
