@@ -20,7 +20,8 @@ from backend.disk.sessions import EventWriter
 from backend.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, HooksOff, TuningStarted
 from backend.pins.store import PinStore
 from backend.records import Choice, Session, TuningKey
-from backend.sharing.share import Machine, Share, SharedPin, encode
+from backend.sharing.machine import Machine
+from backend.sharing.share import Share, SharedPin, share_text
 from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"
@@ -119,7 +120,7 @@ def _share() -> str:
         *("mm", MM, "highest", "mm-c1", f"label{text}"), machine=gpu, config={"A": text},
         timings={"highest": {"mm-c1": 0.5}}, who=text, when=1.7e9, note=text,
     )  # fmt: skip
-    return encode(Share((pin,), text, 1.7e9))
+    return share_text(Share((pin,), text, 1.7e9))
 
 
 def bytes_of(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[int, bytes]:

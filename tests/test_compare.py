@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from backend.records import Choice, Session, Tuning
-from backend.sharing.share import Machine, Share, SharedPin, encode, read_share
+from backend.sharing.machine import Machine
+from backend.sharing.share import Share, SharedPin, read_share, share_text
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session.compare import compare, of_sessions, regressions, whole
 from rocm_tui.session.compare_choices import same_choice
@@ -374,7 +375,7 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
         timings={"highest": times},
     )
     path = tmp_path / "pins.json"
-    path.write_text(encode(Share((pin,))))
+    path.write_text(share_text(Share((pin,))))
     assert is_export(path) and not is_export(tmp_path / "none")
     model = Model()
     model.apply(tunings(read_share(path), str(path)))

@@ -22,7 +22,8 @@ from backend.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.pins.store import PinStore
 from backend.records import Choice, Session, TuningKey
 from backend.sharing.lookup_table import ATEN, TRITON, lookup_table, value_of
-from backend.sharing.share import Machine, SharedPin
+from backend.sharing.machine import Machine
+from backend.sharing.share import SharedPin
 from tests.torch_models import child_env
 
 GPU = "gfx942:sramecc+:xnack-"

@@ -11,6 +11,7 @@ from backend.cache.autotune import raise_ms as high
 from backend.cache.lookup import TunedCache
 from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
+from backend.pins.held import pinned_choices
 from backend.pins.retune import hold_again, learn
 from backend.pins.store import PinStore
 from backend.records import TuningKey
@@ -26,7 +27,7 @@ def made(root: Path) -> tuple[Layout, TunedCache]:
     entry = {KEY.op: {KEY.inputs: {KEY.precision: times}}}
     path.write_text(json.dumps({"system": {}, "cache": entry}, indent=4))
     said: list[str] = []
-    return Layout(root), TunedCache(path, {}, said.append)
+    return Layout(root), TunedCache(path, {}, said.append, pinned_choices)
 
 
 def times(layout: Layout) -> dict[str, float]:

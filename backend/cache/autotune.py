@@ -16,21 +16,17 @@ raised.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.disk.layout import Layout
+from backend.disk.reading import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.records import Problem, TuningKey
-
-MAX_BYTES = 512 << 20
-"""10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +81,6 @@ def cache_paths(layout: Layout) -> list[Path]:
     except OSError:
         return []
     return [layout.autotune / name for name in names if not name.startswith(".")]
-
-
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises CacheUnreadable."""
-    try:
-        # A FIFO in the file's place must not block us.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise CacheUnreadable(f"{path} is not a regular file; move it away")
-            if status.st_size > limit:
-                raise CacheUnreadable(
-                    f"{path} has {status.st_size >> 20} MiB, more than {limit >> 20}; move it away"
-                )
-            return stream.read()
-    except OSError as error:
-        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
-
-
-def load_json(path: Path, data: bytes) -> dict[str, Any]:
-    """The JSON object that `data` holds. Raises CacheUnreadable with the place of the fault."""
-    try:
-        document = json.loads(data)
-    except RecursionError as error:
-        raise CacheUnreadable(f"{path} is nested too deep; move the file away") from error
-    except ValueError as error:
-        why = brief(str(error), 80)
-        raise CacheUnreadable(f"{path} is not JSON ({why}); move the file away") from error
-    if not isinstance(document, dict):
-        raise CacheUnreadable(f"{path} holds no JSON object; move the file away")
-    return document
 
 
 def _entries(

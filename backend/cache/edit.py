@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import INFINITY, is_raised, load_json
+from backend.cache.autotune import INFINITY, is_raised
+from backend.disk.reading import load_json
 from backend.errors import CacheUnreadable
 
 _DECODER = json.JSONDecoder()

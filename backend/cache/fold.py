@@ -14,30 +14,30 @@ import json
 import math
 import os
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import (
-    cache_paths,
-    is_raised,
-    load_json,
-    measured_ms,
-    raise_ms,
-    read_bytes,
-)
-from backend.cache.edit import dump
+from backend.cache.autotune import cache_paths, is_raised, measured_ms, raise_ms
+from backend.cache.edit import dump, merge_missing
 from backend.cache.journal import Journal, Read, append_lines
-from backend.cache.tuned import Index, Tuned, decode_all, encode, missing
+from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
+from backend.disk.reading import load_json, read_bytes
 from backend.errors import CacheUnreadable, StoreError
-from backend.pins.file import Record, read_pin_file
-from backend.pins.graphs.match import is_own
+
+Pinned = Callable[[Path], Mapping[tuple[str, str], str]]
+"""What is pinned in a cache file: the choice that shall win of each (op, inputs), empty where it is
+not held by this file's numbers. Raises CacheUnreadable."""
 
 
 def fold(
-    root: Path, path: Path, system: Mapping[str, Any], patience: float = safe.LOCK_SECONDS
+    root: Path,
+    path: Path,
+    system: Mapping[str, Any],
+    pinned: Pinned,
+    patience: float = safe.LOCK_SECONDS,
 ) -> None:
     """Put what the journal of the cache file `path` holds into it, and begin a new journal.
 
@@ -59,10 +59,10 @@ def fold(
             kept.forget()
             if not found.lines:
                 return
-        edit = _Edit(root, path, found, kept)
+        edit = _Edit(path, found, kept, pinned)
         _make(path, {"system": system, "cache": {}})
         told_all = not exchange.leftover_path(path).exists()
-        if exchange.update(path, edit):
+        if exchange.update(path, edit, merge_missing):
             after = edit.written()
             told_all = told_all and edit.calls == 1 and not edit.more
         else:
@@ -81,8 +81,9 @@ class Recaller:
     """Brings back what stock PyTorch took out of the cache files, for who only looks on. A file is
     compared once for each time that somebody else wrote it."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, pinned: Pinned) -> None:
         self._layout = layout
+        self._pinned = pinned
         self._seen: dict[Path, exchange.Signature | None] = {}
 
     def recall(self) -> None:
@@ -97,7 +98,7 @@ class Recaller:
                 continue
             lost = Kept(root, path).lost
             if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
-                fold(root, path, {}, 0.0)
+                fold(root, path, {}, self._pinned, 0.0)
 
 
 def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,12 +112,12 @@ def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
-    def __init__(self, root: Path, path: Path, found: Read, kept: Kept) -> None:
+    def __init__(self, path: Path, found: Read, kept: Kept, pinned: Pinned) -> None:
         self._path = path
         self._found = found
-        self._news = decode_all(found.lines)
+        self._news = tuned_in(found.lines)
         self._kept = kept
-        self._pins = Layout(root).pins
+        self._pinned = pinned
         self.calls = 0
         self.more = False
         """Whether the file got more than what the journal says: other numbers, or lost ones."""
@@ -128,11 +129,7 @@ class _Edit:
         self.before = exchange.signature_of(self._path)
         document = load_json(self._path, data)
         cache = cache_of(self._path, document)
-        pins = {
-            (pin.op, pin.inputs): pin
-            for pin in read_pin_file(self._pins).pins
-            if pin.system_hash == self._path.name
-        }
+        pins = self._pinned(self._path)
         changed = False
         news = self._news
         if not self._found.is_all_of(self.before):
@@ -141,8 +138,8 @@ class _Edit:
             self.more = self.more or changed or bool(lost)
             news = [*lost, *news]
         for tuned in news:
-            pin = pins.get((tuned.op, tuned.inputs))
-            changed = self._put(cache, tuned, pin) or changed
+            winner = pins.get((tuned.op, tuned.inputs), "")
+            changed = self._put(cache, tuned, winner) or changed
         self._content = dump(document) if changed else data
         return self._content
 
@@ -155,28 +152,23 @@ class _Edit:
                 return signature
         return None
 
-    def _put(self, cache: dict[str, Any], tuned: Tuned, pin: Record | None) -> bool:
+    def _put(self, cache: dict[str, Any], tuned: Tuned, winner: str) -> bool:
         timings = cache
         for name in (tuned.op, tuned.inputs, tuned.precision):
             timings = timings.setdefault(name, {})
             if not isinstance(timings, dict):
                 raise _unusable(self._path)
-        holds = pin is not None and _holds(pin, {**timings, **tuned.timings})
+        # The rivals of a choice that has no time are not raised; see `pins.held.holding`.
+        own = {**timings, **tuned.timings}.get(winner)
+        holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
         changed = False
         for name, ms in tuned.timings.items():
-            new = raise_ms(ms) if pin is not None and holds and name != pin.hash else ms
+            new = raise_ms(ms) if holds and name != winner else ms
             self.more = self.more or new != ms
             if name not in timings or not _same(timings[name], new):
                 timings[name] = new
                 changed = True
         return changed
-
-
-def _holds(pin: Record, timings: Mapping[str, Any]) -> bool:
-    """Whether a pin's rivals stay out of reach; see `pin_edit.holding`."""
-    own = timings.get(pin.hash)
-    is_time = isinstance(own, (float, int)) and math.isfinite(own)
-    return is_time and not is_own(pin.hash)
 
 
 def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
@@ -267,7 +259,7 @@ class Kept:
     def lost(self, index: Index) -> list[Tuned]:
         """What `index`, all that the cache file has, lacks of what is kept."""
         try:
-            found = decode_all(read_bytes(self.path, 2 * MOST_BYTES))
+            found = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
         except CacheUnreadable:
             return []
         return [lack for tuned in _merged(found) if (lack := missing(index, tuned)) is not None]
@@ -278,10 +270,10 @@ class Kept:
 
     def _shorten(self) -> None:
         """One line a tuning, of those the newest."""
-        tuned = _merged(decode_all(read_bytes(self.path, 2 * MOST_BYTES)))
+        tuned = _merged(tuned_in(read_bytes(self.path, 2 * MOST_BYTES)))
         lines: list[bytes] = []
         room = MOST_BYTES // 2
-        for line in map(encode, sorted(tuned, key=lambda one: one.when, reverse=True)):
+        for line in map(line_of, sorted(tuned, key=lambda one: one.when, reverse=True)):
             room -= len(line)
             if room < 0:
                 break

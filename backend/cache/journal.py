@@ -12,7 +12,7 @@ Bytes up to `length` of the journal before turned the cache file with the signat
 the one with the signature `after`; `before` is null if there is more in it. They stay in
 `<system hash>.folded.jsonl` until the next fold, so that whoever knows the file as it was need not
 parse all of the new one.
-`<system hash>.kept.jsonl` has what was folded within a day; see `tuned_kept`.
+`<system hash>.kept.jsonl` has what was folded within a day; see `fold.Kept`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import secrets
-import stat
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.cache.autotune import MAX_BYTES, read_bytes
 from backend.disk import safe
 from backend.disk.exchange import Signature, signature_of
+from backend.disk.reading import MAX_BYTES, open_regular, read_bytes
 from backend.errors import NotWritable
+from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 POLL_SECONDS = 0.0005
 """Between two looks at a lock that others hold for microseconds."""
@@ -50,6 +49,14 @@ class Fold:
     length: int
     before: Signature | None
     after: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The first line of a journal."""
+
+    journal: str
+    fold: Fold | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +153,10 @@ class Journal:
 
     def _read(self, path: Path, known: Read) -> Read:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return NOTHING
-        try:
-            with os.fdopen(descriptor, "rb") as stream:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    return NOTHING
+            with open_regular(path) as stream:
                 first = stream.readline(4096)
-                name, fold = _parse_header(first)
+                header = _parse_header(first)
+                name = header.journal
                 begin = len(first) if name else 0
                 if name and name == known.id and known.end >= begin:
                     begin = known.end
@@ -163,7 +165,7 @@ class Journal:
         except OSError:
             return NOTHING
         lines = data[: data.rfind(b"\n") + 1]
-        return Read(name, lines, begin + len(lines), fold)
+        return Read(name, lines, begin + len(lines), header.fold)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -217,37 +219,12 @@ def _acquire(descriptor: int, lock: Path, seconds: float) -> None:
 
 
 def _header(fold: Fold | None) -> bytes:
-    told = None
-    if fold is not None:
-        told = {
-            "journal": fold.journal,
-            "length": fold.length,
-            "before": fold.before,
-            "after": fold.after,
-        }
-    return json.dumps({"journal": secrets.token_hex(8), "fold": told}).encode() + b"\n"
+    return dumps(to_json(_Header(secrets.token_hex(8), fold))).encode() + b"\n"
 
 
-def _parse_header(line: bytes) -> tuple[str, Fold | None]:
-    """The journal's name and the fold before it; an empty name if there is no such line."""
+def _parse_header(line: bytes) -> _Header:
+    """With an empty name if there is no such line."""
     try:
-        document = json.loads(line) if line.endswith(b"\n") else {}
-        name, told = document["journal"], document["fold"]
-        if not isinstance(name, str):
-            return "", None
-        if told is None:
-            return name, None
-        fold = Fold(
-            str(told["journal"]),
-            int(told["length"]),
-            None if told["before"] is None else _signature(told["before"]),
-            _signature(told["after"]),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
-        return "", None
-    return name, fold
-
-
-def _signature(value: list[int]) -> Signature:
-    inode, changed, size = value
-    return int(inode), int(changed), int(size)
+        return read(_Header, loads(line) if line.endswith(b"\n") else None)
+    except WireError:
+        return _Header("", None)

@@ -21,11 +21,11 @@ from typing import Any
 import filelock  # noqa: F401 - registers what it does before a fork earlier than we, so acts after
 
 from backend.cache import journal as tuned_journal
-from backend.cache.autotune import load_json, read_bytes
-from backend.cache.fold import Kept, cache_of, fold
+from backend.cache.fold import Kept, Pinned, cache_of, fold
 from backend.cache.journal import NOTHING, Journal, Read
-from backend.cache.tuned import Index, Tuned, apply, decode_all, encode, view
+from backend.cache.tuned import Index, Tuned, apply, line_of, tuned_in, view
 from backend.disk.exchange import Signature, signature_of
+from backend.disk.reading import load_json, read_bytes
 from backend.errors import Busy, CacheUnreadable, StoreError, UnsafePath
 
 SMALL = 1 << 20
@@ -45,11 +45,15 @@ _LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
 class TunedCache:
     """One cache file and its journal. Safe to use from several threads and across forks.
 
-    `system` is what stands in the file's header; `say` tells the user one line.
+    `system` is what stands in the file's header; `say` tells the user one line; `pinned`, what is
+    held by raised numbers.
     """
 
-    def __init__(self, path: Path, system: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, system: Mapping[str, Any], say: Callable[[str], None], pinned: Pinned
+    ) -> None:
         self.path = path
+        self._pinned = pinned
         self._root = path.parent.parent
         self._system = system
         self._say = say
@@ -69,7 +73,7 @@ class TunedCache:
         if it was not stuck."""
 
     def view(self) -> dict[str, Any]:
-        """All that is known now, in the shape of the file's "cache"; see `tuned_view`."""
+        """All that is known now, in the shape of the file's "cache"; see `view`."""
         with _index_lock:
             first = self._stamp == ()
             self._refresh()
@@ -99,7 +103,7 @@ class TunedCache:
     def _write(self) -> bool:
         """Append what is not written to the journal. Raises UnsafePath."""
         try:
-            self._journal.append(b"".join(map(encode, self._unwritten)))
+            self._journal.append(b"".join(map(line_of, self._unwritten)))
         except StoreError as error:
             for tuned in self._unwritten:
                 apply(self._index, tuned)
@@ -134,7 +138,7 @@ class TunedCache:
         before = signature_of(self.path)
         try:
             with _fold_lock:
-                fold(self._root, self.path, self._system, patience)
+                fold(self._root, self.path, self._system, self._pinned, patience)
         except Busy as error:
             # Where others write meanwhile they are at work, and fold what the journal has.
             if not self._is_held and before == signature_of(self.path):
@@ -222,7 +226,7 @@ class TunedCache:
         self._index = {op: found for op, found in cache.items() if isinstance(found, dict)}
 
     def _apply(self, lines: bytes) -> None:
-        for tuned in decode_all(lines):
+        for tuned in tuned_in(lines):
             apply(self._index, tuned)
 
 

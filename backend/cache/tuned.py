@@ -1,11 +1,11 @@
-"""One tuning's new timings as a line of strict JSON, for the journal.
+"""One tuning's new timings: as a line of the journal, in what is known, and as they are written.
 
-    {"op": ..., "inputs": ..., "precision": ..., "when": ..., "timings": {choice hash: ms}}
+    {"op": ..., "inputs": ..., "precision": ..., "timings": {choice hash: ms}, "when": ...}
 
 `ms` is a number; what strict JSON has no number for is a text: "Infinity" (failed) or "NaN".
 
-What PyTorch's `lookup` gets for a parsed cache file: it reads it, writes into it, and hands it
-back. This one costs nothing to hand out, and knows what was written into it.
+PyTorch's `lookup` gets a parsed cache file, reads it, writes into it, and hands it back. The view
+that stands for it here costs nothing to hand out, and knows what was written into it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
+
+from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,56 +28,33 @@ class Tuned:
     op: str
     inputs: str
     precision: str
-    timings: Mapping[str, float]
+    timings: Mapping[str, int | float]
     when: float
 
 
-def encode(tuned: Tuned) -> bytes:
+def line_of(tuned: Tuned) -> bytes:
     """The line, with its end."""
-    document = {
-        "op": tuned.op,
-        "inputs": tuned.inputs,
-        "precision": tuned.precision,
-        "when": tuned.when,
-        "timings": {name: _strict(ms) for name, ms in tuned.timings.items()},
-    }
-    return json.dumps(document, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    timings = {name: _strict(ms) for name, ms in tuned.timings.items()}
+    return dumps({**to_json(tuned), "timings": timings}).encode() + b"\n"
 
 
-def decode(line: bytes) -> Tuned | None:
+def _strict(ms: Any) -> int | float | str:
+    value = ms if isinstance(ms, (int, float)) else float(ms)
+    return value if math.isfinite(value) else json.dumps(value)
+
+
+def tuned_of(line: bytes) -> Tuned | None:
     """None for a line that is none of ours: torn by a full disk or a power cut, or foreign."""
     try:
-        document = json.loads(line)
-        timings = {name: _number(ms) for name, ms in document["timings"].items()}
-        op, inputs, precision = (document[name] for name in ("op", "inputs", "precision"))
-        when = float(document["when"])
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        return read(Tuned, loads(line))
+    except WireError:
         return None
-    if not all(isinstance(name, str) for name in (op, inputs, precision)):
-        return None
-    return Tuned(op, inputs, precision, timings, when)
 
 
-def decode_all(data: bytes) -> list[Tuned]:
+def tuned_in(data: bytes) -> list[Tuned]:
     """Those of the lines in `data` that are ours."""
     lines = (line for line in data.splitlines() if line.startswith(b"{"))
-    return [found for line in lines if (found := decode(line)) is not None]
-
-
-def _strict(ms: Any) -> float | str:
-    value = ms if isinstance(ms, (int, float)) else float(ms)
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        return {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}[value]
-    if type(value) not in (int, float):
-        raise TypeError("a time is a number")
-    float(value)  # raises OverflowError for one that no cache file holds
-    return cast("float", value)
+    return [tuned for line in lines if (tuned := tuned_of(line)) is not None]
 
 
 ByInputs = dict[str, Any]

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import read_bytes
-from backend.cache.edit import merge_missing
 from backend.disk import safe
+from backend.disk.reading import read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 
 ROUNDS = 20
@@ -34,6 +33,8 @@ PATIENT_ROUNDS = 2
 syncing takes longer than some writers rest."""
 
 Edit = Callable[[bytes], bytes]
+Merge = Callable[[Path, bytes, bytes], bytes]
+"""The newer content with what only the older one has; CacheUnreadable if one of them is foreign."""
 Signature = tuple[int, int, int]
 """Inode, time of change and size of a file; renaming keeps all three."""
 
@@ -47,19 +48,20 @@ def leftover_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.rocm_tui.displaced")
 
 
-def update(path: Path, edit: Edit) -> bool:
+def update(path: Path, edit: Edit, merge: Merge) -> bool:
     """Give `path` the content `edit(content)`; True if it was changed.
 
     `edit` may be called several times, each time with newer content; it returns what it was given
     to leave the file alone. False also if others wrote faster than we can: nothing is changed then.
+    `merge` brings together what two writers wrote at once.
     The caller holds the lock of `path`. Raises CacheUnreadable and NotWritable.
     """
     leftover = leftover_path(path)
-    rescued = _recovered(path, leftover)
+    rescued = _recovered(path, leftover, merge)
     for turn in range(ROUNDS):
         with _held(path) as signature:
             data = read_bytes(path)
-            base = data if rescued is None else rescued.merged_with(path, data, signature)
+            base = data if rescued is None else rescued.merged_with(path, data, signature, merge)
             content = edit(base)
             if content == data:
                 _remove(leftover)
@@ -76,7 +78,7 @@ def update(path: Path, edit: Edit) -> bool:
             safe.sync(path.parent)
             return True
         if displaced.data is not None:
-            rescued = displaced.joined(path, rescued)
+            rescued = displaced.joined(path, rescued, merge)
     if rescued is None:
         _remove(leftover)
     else:
@@ -94,17 +96,17 @@ class _Displaced:
     data: bytes | None
     older: Signature | None = None
 
-    def joined(self, path: Path, earlier: _Displaced | None) -> _Displaced:
+    def joined(self, path: Path, earlier: _Displaced | None, merge: Merge) -> _Displaced:
         """With what had been displaced before and is not back in the file yet."""
         if earlier is None or earlier.data is None or self.data is None:
             return self
-        return _Displaced(merge_missing(path, self.data, earlier.data), self.older)
+        return _Displaced(merge(path, self.data, earlier.data), self.older)
 
-    def merged_with(self, path: Path, data: bytes, signature: Signature) -> bytes:
+    def merged_with(self, path: Path, data: bytes, signature: Signature, merge: Merge) -> bytes:
         rescued = self.data or b"{}"
         if signature == self.older:
-            return merge_missing(path, rescued, data)
-        return merge_missing(path, data, rescued)
+            return merge(path, rescued, data)
+        return merge(path, data, rescued)
 
 
 def signature_of(path: Path) -> Signature | None:
@@ -115,7 +117,7 @@ def signature_of(path: Path) -> Signature | None:
         return None
 
 
-def _recovered(path: Path, leftover: Path) -> _Displaced | None:
+def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
     """What a killed process had displaced. Its entries are merged where they are missing.
 
     What it cannot have left (a pipe, a device, a link, garbage) is moved out of the way.
@@ -126,7 +128,7 @@ def _recovered(path: Path, leftover: Path) -> _Displaced | None:
         if leftover.is_symlink():
             raise CacheUnreadable(f"{leftover} is a symlink")
         data = read_bytes(leftover)
-        merge_missing(leftover, data, data)
+        merge(leftover, data, data)
     except CacheUnreadable:
         try:
             leftover.replace(path.with_name(f".{path.name}.rocm_tui.unreadable"))

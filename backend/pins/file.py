@@ -9,18 +9,18 @@ version does not know are kept.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from backend.cache.autotune import load_json, read_bytes
 from backend.disk import safe
+from backend.disk.reading import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 from backend.records import LATEST, Pin, TuningKey
+from backend.wire.codec import WireError, read, to_json
 
 VERSION = 1
 MAX_BYTES = 64 << 20
@@ -29,12 +29,36 @@ MAX_PIN_BYTES = 48 << 20
 MAX_HISTORY = 5_000
 MAX_RELEASED = 200
 DRIFT_SECONDS = 60.0
-MAX_DEPTH = 50
-"""How deep fields may be nested that this version does not know."""
 MAX_NAME = 200
 """Characters of a system hash: a file is named after it, and another with 20 more."""
 
-Tokens = dict[str, dict[str, str]]
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
+"""The text of a number as a cache file may hold it: unpinning writes it back there."""
+
+
+def is_file_name(system_hash: str) -> bool:
+    """Whether a cache file may be called so: not hidden, in no other folder, not too long."""
+    return 0 < len(system_hash) <= MAX_NAME and "/" not in system_hash and system_hash[0] != "."
+
+
+def _are_numbers(texts: Mapping[str, str]) -> str:
+    return "" if all(map(_NUMBER.fullmatch, texts.values())) else "are no numbers"
+
+
+def _is_printable(text: str) -> str:
+    return "" if text.isprintable() else "is no name"
+
+
+def _is_moment(seconds: float) -> str:
+    return "" if abs(seconds) <= LATEST else "is no time"
+
+
+_Name = Annotated[str, _is_printable]
+_File = Annotated[str, _is_printable, lambda name: "" if is_file_name(name) else "is no file name"]
+_Moment = Annotated[int | float, _is_moment]
+_Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
+
+Tokens = dict[str, Annotated[dict[str, str], _are_numbers]]
 """The text of each number, by precision and choice hash."""
 
 
@@ -48,25 +72,25 @@ class Record:
     that do not offer the pinned choice.
     """
 
-    op: str
-    inputs: str
-    precision: str
-    hash: str
+    op: _Name
+    inputs: _Name
+    precision: _Name
+    hash: _Name
     label: str
-    system_hash: str
+    system_hash: _File
     tokens: Tokens
     config: dict[str, str] = field(default_factory=dict)
     device: str | None = None
     who: str = ""
-    when: float = 0.0
+    when: _Moment = 0.0
     note: str = ""
-    drifts: int = 0
-    applied: float = 0.0
-    made: float = 0.0
-    released: float = 0.0
+    drifts: _Count = 0
+    applied: _Moment = 0.0
+    made: _Moment = 0.0
+    released: _Moment = 0.0
     pending: bool = False
     raised: bool = False
-    unknown: dict[str, Any] = field(default_factory=dict)
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -105,7 +129,7 @@ class HistoryEntry:
     """One thing that happened to a pin: `pin`, `repin`, `unpin`, `drift`, `restore`, or
     `migrate`: the `Infinity` of an older version gave way to raised numbers."""
 
-    when: float
+    when: _Moment
     who: str
     what: str
     op: str
@@ -114,11 +138,22 @@ class HistoryEntry:
     hash: str
     label: str
     note: str = ""
-    unknown: dict[str, Any] = field(default_factory=dict)
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
     def key(self) -> TuningKey:
         return TuningKey(self.op, self.inputs, self.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """What is read of the file; see `PinFile` for what is written."""
+
+    version: int
+    pins: list[Record] = field(default_factory=list)
+    released: list[Record] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
 
 @dataclass(slots=True)
@@ -215,14 +250,6 @@ def put_back(records: list[Record], record: Record) -> None:
             records[at] = record
 
 
-def exists(path: Path) -> bool:
-    """Whether there is such a file. Raises CacheUnreadable where we may not look."""
-    try:
-        return path.exists()
-    except OSError as error:
-        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
-
-
 def read_pin_file(path: Path) -> PinFile:
     """What is stored; an empty one if there is no file. Raises CacheUnreadable."""
     if not exists(path):
@@ -233,98 +260,18 @@ def read_pin_file(path: Path) -> PinFile:
     if not isinstance(version, int) or version > VERSION:
         raise CacheUnreadable(f"{path} was written by another version of rocm-tui; update this one")
     try:
-        file = PinFile(
-            path,
-            [_decode_record(item) for item in document.get("pins", [])],
-            [_decode_record(item) for item in document.get("released", [])],
-            [_decode_entry(item) for item in document.get("history", [])],
-            {k: v for k, v in document.items() if k not in _OURS},
-        )
-        parts: list[PinFile | Record | HistoryEntry] = [file, *file.pins, *file.released]
-        if unknown := [part.unknown for part in (*parts, *file.history) if part.unknown]:
-            _check(all(_is_shallow(fields, MAX_DEPTH) for fields in unknown), "nesting")
-            file._encode()  # what cannot be written back must not be found out at the next pin
-    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        found = read(_Document, document)
+    except (WireError, RecursionError) as error:
         raise CacheUnreadable(
             f"{path} does not hold pins as it should; move the file away"
         ) from error
-    file._saved = data
-    return file
-
-
-_OURS = {"version", "pins", "released", "history"}
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
-"""The text of a number as a cache file may hold it: unpinning writes it back there."""
+    return PinFile(path, found.pins, found.released, found.history, found.unknown, data)
 
 
 _dump = json.JSONEncoder(allow_nan=False).encode
-_FIELDS: dict[type, tuple[str, ...]] = {
-    kind: tuple(f.name for f in dataclasses.fields(kind) if f.name != "unknown")
-    for kind in (Record, HistoryEntry)
-}
 
 
 def _lines(parts: Sequence[Record] | Sequence[HistoryEntry]) -> str:
     """One line each: indenting is done in Python, twenty times as slowly."""
-    lines = [
-        _dump({**part.unknown, **{name: getattr(part, name) for name in _FIELDS[type(part)]}})
-        for part in parts
-    ]
+    lines = [_dump(to_json(part)) for part in parts]
     return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"
-
-
-def _decode_record(item: Mapping[str, Any]) -> Record:
-    record = Record(**_split(Record, item))
-    for texts in record.tokens.values():
-        _check(all(_NUMBER.fullmatch(text) for text in texts.values()), "tokens")
-    _check_texts(record, ("op", "inputs", "precision", "hash", "label", "system_hash"))
-    _check_texts(record, ("who", "note"))
-    _check_numbers(record, ("when", "applied", "made", "released"))
-    _check(all(isinstance(text, str) for text in record.config.values()), "config")
-    _check(record.device is None or isinstance(record.device, str), "device")
-    _check(type(record.drifts) is int and record.drifts >= 0, "drifts")
-    _check(type(record.pending) is bool and type(record.raised) is bool, "pending or raised")
-    names = (record.op, record.inputs, record.precision, record.hash, record.system_hash)
-    _check(all(name.isprintable() for name in names), "a name")
-    _check(is_file_name(record.system_hash), "system_hash")
-    return record
-
-
-def _decode_entry(item: Mapping[str, Any]) -> HistoryEntry:
-    entry = HistoryEntry(**_split(HistoryEntry, item))
-    _check_texts(entry, ("who", "what", "op", "inputs", "precision", "hash", "label", "note"))
-    _check_numbers(entry, ("when",))
-    return entry
-
-
-def is_file_name(system_hash: str) -> bool:
-    """Whether a cache file may be called so: not hidden, in no other folder, not too long."""
-    return 0 < len(system_hash) <= MAX_NAME and "/" not in system_hash and system_hash[0] != "."
-
-
-def _check_texts(part: Record | HistoryEntry, names: tuple[str, ...]) -> None:
-    for name in names:
-        _check(isinstance(getattr(part, name), str), name)
-
-
-def _check_numbers(part: Record | HistoryEntry, names: tuple[str, ...]) -> None:
-    for name in names:
-        value = getattr(part, name)
-        _check(type(value) in (int, float) and abs(value) <= LATEST, name)
-
-
-def _is_shallow(value: object, depth: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return depth > 0 and all(_is_shallow(item, depth - 1) for item in inner)
-
-
-def _check(fits: bool, name: str) -> None:
-    if not fits:
-        raise ValueError(name)
-
-
-def _split(kind: type, item: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `kind`, and those that it does not have as `unknown`."""
-    names = _FIELDS[kind]
-    known = {name: value for name, value in item.items() if name in names}
-    return {**known, "unknown": {k: v for k, v in item.items() if k not in names}}

@@ -13,20 +13,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from backend.cache.autotune import (
-    INFINITY,
-    cache_paths,
-    is_raised,
-    measured,
-    raise_ms,
-    raised,
-    read_bytes,
-)
-from backend.cache.edit import CacheText, Found, Token
+from backend.cache.autotune import INFINITY, cache_paths, is_raised, measured, raise_ms, raised
+from backend.cache.edit import CacheText, Found, Token, merge_missing
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
+from backend.disk.reading import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
-from backend.pins.file import PinFile, Record, Tokens, is_file_name
+from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_file
 from backend.pins.graphs.match import is_own
 from backend.records import TuningKey
 
@@ -154,6 +147,17 @@ def _same(first: str, second: str) -> bool:
     return first == second or float(first) == float(second)
 
 
+def pinned_choices(cache_path: Path) -> dict[tuple[str, str], str]:
+    """The choice that each pin of a cache file lets win; empty for one of our templates, which is
+    not held there. Raises CacheUnreadable."""
+    pins = read_pin_file(Layout(cache_path.parent.parent).pins).pins
+    return {
+        (pin.op, pin.inputs): "" if is_own(pin.hash) else pin.hash
+        for pin in pins
+        if pin.system_hash == cache_path.name
+    }
+
+
 RELEASED_SECONDS = 86_400.0
 """How long a released pin is watched for: a process that read the cache file while the pin held
 and benchmarks for long writes our raised numbers back."""
@@ -248,7 +252,7 @@ class HeldCache:
 
         safe.check_file(self._layout.root, path)
         with safe.locked(self._layout.root, path):
-            return counts if exchange.update(path, edit) else {}
+            return counts if exchange.update(path, edit, merge_missing) else {}
 
     def _again(self, file: PinFile, record: Record) -> Record:
         """A pin that has to be applied again: it drifted, or an older version held it otherwise."""

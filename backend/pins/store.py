@@ -18,13 +18,13 @@ from backend.cache.autotune import INFINITY, cache_paths, is_raised
 from backend.cache.inputs_key import device_of
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
+from backend.disk.reading import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
 from backend.pins.file import (
     MAX_PIN_BYTES,
     HistoryEntry,
     PinFile,
     Record,
-    exists,
     find,
     forget,
     put_back,
@@ -236,7 +236,7 @@ class PinStore:
         return statuses
 
     def migrate(self) -> None:
-        """Hold pins of an older version as pins are held now; see `pin_file.Record.raised`."""
+        """Hold pins of an older version as pins are held now; see `file.Record`."""
         if not all(record.raised for record in read_pin_file(self.layout.pins).pins):
             self.reconcile()
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from backend.disk.layout import Layout
+from backend.disk.reading import open_regular
 from backend.errors import BundleInvalid, brief
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.match import Verdict, judge, may_hold
@@ -256,9 +257,6 @@ def configurations(bundle: Bundle, layout: Layout) -> Iterator[tuple[Artifact, O
 
 
 def _content(path: Path) -> bytes | None:
-    with contextlib.suppress(OSError):
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with os.fdopen(os.open(path, flags), "rb") as stream:
-            if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return stream.read(_MAX_CONFIG + 1)
+    with contextlib.suppress(OSError), open_regular(path) as stream:
+        return stream.read(_MAX_CONFIG + 1)
     return None

@@ -17,7 +17,8 @@ from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import InputsKeyInvalid, brief
 from backend.pins.graphs.match import extern_name, is_own, kind_of
 from backend.records import TensorSpec
-from backend.sharing.share import Machine, SharedPin
+from backend.sharing.machine import Machine
+from backend.sharing.share import SharedPin
 
 Value = int | bool | str | None
 Config = dict[str, Value]

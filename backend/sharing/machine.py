@@ -15,7 +15,28 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.records import Session
-from backend.sharing.share import Machine
+from backend.wire.bounds import Name, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a tuning was made with, as far as it is known.
+
+    `arch` is gcnArchName on ROCm, `sm_NN` on CUDA, the vector extension of a CPU; `device` the
+    product's name; `hip` or `cuda` the version that torch was built for. `system_hash` is the name
+    of Inductor's cache file.
+    """
+
+    arch: Name | None = None
+    compute_units: Whole | None = None
+    device: Name | None = None
+    torch: Name | None = None
+    triton: Name | None = None
+    hip: Name | None = None
+    cuda: Name | None = None
+    system_hash: Name | None = None
+    host: Name | None = None
+
 
 _TRITON = re.compile(r"(\S{1,80}?)[0-9a-f]{64}(?:-|$)")
 """Triton's key is its version, with the digests of its files behind it."""

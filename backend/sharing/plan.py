@@ -8,8 +8,8 @@ from typing import Literal
 
 from backend.errors import PinRefused
 from backend.pins.store import PinStore
-from backend.sharing.machine import differences, refused
-from backend.sharing.share import Machine, SharedPin
+from backend.sharing.machine import Machine, differences, refused
+from backend.sharing.share import SharedPin
 
 Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
 """`wait`: it is pinned, and counts once its choice was tuned here."""

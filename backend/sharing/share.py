@@ -3,23 +3,25 @@
     {"format": "rocm-tui pins", "version": 1, "by": ..., "when": ...,
      "machines": [{"arch": ..., "torch": ..., ...}], "pins": [{..., "machine": 0}]}
 
-What is not known is null. A failed choice's time is null as well, since JSON has no infinity.
+What is not known is null. A failed choice's time is null as well, since JSON has no infinity. A
+stranger wrote it: each member is of its type and in its bounds, or nothing of the file is used.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from backend.cache.autotune import read_bytes
+from backend.disk.reading import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
-from backend.records import LATEST, Tuning, TuningKey, tuning_id
-from backend.sharing.fields import Fields, times_of
+from backend.records import Tuning, TuningKey, tuning_id
+from backend.sharing.machine import Machine
+from backend.wire.bounds import Moment, Name, Text, Whole, is_named
+from backend.wire.codec import WireError, loads, read, to_json
 
 FORMAT = "rocm-tui pins"
 VERSION = 1
@@ -27,26 +29,6 @@ MAX_BYTES = 64 << 20
 MAX_CONFIG = 100
 MAX_VALUE = 1_000
 """Members of a choice's configuration, and characters of one; Triton's have some 30."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What a tuning was made with, as far as it is known.
-
-    `arch` is gcnArchName on ROCm, `sm_NN` on CUDA, the vector extension of a CPU; `device` the
-    product's name; `hip` or `cuda` the version that torch was built for. `system_hash` is the name
-    of Inductor's cache file.
-    """
-
-    arch: str | None = None
-    compute_units: int | None = None
-    device: str | None = None
-    torch: str | None = None
-    triton: str | None = None
-    hip: str | None = None
-    cuda: str | None = None
-    system_hash: str | None = None
-    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +69,80 @@ class Share:
     when: float = 0.0
 
 
-def encode(share: Share) -> str:
+def _is_format(text: str) -> str:
+    return "" if text == FORMAT else f"is not {FORMAT!r}; `rocm-tui export` writes such files"
+
+
+def _is_version(number: int) -> str:
+    return "" if number == VERSION else f"is not {VERSION}; update rocm-tui"
+
+
+def _is_config(config: Mapping[str, str]) -> str:
+    fits = len(config) <= MAX_CONFIG and all(len(text) <= MAX_VALUE for text in config.values())
+    return "" if fits else "is too big for a choice's"
+
+
+def _are_times(times: Mapping[str, object]) -> str:
+    """Milliseconds by choice hash; null is a failed choice."""
+    return next(
+        (
+            f"has no time for {brief(name, 60)}"
+            for name, ms in times.items()
+            if not name.isprintable() or not (ms is None or _is_time(ms))
+        ),
+        "",
+    )
+
+
+def _is_time(ms: object) -> bool:
+    try:
+        return type(ms) in (int, float) and 0 <= float(ms) < math.inf  # type: ignore[arg-type]
+    except OverflowError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A pin as the file has it: `machine` is a place in the list of machines."""
+
+    op: Name
+    inputs: Name
+    precision: Name
+    hash: Name
+    label: Text
+    device: Name | None
+    who: Text
+    when: Moment
+    note: Text
+    config: Annotated[dict[str, Text], is_named, _is_config]
+    timings: Annotated[dict[str, Annotated[dict[str, Any], _are_times]], is_named]
+    machine: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    format: Annotated[str, _is_format]
+    version: Annotated[Whole, _is_version]
+    machines: tuple[Machine, ...]
+    pins: tuple[_Row, ...]
+    by: Text
+    when: Moment
+
+
+_SAME = ("op", "inputs", "precision", "hash", "label", "device", "who", "when", "note", "config")
+"""Fields of a pin that its row has as they are."""
+
+
+def share_text(share: Share) -> str:
     """The text of the file, with its last line end."""
-    machines: list[Machine] = []
-    for pin in share.pins:
-        if pin.machine not in machines:
-            machines.append(pin.machine)
+    machines = list(dict.fromkeys(pin.machine for pin in share.pins))
     document = {
         "format": FORMAT,
         "version": VERSION,
         "by": share.by,
         "when": share.when,
-        "machines": [dataclasses.asdict(machine) for machine in machines],
-        "pins": [_encode_pin(pin, machines.index(pin.machine)) for pin in share.pins],
+        "machines": [to_json(machine) for machine in machines],
+        "pins": [to_json(_row(pin, machines.index(pin.machine))) for pin in share.pins],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
@@ -110,81 +153,35 @@ def read_share(path: Path) -> Share:
         data = read_bytes(path, MAX_BYTES)
     except CacheUnreadable as error:
         raise ShareInvalid(str(error)) from error
-    return decode(data, brief(str(path), 200))
+    return parse_share(data, brief(str(path), 200))
 
 
-def decode(data: bytes, source: str) -> Share:
-    """The content of the file `source`. Raises ShareInvalid; unknown fields are left out."""
+def parse_share(data: bytes, source: str) -> Share:
+    """The content of the file `source`. Raises ShareInvalid."""
     try:
-        document = json.loads(data, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ShareInvalid(f"{source} is not strict JSON ({brief(str(error), 80)})") from error
-    fields = Fields(document, source)
-    if document.get("format") != FORMAT:
-        raise fields.wrong("`format`", f"is not {FORMAT!r}; `rocm-tui export` writes such files")
-    if fields.whole("version") != VERSION:
-        raise fields.wrong("`version`", f"is not {VERSION}; update rocm-tui")
-    machines = [
-        _decode_machine(Fields(item, f"{source}: machine {number}"))
-        for number, item in enumerate(fields.items("machines"), 1)
-    ]
-    pins = tuple(
-        _decode_pin(Fields(item, f"{source}: pin {number}"), machines)
-        for number, item in enumerate(fields.items("pins"), 1)
-    )
-    return Share(pins, fields.text("by"), fields.number("when", LATEST))
+        document = read(_Document, loads(data))
+        pins = tuple(_pin(row, number, document) for number, row in enumerate(document.pins))
+    except WireError as error:
+        raise ShareInvalid(f"{source}: {error}") from error
+    return Share(pins, document.by, document.when)
 
 
-def _encode_pin(pin: SharedPin, machine: int) -> dict[str, Any]:
-    names = ("op", "inputs", "precision", "hash", "label", "device", "who", "when", "note")
-    return {
-        **{name: getattr(pin, name) for name in names},
-        "config": dict(pin.config),
-        "timings": {
-            precision: {name: ms if math.isfinite(ms) else None for name, ms in times.items()}
-            for precision, times in pin.timings.items()
-        },
-        "machine": machine,
+def _row(pin: SharedPin, machine: int) -> _Row:
+    timings = {
+        precision: {name: ms if math.isfinite(ms) else None for name, ms in times.items()}
+        for precision, times in pin.timings.items()
     }
+    same = {name: getattr(pin, name) for name in _SAME}
+    return _Row(**same, timings=timings, machine=machine)
 
 
-def _decode_machine(fields: Fields) -> Machine:
-    texts = ("arch", "device", "torch", "triton", "hip", "cuda", "system_hash", "host")
-    return Machine(
-        compute_units=fields.optional_whole("compute_units"),
-        **{name: fields.optional_name(name) for name in texts},
-    )
-
-
-def _decode_pin(fields: Fields, machines: Sequence[Machine]) -> SharedPin:
-    at = fields.whole("machine")
-    if not 0 <= at < len(machines):
-        raise fields.wrong("`machine`", f"is none of the {len(machines)} in the file")
-    return SharedPin(
-        op=fields.name("op"),
-        inputs=fields.name("inputs"),
-        precision=fields.name("precision"),
-        hash=fields.name("hash"),
-        label=fields.text("label"),
-        machine=machines[at],
-        config=_config(fields),
-        timings={
-            precision: times_of(fields, precision, item)
-            for precision, item in fields.objects("timings").items()
-        },
-        device=fields.optional_name("device"),
-        who=fields.text("who"),
-        when=fields.number("when", LATEST),
-        note=fields.text("note"),
-    )
-
-
-def _config(fields: Fields) -> dict[str, str]:
-    config = fields.texts("config")
-    if len(config) > MAX_CONFIG or any(len(text) > MAX_VALUE for text in config.values()):
-        raise fields.wrong("`config`", "is too big for a choice's")
-    return config
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+def _pin(row: _Row, number: int, document: _Document) -> SharedPin:
+    if row.machine >= len(document.machines):
+        what = f"is none of the {len(document.machines)} in the file"
+        raise WireError(what, "pins", number, "machine")
+    timings = {
+        precision: {name: math.inf if ms is None else float(ms) for name, ms in times.items()}
+        for precision, times in row.timings.items()
+    }
+    same = {name: getattr(row, name) for name in _SAME}
+    return SharedPin(**same, timings=timings, machine=document.machines[row.machine])

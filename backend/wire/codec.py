@@ -1,8 +1,9 @@
 """Dataclasses as JSON and back: one rule for all that lies in files or goes through pipes.
 
 A dataclass is an object with one member a field, and its type hints say what each may be: str, int,
-float, bool, Any, `X | None`, Literal, `tuple[X, ...]`, `tuple[X, Y]`, `list[X]`, `dict[str, X]`,
-Mapping, another dataclass, or one of these with a check: `Annotated[str, is_name]`.
+float, `int | float` (either, as it stands there), bool, Any, `X | None`, Literal,
+`tuple[X, ...]`, `tuple[X, Y]`, `list[X]`, `dict[str, X]`, Mapping, another dataclass, or one of
+these with a check: `Annotated[str, is_name]`.
 
 - A member that is missing gives the field's default; where there is none, it is read as null.
 - A member that no field is for is left out. A class that keeps such members for a later version has
@@ -21,11 +22,12 @@ import dataclasses
 import functools
 import json
 import math
-import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+from backend.errors import brief
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
@@ -90,33 +92,10 @@ def loads(text: str | bytes) -> Any:
         if end != len(text):
             raise ValueError("more than one value")
     except (ValueError, RecursionError) as error:
-        raise WireError(f"is not strict JSON ({_short(str(error), 80)})") from error
+        raise WireError(f"is not strict JSON ({brief(str(error), 80)})") from error
     return value
 
 
-class Tagged(Generic[T]):
-    """Dataclasses of which a member, the `tag`, says the kind: its name in snake case."""
-
-    def __init__(self, tag: str, kinds: Iterable[type[T]]) -> None:
-        self._tag = tag
-        self._names = {kind: _SNAKE.sub("_", kind.__name__).lower() for kind in kinds}
-        self._readers = {name: reader(kind) for kind, name in self._names.items()}
-
-    def to_json(self, value: T) -> dict[str, Any]:
-        return {self._tag: self._names[type(value)], **to_json(value)}
-
-    def read(self, value: object) -> T | None:
-        """None for a kind that this version does not know. Raises WireError."""
-        if type(value) is not dict:
-            raise WireError(_NO_OBJECT)
-        name = value.get(self._tag)
-        if type(name) is not str:
-            raise WireError(_wrong("text", name), self._tag)
-        known = self._readers.get(name)
-        return None if known is None else known(value)
-
-
-_SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _DUMP = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _NO_OBJECT = "is not a JSON object"
 
@@ -145,7 +124,7 @@ def _place(path: Iterable[str | int]) -> str:
         if isinstance(part, int):
             words[-1:] = [f"{''.join(words[-1:]).strip('`').removesuffix('s')} {part + 1}"]
         elif isinstance(part, Key):
-            words[-1:] = [f"{''.join(words[-1:])}, {_short(part, 40)}"]
+            words[-1:] = [f"{''.join(words[-1:])}, {brief(part, 40)}"]
         else:
             words.append(f"`{part}`")
     return ": ".join(words)
@@ -153,14 +132,8 @@ def _place(path: Iterable[str | int]) -> str:
 
 def _wrong(what: str, value: object) -> str:
     """`is no number: 'x'`."""
-    shown = "" if isinstance(value, (dict, list)) else f": {_short(repr(value), 60)}"
+    shown = "" if isinstance(value, (dict, list)) else f": {brief(repr(value), 60)}"
     return f"is no {what}{shown}"
-
-
-def _short(text: str, limit: int) -> str:
-    """`text` as one printable line of at most `limit` characters."""
-    line = "".join(c if c.isprintable() else "?" for c in text[: limit + 1])
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def _same(value: Any) -> Any:
@@ -175,6 +148,8 @@ def _reader(hint: Any) -> Reader:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _checked(_reader(inner[0]), inner[1:])
+    if origin in (Union, types.UnionType) and set(inner) == {int, float}:
+        return _number
     if origin in (Union, types.UnionType):
         (only,) = (kind for kind in inner if kind is not type(None))
         return _optional(_reader(only)) if len(inner) > 1 else _reader(only)
@@ -233,6 +208,12 @@ def _float(value: Any) -> float:
     raise WireError(_wrong("number", value))
 
 
+def _number(value: Any) -> Any:
+    """As it is: what is written back stays the very text."""
+    number = _float(value)
+    return value if type(value) is int else number
+
+
 _SCALARS: dict[Any, Reader] = {
     str: _just(str, "text"),
     int: _int,
@@ -249,7 +230,7 @@ def _one_of(known: frozenset[Any]) -> Reader:
 
     def read(value: Any) -> Any:
         if type(value) not in (str, int) or value not in known:
-            raise WireError(f"is none of {words}: {_short(repr(value), 60)}")
+            raise WireError(f"is none of {words}: {brief(repr(value), 60)}")
         return value
 
     return read

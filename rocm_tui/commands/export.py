@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from backend.disk.layout import Layout
     from backend.sharing.lookup_table import Table
-    from backend.sharing.share import Machine, SharedPin
+    from backend.sharing.machine import Machine
+    from backend.sharing.share import SharedPin
     from rocm_tui.session.model import Model
 
 
@@ -63,9 +64,9 @@ def _document(pins: Sequence[SharedPin]) -> str:
     import time
 
     from backend.pins.held import default_who
-    from backend.sharing.share import Share, encode
+    from backend.sharing.share import Share, share_text
 
-    return encode(Share(tuple(pins), default_who(), time.time()))
+    return share_text(Share(tuple(pins), default_who(), time.time()))
 
 
 def shared_pins(

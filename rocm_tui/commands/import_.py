@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from backend.disk.layout import Layout
     from backend.pins.store import PinStore
-    from backend.sharing.machine import Difference
+    from backend.sharing.machine import Difference, Machine
     from backend.sharing.plan import Step
-    from backend.sharing.share import Machine, Share, SharedPin
+    from backend.sharing.share import Share, SharedPin
 
     Differences = dict[Machine, list[Difference]]
 

@@ -9,9 +9,10 @@ import time
 
 from backend.cache.fold import Recaller
 from backend.disk.layout import Layout
+from backend.disk.reading import exists
 from backend.errors import StoreError
-from backend.pins.file import exists
 from backend.pins.graphs.index import upper_folders
+from backend.pins.held import pinned_choices
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.records import Problem, TuningKey
@@ -32,7 +33,7 @@ class Reconciler:
         self._layout = layout
         self._inbox = inbox
         self._store = PinStore(layout)
-        self._recaller = Recaller(layout)
+        self._recaller = Recaller(layout, pinned_choices)
         self._drifts: dict[TuningKey, int] | None = None
         self._told: object = None
         self._wake = threading.Event()

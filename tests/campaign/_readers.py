@@ -33,8 +33,7 @@ from backend.pins.store import PinStore
 from backend.records import Choice
 from backend.sharing import share
 from backend.sharing.lookup_table import as_json, lookup_table
-from backend.sharing.machine import differences
-from backend.sharing.share import Machine
+from backend.sharing.machine import Machine, differences
 from backend.toolchain import code_search
 from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas
@@ -212,8 +211,8 @@ def _pins(data: bytes, folder: Path) -> None:
 
 
 def _share(data: bytes, folder: Path) -> None:
-    found = share.decode(data, "a.json")
-    share.encode(found)
+    found = share.parse_share(data, "a.json")
+    share.share_text(found)
     for pin in found.pins:
         time.strftime("%Y-%m-%d", time.localtime(pin.when))
         for difference in differences(pin.machine, Machine()):
@@ -268,9 +267,9 @@ def _journal(data: bytes, folder: Path) -> None:
     journal.path.parent.mkdir(parents=True, exist_ok=True)
     journal.path.write_bytes(data)
     found = journal.read()
-    for tuned in tuned_line.decode_all(found.lines):
+    for tuned in tuned_line.tuned_in(found.lines):
         with suppress(ValueError):  # a lone surrogate cannot be written; nor is it ours
-            tuned_line.encode(tuned)
+            tuned_line.line_of(tuned)
     if found.fold is not None:
         journal.rest(found, found.fold)
 

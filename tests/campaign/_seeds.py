@@ -20,8 +20,8 @@ from backend.cache.journal import Journal
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from backend.records import Choice, MeasuredChoice, Measurement, Session, TuningKey
-from backend.sharing.share import Machine, Share, SharedPin
-from backend.sharing.share import encode as share_text
+from backend.sharing.machine import Machine
+from backend.sharing.share import Share, SharedPin, share_text
 from backend.wire.events import encode as event_line
 from rocm_tui.ingest.sniff import sniff
 from tests.graph_samples import samples
@@ -198,7 +198,7 @@ def _journal(folder: Path) -> bytes:
     (root / "cache").mkdir(parents=True)
     journal = Journal(root, root / "cache" / "hash")
     for op in ("mm", "bmm"):
-        journal.append(tuned_line.encode(tuned_line.Tuned(op, MM, "highest", TIMES, 1.7e9)))
+        journal.append(tuned_line.line_of(tuned_line.Tuned(op, MM, "highest", TIMES, 1.7e9)))
     fold = {"journal": "ab", "length": 9, "before": [1, 2, 3], "after": [1, 2, 4]}
     header, rest = journal.path.read_bytes().split(b"\n", 1)
     return json.dumps({**json.loads(header), "fold": fold}).encode() + b"\n" + rest

@@ -24,6 +24,7 @@ from backend.cache.lookup import TunedCache
 from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
+from backend.pins.held import pinned_choices
 from backend.pins.store import PinStore
 from backend.records import Tuning, TuningKey, tuning_id
 from rocm_tui.cli import main
@@ -92,7 +93,7 @@ def _made(root: Path) -> Layout:
 
 
 def _tune(layout: Layout, inputs: str) -> None:
-    cache = TunedCache(layout.autotune / "s", {}, lambda text: None)
+    cache = TunedCache(layout.autotune / "s", {}, lambda text: None, pinned_choices)
     cache.view()
     cache.insert([Tuned("mm", inputs, "highest", {"c0": 3.0}, time.time())])
     assert cache.view()["mm"].get(inputs), "the program does not know what it measured"

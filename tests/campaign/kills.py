@@ -24,6 +24,7 @@ from backend.cache.autotune import is_raised, measured_ms
 from backend.cache.lookup import TunedCache
 from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
+from backend.pins.held import pinned_choices
 from backend.pins.store import PinStore
 from backend.records import TuningKey
 from tests.campaign import Figure
@@ -187,7 +188,7 @@ class Story:
         self.told.append("stock")
 
     def _cache(self) -> TunedCache:
-        return TunedCache(self.path, {}, lambda text: self.errors.append(text))
+        return TunedCache(self.path, {}, lambda text: self.errors.append(text), pinned_choices)
 
     # The end
 

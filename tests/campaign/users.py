@@ -19,6 +19,7 @@ from pathlib import Path
 from backend.cache.lookup import TunedCache
 from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
+from backend.pins.held import pinned_choices
 from backend.pins.store import PinStore
 from backend.records import TuningKey
 from backend.toolchain import loader
@@ -107,7 +108,7 @@ def put_cache(layout: Layout) -> None:
 def insert(layout: Layout, inputs: str) -> int:
     """Tune as a program under `run` does; how many things went wrong and were told."""
     said: list[str] = []
-    cache = TunedCache(layout.autotune / "s", {}, said.append)
+    cache = TunedCache(layout.autotune / "s", {}, said.append, pinned_choices)
     cache.view()
     cache.insert([Tuned("mm", inputs, "highest", {"c": 1.0}, time.time())])
     if said:

@@ -29,6 +29,7 @@ from pathlib import Path
 
 from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.disk.reading import open_regular
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
 
@@ -167,7 +168,7 @@ class GraphIndex:
         return found
 
     def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
-        """See `graph_match.judge`. What of an entry cannot be read may hold anything."""
+        """See `match.judge`. What of an entry cannot be read may hold anything."""
         return self.verdicts([entry], wanted)[0]
 
     def _judge(self, entry: GraphEntry, identity: _Version, wanted: Wanted) -> Verdict:
@@ -267,8 +268,7 @@ def read_entry(entry: GraphEntry) -> bytes | None:
 
 
 def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as stream:
+    with open_regular(path) as stream:
         return stream.read(MAX_BYTES)
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-import os
 import re
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from backend.disk.reading import open_regular
 
 _CONSTEXPR = re.compile(r"^[ \t]{1,200}(\w{1,200}) : tl\.constexpr = ([^\n]{1,200})$", re.MULTILINE)
 _LAUNCH = re.compile(
@@ -128,10 +128,7 @@ def _children(folder: Path) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return ""
+        with open_regular(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError:
         return ""
