@@ -5,6 +5,7 @@ A line is one object: `"event"` is the type's name in snake case, the rest are i
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 from collections.abc import Callable
@@ -18,9 +19,12 @@ _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _NAMES: dict[type, str] = {
     kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
 }
-_READERS: dict[str, Callable[[object], Event]] = {
-    name: reader(kind) for kind, name in _NAMES.items()
-}
+
+
+@functools.cache
+def _readers() -> dict[str, Callable[[object], Event]]:
+    """A process that only writes events makes none."""
+    return {name: reader(kind) for kind, name in _NAMES.items()}
 
 
 def encode(event: Event) -> str:
@@ -42,7 +46,7 @@ def decode(line: str) -> Event | None:
         raise EventInvalid(f"not JSON: {brief(line, 60)}") from error
     if not isinstance(document.get("event"), str):
         raise EventInvalid(f"not an event: {brief(line, 60)}")
-    known = _READERS.get(document["event"])
+    known = _readers().get(document["event"])
     try:
         return None if known is None else known(document)
     except WireError as error:

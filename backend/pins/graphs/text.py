@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from backend.pins.graphs.cpp import is_cpp, printed_hints, read_cpp
 from backend.pins.graphs.parts import (
     HEADER,
     Call,
@@ -28,7 +27,14 @@ from backend.pins.graphs.parts import (
     graph_inputs,
     printed_graphs,
 )
-from backend.pins.graphs.python import python_hints, read_python
+from backend.pins.graphs.wrappers import (
+    CppWrapper,
+    PythonWrapper,
+    Wrapper,
+    is_cpp,
+    printed_hints,
+    python_hints,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +109,19 @@ def _read(
     for part in parts:
         for name, operand in graph_inputs(part, hints).items():
             inputs.setdefault(name, operand)  # inner graphs, printed later, use the names again
-    found = [read_python(wrapper, inputs, hints) for wrapper in python]
-    found += [read_cpp(wrapper, inputs, hints) for wrapper in cpp]
+    wrappers: list[Wrapper] = [PythonWrapper(wrapper, inputs, hints) for wrapper in python]
+    wrappers += [CppWrapper(wrapper, inputs, hints) for wrapper in cpp]
     return GraphText(
-        is_compiled=bool(found),
+        is_compiled=bool(wrappers),
         graphs=tuple(tuple(graph_calls(part, hints)) for part in parts),
-        externs=tuple(call for calls, _, _ in found for call in calls),
-        tensors=frozenset(tensor for _, tensors, _ in found for tensor in tensors),
-        templates=tuple(kernel for _, _, kernels in found for kernel in kernels),
+        externs=tuple(call for wrapper in wrappers for call in wrapper.externs),
+        tensors=frozenset(tensor for wrapper in wrappers for tensor in wrapper.tensors),
+        templates=tuple(kernel for wrapper in wrappers for kernel in wrapper.templates),
         tuned=_tuned(text),
         own=frozenset(
             OwnChoice(op, given, choice)
-            for wrapper in (*python, *cpp)
-            for choice, op, given in _OWN_CHOICE.findall(wrapper)
+            for source in (*python, *cpp)
+            for choice, op, given in _OWN_CHOICE.findall(source)
         ),
         any_size=any_size,
     )
