@@ -20,16 +20,8 @@ from backend.disk.layout import Layout
 from backend.errors import ShareInvalid
 from backend.pins.store import PinStore
 from backend.records import Session
-from backend.sharing.machine import (
-    Machine,
-    completed,
-    differences,
-    machine_here,
-    machine_of,
-    minor,
-    refused,
-)
-from backend.sharing.plan import Step, steps_of
+from backend.sharing.machine import Machine, completed, machine_here, machine_of
+from backend.sharing.plan import Step, differences, minor, refused, steps_of
 from backend.sharing.share import Share, SharedPin, parse_share, read_share, share_text
 from rocm_tui.cli import main
 from tests.hooked import BMM, launch_program

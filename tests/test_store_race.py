@@ -15,7 +15,7 @@ from backend.cache.autotune import raise_ms as high
 from backend.cache.edit import merge_missing
 from backend.disk import exchange
 from backend.disk.layout import Layout
-from backend.disk.reading import load_json
+from backend.disk.safe import load_json
 from backend.errors import CacheUnreadable
 from backend.pins.store import PinStore
 from backend.records import TuningKey

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from backend.cache.autotune import read_cache, read_caches
 from backend.cache.inputs_key import InputsKey, format_inputs_key, parse_inputs_key
 from backend.disk.layout import Layout, cache_dir
-from backend.disk.reading import MAX_BYTES
+from backend.disk.safe import MAX_BYTES
 from backend.errors import CacheUnreadable, InputsKeyInvalid
 from backend.records import TensorSpec, TuningKey
 

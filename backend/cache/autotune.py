@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk.layout import Layout
-from backend.disk.reading import load_json, read_bytes
+from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.records import Problem, TuningKey
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.cache.autotune import INFINITY, is_raised
-from backend.disk.reading import load_json
+from backend.disk.safe import load_json
 from backend.errors import CacheUnreadable
 
 _DECODER = json.JSONDecoder()

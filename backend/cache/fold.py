@@ -24,7 +24,7 @@ from backend.cache.journal import Journal, Read, append_lines
 from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
-from backend.disk.reading import load_json, read_bytes
+from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, StoreError
 
 Pinned = Callable[[Path], Mapping[tuple[str, str], str]]

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from backend.disk import safe
 from backend.disk.exchange import Signature, signature_of
-from backend.disk.reading import MAX_BYTES, open_regular, read_bytes
+from backend.disk.safe import MAX_BYTES, open_regular, read_bytes
 from backend.errors import NotWritable
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 

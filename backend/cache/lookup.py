@@ -25,7 +25,7 @@ from backend.cache.fold import Kept, Pinned, cache_of, fold
 from backend.cache.journal import NOTHING, Journal, Read
 from backend.cache.tuned import Index, Tuned, apply, line_of, tuned_in, view
 from backend.disk.exchange import Signature, signature_of
-from backend.disk.reading import load_json, read_bytes
+from backend.disk.safe import load_json, read_bytes
 from backend.errors import Busy, CacheUnreadable, StoreError, UnsafePath
 
 SMALL = 1 << 20

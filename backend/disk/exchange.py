@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk import safe
-from backend.disk.reading import read_bytes
+from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 
 ROUNDS = 20

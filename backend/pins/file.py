@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from backend.disk import safe
-from backend.disk.reading import exists, load_json, read_bytes
+from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
 from backend.records import LATEST, Pin, TuningKey
 from backend.wire.codec import WireError, read, to_json

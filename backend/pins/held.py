@@ -17,7 +17,7 @@ from backend.cache.autotune import INFINITY, cache_paths, is_raised, measured, r
 from backend.cache.edit import CacheText, Found, Token, merge_missing
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
-from backend.disk.reading import read_bytes
+from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
 from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_file
 from backend.pins.graphs.match import is_own

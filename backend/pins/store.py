@@ -18,7 +18,7 @@ from backend.cache.autotune import INFINITY, cache_paths, is_raised
 from backend.cache.inputs_key import device_of
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
-from backend.disk.reading import exists
+from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
 from backend.pins.file import (
     MAX_PIN_BYTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from backend.disk.reading import read_bytes
+from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER

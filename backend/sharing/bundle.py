@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from backend.disk.layout import Layout
-from backend.disk.reading import open_regular
+from backend.disk.safe import open_regular
 from backend.errors import BundleInvalid, brief
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.match import Verdict, judge, may_hold

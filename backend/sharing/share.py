@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from backend.disk.reading import read_bytes
+from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
 from backend.records import Tuning, TuningKey, tuning_id
 from backend.sharing.machine import Machine

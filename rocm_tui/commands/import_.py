@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from backend.disk.layout import Layout
     from backend.pins.store import PinStore
-    from backend.sharing.machine import Difference, Machine
-    from backend.sharing.plan import Step
+    from backend.sharing.machine import Machine
+    from backend.sharing.plan import Difference, Step
     from backend.sharing.share import Share, SharedPin
 
     Differences = dict[Machine, list[Difference]]
@@ -39,8 +39,7 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from backend.pins.store import PinStore
-    from backend.sharing.machine import differences
-    from backend.sharing.plan import steps_of
+    from backend.sharing.plan import differences, steps_of
     from backend.sharing.share import read_share
 
     layout = common.layout_of(args)

@@ -9,7 +9,7 @@ import time
 
 from backend.cache.fold import Recaller
 from backend.disk.layout import Layout
-from backend.disk.reading import exists
+from backend.disk.safe import exists
 from backend.errors import StoreError
 from backend.pins.graphs.index import upper_folders
 from backend.pins.held import pinned_choices

@@ -33,7 +33,8 @@ from backend.pins.store import PinStore
 from backend.records import Choice
 from backend.sharing import share
 from backend.sharing.lookup_table import as_json, lookup_table
-from backend.sharing.machine import Machine, differences
+from backend.sharing.machine import Machine
+from backend.sharing.plan import differences
 from backend.toolchain import code_search
 from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas

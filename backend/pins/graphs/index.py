@@ -29,7 +29,7 @@ from pathlib import Path
 
 from backend.disk import safe
 from backend.disk.layout import Layout
-from backend.disk.reading import open_regular
+from backend.disk.safe import open_regular
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.disk.reading import open_regular
+from backend.disk.safe import open_regular
 
 _CONSTEXPR = re.compile(r"^[ \t]{1,200}(\w{1,200}) : tl\.constexpr = ([^\n]{1,200})$", re.MULTILINE)
 _LAUNCH = re.compile(
