@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from rocm_tui.ingest.watcher import read_sources
 from rocm_tui.session.model import Model
 

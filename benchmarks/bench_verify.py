@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from rocm_tui.trace_folder import TraceFolder
 from rocm_tui.verifying import Asked, Verifying
 

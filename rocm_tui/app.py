@@ -31,7 +31,7 @@ def run_watch(
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
     # collecting on once its first screen stands.
     gc.disable()
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.screens.program import RocmTui
 
     app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)

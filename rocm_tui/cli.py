@@ -76,7 +76,7 @@ def _version() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error is one line on stderr."""
-    from backend.store.errors import StoreError
+    from backend.errors import StoreError
 
     _prepare_streams()
     try:

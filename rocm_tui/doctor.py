@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 
 Verdict = Literal["ok", "note", "bad"]
 """`note` limits something and harms nothing; `bad` keeps the main job from working."""
@@ -113,9 +113,9 @@ def _triton_target(found: Mapping[str, Any]) -> Check:
 
 
 def _cache(layout: Layout) -> Iterator[Check]:
-    from backend.store import safe
-    from backend.store.autotune_cache import read_caches
-    from backend.store.errors import StoreError
+    from backend.cache.autotune import read_caches
+    from backend.disk import safe
+    from backend.errors import StoreError
 
     if not layout.root.exists():
         advice = "it appears with the first torch.compile that tunes"
@@ -145,8 +145,8 @@ def _cache(layout: Layout) -> Iterator[Check]:
 
 
 def _pins(layout: Layout) -> Iterator[Check]:
-    from backend.store.errors import StoreError
-    from backend.store.pins import PinStore
+    from backend.errors import StoreError
+    from backend.pins.store import PinStore
 
     try:
         statuses = PinStore(layout).status()

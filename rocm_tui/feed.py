@@ -16,8 +16,8 @@ from backend.store.pins import PinStatus
 from rocm_tui.inbox import Inbox
 from rocm_tui.ingest.stdin import STDIN
 from rocm_tui.ingest.watcher import Watcher
-from rocm_tui.reconciler import Reconciler
 from rocm_tui.session.model import Model
+from rocm_tui.session.reconciler import Reconciler
 
 _BITE = 2000
 """Records taken in one go, so that keys work while a big log is read."""

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.store import safe
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 
 KEPT = 20
 """Logs that are kept, the newest."""

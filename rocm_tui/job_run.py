@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.session_end import end_log
+from backend.disk.layout import Layout
+from backend.disk.sessions import end_log
+from backend.errors import StoreError
 from rocm_tui.job_log import keep_log
 from rocm_tui.jobs import JobError, Limits, Worker, spawn_worker
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from backend.store.errors import brief
-from backend.store.paths import cache_dir as default_cache_dir
+from backend.disk.layout import cache_dir as default_cache_dir
+from backend.errors import brief
 from backend.worker import ring
 from backend.worker.mark import SPOILED
 from backend.worker.protocol import Events

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.store import paths
+from backend.disk import layout as paths
 
 
 class Home:

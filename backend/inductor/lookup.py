@@ -11,12 +11,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import written
+from backend.errors import UnsafePath
 from backend.inductor import torch_api
 from backend.inductor.guard import Stock, beside, quietly
 from backend.inductor.saying import say_once
-from backend.store.errors import UnsafePath
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_view import written
+from backend.pins.held import pinned_choices
 
 _current: TunedCache | None = None
 
@@ -87,5 +88,5 @@ class TunedLookup(torch_api.LazySystem):
         global _current
         path = Path(self.get_local_cache_path())
         if _current is None or _current.path != path:
-            _current = TunedCache(path, self.system, say_once)
+            _current = TunedCache(path, self.system, say_once, pinned_choices)
         return _current

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.inductor.home import home
 from backend.inductor.saying import say_once
 from backend.model.pin import Pin
@@ -57,7 +59,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def _read(layout: Layout) -> tuple[Pin, ...]:
-    from backend.store.pins import PinStore
+    from backend.pins.store import PinStore
 
     try:
         return tuple(PinStore(layout).pins())

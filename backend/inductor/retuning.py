@@ -16,6 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from backend.cache.tuned import Tuned, written
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.inductor import torch_api
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder

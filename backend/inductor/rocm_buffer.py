@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.inductor import torch_graph
 from backend.inductor.torch_graph import Node
-from backend.store.graph_text import OwnChoice
+from backend.pins.graphs.text import OwnChoice
 
 
 class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]

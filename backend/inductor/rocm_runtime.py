@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from backend.store.paths import cache_dir
+from backend.disk.layout import cache_dir
 from backend.toolchain import code_cache, loader
 from backend.toolchain.target import parse_target
 

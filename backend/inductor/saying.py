@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from backend.store.errors import brief
+from backend.errors import brief
 
 _said: set[str] = set()
 

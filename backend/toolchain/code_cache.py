@@ -27,8 +27,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from backend.store import trusted
-from backend.store.errors import UnsafePath
+from backend.disk import trusted
+from backend.errors import UnsafePath
 from backend.toolchain import targets
 from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
 from backend.toolchain.target import INCLUDE, Compiler, Finished, Options, Target, parse_target, run

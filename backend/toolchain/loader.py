@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.store import trusted
-from backend.store.errors import UnsafePath
+from backend.disk import trusted
+from backend.errors import UnsafePath
 from backend.toolchain.errors import KernelError, LoadError
 
 Entry = Callable[..., int]

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
 from backend.inductor import torch_api
 from backend.model.ops import OPS
 from backend.model.problem import Shape, TensorSpec, TuningKey

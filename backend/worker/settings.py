@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
 from backend.inductor import torch_api
 from backend.model.problem import TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid

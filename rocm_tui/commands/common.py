@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_tui import say
 
 if TYPE_CHECKING:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.session.model import Model, Row
 
 Subparsers = Any  # argparse's own type for this is private
@@ -49,7 +49,7 @@ def add_python(parser: argparse.ArgumentParser) -> None:
 
 
 def layout_of(args: argparse.Namespace) -> Layout:
-    from backend.store.paths import Layout, cache_dir
+    from backend.disk.layout import Layout, cache_dir
 
     return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
 

@@ -10,7 +10,7 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.session.compare_types import Comparison, Part
     from rocm_tui.session.model import Model
 
@@ -159,7 +159,7 @@ def _model(layout: Layout, paths: list[str]) -> Model:
 
     Raises ShareInvalid for an export that is damaged.
     """
-    from backend.store.share import read_share
+    from backend.sharing.share import read_share
     from rocm_tui.session.compare_export import is_export, tunings
     from rocm_tui.session.model import Model
 
@@ -173,7 +173,7 @@ def _model(layout: Layout, paths: list[str]) -> Model:
 
 def _home(source: Path, layout: Layout) -> Layout:
     """The cache dir whose pins a source is subject to: its own, if it is one."""
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
 
     if (source / "cache").is_dir() or (source / "rocm_tui").is_dir():
         return Layout(source.absolute())

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _examine_files(args: argparse.Namespace) -> int:
-    from rocm_tui.bundle_checks import examine_bundle
+    from rocm_tui.actions.bundle import examine_bundle
 
     found = [examine_bundle(path, common.layout_of(args)) for path in args.files]
     if args.json:

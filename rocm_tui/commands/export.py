@@ -13,9 +13,10 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from backend.store.lookup_table import Table
-    from backend.store.paths import Layout
-    from backend.store.share import Machine, SharedPin
+    from backend.disk.layout import Layout
+    from backend.sharing.lookup_table import Table
+    from backend.sharing.machine import Machine
+    from backend.sharing.share import SharedPin
     from rocm_tui.session.model import Model
 
 
@@ -62,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
 def _document(pins: Sequence[SharedPin]) -> str:
     import time
 
-    from backend.store.pin_cache import default_who
-    from backend.store.share import Share, encode
+    from backend.pins.held import default_who
+    from backend.sharing.share import Share, share_text
 
-    return encode(Share(tuple(pins), default_who(), time.time()))
+    return share_text(Share(tuple(pins), default_who(), time.time()))
 
 
 def shared_pins(
@@ -73,8 +74,8 @@ def shared_pins(
 ) -> list[SharedPin]:
     """The pins of the cache dir, or those of `ids`, with all that is known of where they come
     from. Raises NoSuchTuning and StoreError."""
-    from backend.store.pin_file import read_pin_file
-    from backend.store.share import SharedPin
+    from backend.pins.file import read_pin_file
+    from backend.sharing.share import SharedPin
     from rocm_tui.session.find import find_pins
 
     records = read_pin_file(layout.pins).pins
@@ -107,7 +108,7 @@ class _Facts:
     """What sessions, cache files and, where they are silent, a worker tell."""
 
     def __init__(self, layout: Layout, model: Model, python: str | None) -> None:
-        from backend.store.autotune_cache import read_caches
+        from backend.cache.autotune import read_caches
 
         self._layout = layout
         self._model = model
@@ -116,7 +117,7 @@ class _Facts:
         self._environment: Mapping[str, object] | None = None
 
     def machine(self, id_: str, system_hash: str) -> Machine:
-        from backend.store.share_facts import completed, machine_of
+        from backend.sharing.machine import completed, machine_of
 
         sessions = [row.tuning.session for row in self._model.rows() if row.id == id_]
         tuned_by = next((session for session in sessions if session), None)
@@ -149,7 +150,7 @@ class _Facts:
 
 
 def _export_table(args: argparse.Namespace, pins: Sequence[SharedPin]) -> int:
-    from backend.store.lookup_table import as_json, lookup_table
+    from backend.sharing.lookup_table import as_json, lookup_table
 
     table = lookup_table(pins)
     if table.pins:
@@ -165,8 +166,8 @@ def _export_table(args: argparse.Namespace, pins: Sequence[SharedPin]) -> int:
 
 def _write(path: Path | None, text: str) -> None:
     """To stdout without a path. Raises UsageError for a path that is no file, and NotWritable."""
-    from backend.store.safe import write_atomic
-    from backend.store.trusted import user_name
+    from backend.disk.safe import write_atomic
+    from backend.disk.trusted import user_name
     from rocm_tui.errors import UsageError
 
     if path is None:

@@ -13,11 +13,11 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backend.store.paths import Layout
-    from backend.store.pins import PinStore
-    from backend.store.share import Machine, Share, SharedPin
-    from backend.store.share_check import Difference
-    from backend.store.share_plan import Step
+    from backend.disk.layout import Layout
+    from backend.pins.store import PinStore
+    from backend.sharing.machine import Machine
+    from backend.sharing.plan import Difference, Step
+    from backend.sharing.share import Share, SharedPin
 
     Differences = dict[Machine, list[Difference]]
 
@@ -38,10 +38,9 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.store.pins import PinStore
-    from backend.store.share import read_share
-    from backend.store.share_check import differences
-    from backend.store.share_plan import steps_of
+    from backend.pins.store import PinStore
+    from backend.sharing.plan import differences, steps_of
+    from backend.sharing.share import read_share
 
     layout = common.layout_of(args)
     share = read_share(args.file)
@@ -87,7 +86,7 @@ def _chosen(share: Share, ids: Sequence[str]) -> list[SharedPin]:
 
 def _this_machine(python: str | None, layout: Layout) -> Machine:
     """What the user's torch says of it. Raises NoTorchPython and JobError."""
-    from backend.store.share_facts import machine_here
+    from backend.sharing.machine import machine_here
     from rocm_tui.jobs import JobFailed, run_job
     from rocm_tui.python_env import find_python
 
@@ -100,7 +99,7 @@ def _this_machine(python: str | None, layout: Layout) -> Machine:
 
 def _pin_all(store: PinStore, pins: Sequence[SharedPin], here: Machine) -> None:
     """Pin one after the other. If one cannot be written, says how many were; raises StoreError."""
-    from backend.store.errors import StoreError
+    from backend.errors import StoreError
 
     for done, pin in enumerate(pins):
         try:

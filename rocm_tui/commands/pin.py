@@ -26,7 +26,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.store.pins import PinStore
+    from backend.pins.store import PinStore
     from rocm_tui import format as fmt
     from rocm_tui.errors import NoSuchChoice, NotPinnable
     from rocm_tui.session.as_json import plan_json, report_json

@@ -24,7 +24,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.store.pins import PinStore
+    from backend.pins.store import PinStore
     from rocm_tui import format as fmt
     from rocm_tui.session.as_json import history_json, status_json
     from rocm_tui.session.as_text import table

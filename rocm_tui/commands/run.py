@@ -9,7 +9,7 @@ from rocm_tui import say
 from rocm_tui.commands import common
 
 if TYPE_CHECKING:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
 
 
 def add(commands: common.Subparsers) -> None:
@@ -57,8 +57,8 @@ def _migrate_pins(layout: Layout) -> None:
     """A pin of an older version breaks programs that do not offer its choice: not this one."""
     if not layout.pins.exists():
         return
-    from backend.store.errors import StoreError
-    from backend.store.pins import PinStore
+    from backend.errors import StoreError
+    from backend.pins.store import PinStore
 
     try:
         PinStore(layout).migrate()

@@ -48,7 +48,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from backend.store.pins import PinStore
+    from backend.pins.store import PinStore
     from rocm_tui.errors import UsageError
     from rocm_tui.session.find import find_pins
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rocm_tui.commands.live_line import LiveLine
 
 if TYPE_CHECKING:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.errors import RocmTuiError
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.ingest.records import Format
 
 LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})

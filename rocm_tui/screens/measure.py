@@ -19,7 +19,7 @@ from rocm_tui.tune_request import title
 from rocm_tui.widgets.choice_lines import name_of
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
     from rocm_tui.screens.program import RocmTui
     from rocm_tui.session.model import Row
 

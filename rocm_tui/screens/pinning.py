@@ -17,7 +17,8 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.pin_warning import pin_warning
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinPlan, PinStatus
+    from backend.pins.state import PinStatus
+    from backend.pins.store import PinPlan
     from rocm_tui.screens.program import RocmTui
 
 

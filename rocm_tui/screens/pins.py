@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from backend.store.errors import StoreError
+from backend.errors import StoreError
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.screens.base import BaseScreen
@@ -22,7 +22,8 @@ from rocm_tui.widgets.one_line import Key, OneLine
 from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
 
 if TYPE_CHECKING:
-    from backend.store.pins import HistoryEntry, PinStatus
+    from backend.pins.file import HistoryEntry
+    from backend.pins.state import PinStatus
 
 _PINS = (
     Column("state", "STATE", 10, 10),
@@ -118,7 +119,7 @@ class PinsScreen(BaseScreen):
         self.update()
 
     async def _load_history(self) -> None:
-        from backend.store.pins import PinStore
+        from backend.pins.store import PinStore
 
         try:
             history = await to_thread(PinStore(self.program.layout).history)
@@ -137,7 +138,7 @@ class PinsScreen(BaseScreen):
         self.program.run_worker(self._reapply(), group="pin")
 
     async def _reapply(self) -> None:
-        from backend.store.pins import PinStore
+        from backend.pins.store import PinStore
 
         try:
             statuses = await to_thread(PinStore(self.program.layout).reconcile)
@@ -196,7 +197,7 @@ def _history_cells(entry: HistoryEntry) -> Cells:
 
 def _shape(inputs: str) -> str:
     """The operands' sizes of an inputs key, as far as it can be read."""
-    from backend.store.inputs_key import parse_inputs_key
+    from backend.cache.inputs_key import parse_inputs_key
 
     try:
         specs = parse_inputs_key(inputs).specs

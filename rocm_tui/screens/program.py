@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui import themes
 from rocm_tui.collector import Pile
 from rocm_tui.format import plain
@@ -27,7 +27,7 @@ from rocm_tui.widgets.harmless_filter import HarmlessFilter
 from rocm_tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import Job, JobQueue
     from rocm_tui.session.devices import Peak

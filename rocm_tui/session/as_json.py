@@ -12,7 +12,9 @@ from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:
-    from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus
+    from backend.pins.file import HistoryEntry
+    from backend.pins.state import PinStatus
+    from backend.pins.store import PinPlan, PinReport
 
 
 def row_json(row: Row) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rocm_tui import format as fmt
 from rocm_tui.session import stats
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
 
 HEADER = ("choice", "median", "95 % interval", "spread", "over best", "interval", "verdict")
 RIGHT = "lrrrrrl"

@@ -32,7 +32,7 @@ from rocm_tui.session.place import Place
 from rocm_tui.session.place import Row as Row
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
 
 
 @dataclass(frozen=True, slots=True)

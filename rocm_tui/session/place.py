@@ -12,7 +12,7 @@ from rocm_tui.session.join import Member, group
 from rocm_tui.session.merge import merge
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
 
 
 @dataclass(frozen=True, slots=True)

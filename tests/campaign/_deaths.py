@@ -18,7 +18,7 @@ from typing import Any
 
 import filelock  # noqa: F401
 
-from backend.store import exchange
+from backend.disk import exchange
 
 _CALLS = (
     "open", "write", "pwrite", "replace", "rename", "unlink", "remove", "link", "mkdir", "rmdir",

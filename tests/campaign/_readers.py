@@ -38,7 +38,7 @@ from backend.toolchain import code_cache
 from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
-from rocm_tui.bundle_checks import examine_bundle
+from rocm_tui.actions.bundle import examine_bundle
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest import cache_file, mm_log
@@ -210,8 +210,8 @@ def _pins(data: bytes, folder: Path) -> None:
 
 
 def _share(data: bytes, folder: Path) -> None:
-    found = share.decode(data, "a.json")
-    share.encode(found)
+    found = share.parse_share(data, "a.json")
+    share.share_text(found)
     for pin in found.pins:
         time.strftime("%Y-%m-%d", time.localtime(pin.when))
         for difference in differences(pin.machine, Machine()):
@@ -266,9 +266,9 @@ def _journal(data: bytes, folder: Path) -> None:
     journal.path.parent.mkdir(parents=True, exist_ok=True)
     journal.path.write_bytes(data)
     found = journal.read()
-    for tuned in tuned_line.decode_all(found.lines):
+    for tuned in tuned_line.tuned_in(found.lines):
         with suppress(ValueError):  # a lone surrogate cannot be written; nor is it ours
-            tuned_line.encode(tuned)
+            tuned_line.line_of(tuned)
     if found.fold is not None:
         journal.rest(found, found.fold)
 

@@ -201,7 +201,7 @@ def _journal(folder: Path) -> bytes:
     (root / "cache").mkdir(parents=True)
     journal = Journal(root, root / "cache" / "hash")
     for op in ("mm", "bmm"):
-        journal.append(tuned_line.encode(tuned_line.Tuned(op, MM, "highest", TIMES, 1.7e9)))
+        journal.append(tuned_line.line_of(tuned_line.Tuned(op, MM, "highest", TIMES, 1.7e9)))
     fold = {"journal": "ab", "length": 9, "before": [1, 2, 3], "after": [1, 2, 4]}
     header, rest = journal.path.read_bytes().split(b"\n", 1)
     return json.dumps({**json.loads(header), "fold": fold}).encode() + b"\n" + rest

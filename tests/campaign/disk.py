@@ -93,7 +93,7 @@ def _made(root: Path) -> Layout:
 
 
 def _tune(layout: Layout, inputs: str) -> None:
-    cache = TunedCache(layout.autotune / "s", {}, lambda text: None)
+    cache = TunedCache(layout.autotune / "s", {}, lambda text: None, pinned_choices)
     cache.view()
     cache.insert([Tuned("mm", inputs, "highest", {"c0": 3.0}, time.time())])
     assert cache.view()["mm"].get(inputs), "the program does not know what it measured"

@@ -187,7 +187,7 @@ class Story:
         self.told.append("stock")
 
     def _cache(self) -> TunedCache:
-        return TunedCache(self.path, {}, lambda text: self.errors.append(text))
+        return TunedCache(self.path, {}, lambda text: self.errors.append(text), pinned_choices)
 
     # The end
 

@@ -107,7 +107,7 @@ def put_cache(layout: Layout) -> None:
 def insert(layout: Layout, inputs: str) -> int:
     """Tune as a program under `run` does; how many things went wrong and were told."""
     said: list[str] = []
-    cache = TunedCache(layout.autotune / "s", {}, said.append)
+    cache = TunedCache(layout.autotune / "s", {}, said.append, pinned_choices)
     cache.view()
     cache.insert([Tuned("mm", inputs, "highest", {"c": 1.0}, time.time())])
     if said:

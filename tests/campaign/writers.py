@@ -16,12 +16,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import is_raised, measured_ms
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.cache.autotune import is_raised, measured_ms
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
 from tests.campaign import Figure
 from tests.support.race_lab import KEY, go, start
 
@@ -77,7 +78,7 @@ class Writer:
         if self._pid == 0:
             try:
                 with self._log.open("w", buffering=1) as log:
-                    cache = TunedCache(path, {}, lambda text: None)
+                    cache = TunedCache(path, {}, lambda text: None, pinned_choices)
                     rng = random.Random(number)
                     for n in range(10**6):
                         cache.view()
@@ -100,7 +101,7 @@ class Writer:
 
 def _judged(layout: Layout, path: Path, told: list[str], kills: int) -> Iterator[Figure]:
     gone = len(set(told) - _entries(path))
-    cache = TunedCache(path, {}, lambda text: None)
+    cache = TunedCache(path, {}, lambda text: None, pinned_choices)
     cache.view()
     cache.fold()
     lost = set(told) - _entries(path)

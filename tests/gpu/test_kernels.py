@@ -136,7 +136,7 @@ def test_a_pin_of_flex_attention_that_no_session_recorded(tmp_path: Path) -> Non
     sources = ChoiceSources(cache)
     for _, choice in timed[1:3]:
         assert "moved aside" in tui(cache, "pin", row["id"], choice)
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         for _ in range(2):
             warm = code()
             for name in ("BLOCK_M", "BLOCK_N"):

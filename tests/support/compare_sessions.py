@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.commands.common import load
 from rocm_tui.session.stats import winner
 from tests.support.hooked import LAUNCHER

@@ -127,7 +127,7 @@ def _share() -> str:
         *("mm", MM, "highest", "mm-c1", f"label{text}"), machine=gpu, config={"A": text},
         timings={"highest": {"mm-c1": 0.5}}, who=text, when=1.7e9, note=text,
     )  # fmt: skip
-    return encode(Share((pin,), text, 1.7e9))
+    return share_text(Share((pin,), text, 1.7e9))
 
 
 def bytes_of(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[int, bytes]:

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 pytestmark = [

@@ -74,7 +74,7 @@ def test_watch_never_loads_torch() -> None:
         "import sys, pkgutil, importlib, rocm_tui\n"
         "for m in pkgutil.walk_packages(rocm_tui.__path__, 'rocm_tui.'):\n"
         "    if not m.name.endswith('__main__'): importlib.import_module(m.name)\n"
-        "import backend.store.pins\n"
+        "import backend.pins.store\n"
         "assert 'torch' not in sys.modules, 'torch was imported'\n"
         "print(len([m for m in sys.modules if m.startswith('rocm_tui')]))"
     )

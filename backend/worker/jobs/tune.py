@@ -17,6 +17,9 @@ from typing import Any
 
 import torch
 
+from backend.cache.autotune import read_cache
+from backend.disk.layout import Layout, cache_dir
+from backend.errors import CacheUnreadable
 from backend.inductor import retuning, selector, torch_api, versions
 from backend.inductor.retuning import Budget, Task
 from backend.model.choice import Choice

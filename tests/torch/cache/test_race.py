@@ -154,7 +154,7 @@ def test_a_write_in_the_very_moment_is_kept(
 
     monkeypatch.setattr(exchange, "_prepare", prepare)
     monkeypatch.setattr(exchange, "exchange", swap)
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     assert not theirs
     # Before: theirs replaced theirs. Within: the second write landed on what we had put there.
     kept = {"c": 3.0} if when == "before" else {"c": 3.0, "d": 4.0}
@@ -173,7 +173,7 @@ def test_theirs_is_the_newer_number(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return real(first, second)
 
     monkeypatch.setattr(exchange, "exchange", swap)
-    exchange.update(path, holding_back)
+    exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf, "b": 7.0}
 
 
@@ -194,7 +194,7 @@ def test_writes_before_and_after_the_exchange(
         return real(first, second)
 
     monkeypatch.setattr(exchange, "exchange", swap)
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf, "c": 3.0, "d": 2.0, "e": 5.0}
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
 
@@ -211,7 +211,7 @@ def test_two_lost_races_in_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return real(first, second)
 
     monkeypatch.setattr(exchange, "exchange", swap)
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     # t1 was put back, and t0, written over it, does not hold it: that is their own loss.
     assert entries_of(path).items() >= {"a": math.inf, "t0": 0.0, "t2": 2.0}.items()
 
@@ -232,9 +232,9 @@ def test_a_writer_that_never_rests_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(exchange, "_prepare", prepare)
-        assert not exchange.update(path, holding_back)
+        assert not exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": 1.0, f"t{exchange.ROUNDS}": 1.0}
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf, f"t{exchange.ROUNDS}": 1.0}
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
 
@@ -242,10 +242,10 @@ def test_a_writer_that_never_rests_loses_nothing(
 def test_what_a_killed_process_had_displaced_comes_back(tmp_path: Path) -> None:
     path = make_file(tmp_path, {"a": 1.0, "b": 2.0})
     exchange.leftover_path(path).write_bytes(content_of({"b": 9.0, "c": 3.0}))
-    exchange.update(path, lambda data: data)
+    exchange.update(path, lambda data: data, merge_missing)
     assert entries_of(path) == {"a": 1.0, "b": 2.0, "c": 3.0}
     exchange.leftover_path(path).write_bytes(b"{torn")
-    exchange.update(path, holding_back)
+    exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf, "b": 2.0, "c": 3.0}
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [".hash.rocm_tui.unreadable", "hash"]
@@ -269,7 +269,7 @@ def test_garbage_put_there_in_the_very_moment_is_put_back(
 
     monkeypatch.setattr(exchange, "exchange", swap)
     with pytest.raises(CacheUnreadable):
-        exchange.update(path, edit)
+        exchange.update(path, edit, merge_missing)
     assert path.read_bytes() == b"{torn"
 
 
@@ -278,7 +278,7 @@ def test_where_files_cannot_be_exchanged(tmp_path: Path, monkeypatch: pytest.Mon
     path = make_file(tmp_path, {"a": 1.0})
     monkeypatch.setattr(exchange, "_RENAME_EXCHANGE", 2 | 1)  # the two flags exclude each other
     assert not exchange.exchange(path, path)
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf}
     assert [p.name for p in tmp_path.iterdir()] == ["hash"]
 
@@ -288,6 +288,6 @@ def test_odd_things_in_the_place_of_what_was_displaced(tmp_path: Path, kind: str
     """Read unchecked, the first waits for ever and the third fills the memory."""
     path = make_file(tmp_path / "cache", {"a": 1.0})
     put_odd(exchange.leftover_path(path), kind)
-    assert exchange.update(path, holding_back)
+    assert exchange.update(path, holding_back, merge_missing)
     assert entries_of(path) == {"a": math.inf}
     assert not os.path.lexists(exchange.leftover_path(path))

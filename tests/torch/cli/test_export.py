@@ -56,13 +56,13 @@ SHARE = Share((PIN, OTHER), "jane@gpu7", 1.7e9)
 
 
 def test_what_is_written_can_be_read_back() -> None:
-    text = encode(SHARE)
-    assert decode(text.encode(), "file") == SHARE
+    text = share_text(SHARE)
+    assert parse_share(text.encode(), "file") == SHARE
     document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert document["pins"][0]["timings"]["highest"] == {"triton_mm-c1": 0.25, "mm-c2": None}
     assert [pin["machine"] for pin in document["pins"]] == [0, 1]
     document["new"] = document["pins"][0]["new"] = {"of": "a later version"}
-    assert decode(json.dumps(document).encode(), "file") == SHARE
+    assert parse_share(json.dumps(document).encode(), "file") == SHARE
 
 
 Change = Callable[[dict[str, Any]], object]
@@ -107,10 +107,10 @@ def machine_with(**members: Any) -> Change:
     ],
 )
 def test_every_field_of_a_foreign_file_is_checked(change: Change, why: str) -> None:
-    document = json.loads(encode(SHARE))
+    document = json.loads(share_text(SHARE))
     change(document)
     with pytest.raises(ShareInvalid) as caught:
-        decode(json.dumps(document).encode(), "file")
+        parse_share(json.dumps(document).encode(), "file")
     assert why in str(caught.value) and "\n" not in str(caught.value)
     assert str(caught.value).isprintable()
 
@@ -120,7 +120,7 @@ def test_every_field_of_a_foreign_file_is_checked(change: Change, why: str) -> N
 )
 def test_what_is_no_such_file(data: bytes) -> None:
     with pytest.raises(ShareInvalid):
-        decode(data, "file")
+        parse_share(data, "file")
 
 
 JSON = st.recursive(
@@ -130,16 +130,16 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(json.loads(encode(SHARE))["pins"][0])), JSON, st.booleans())
+@given(st.sampled_from(sorted(json.loads(share_text(SHARE))["pins"][0])), JSON, st.booleans())
 def test_any_value_anywhere_is_read_or_refused(name: str, value: object, top: bool) -> None:
-    document = json.loads(encode(SHARE))
+    document = json.loads(share_text(SHARE))
     (document if top else document["pins"][0])[name] = value
     try:
-        share = decode(json.dumps(document).encode(), "file")
+        share = parse_share(json.dumps(document).encode(), "file")
     except ShareInvalid as error:
         assert str(error).isprintable()
     else:
-        assert decode(encode(share).encode(), "file") == share
+        assert parse_share(share_text(share).encode(), "file") == share
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_words_that_are_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     """One line each, no worker is started, nothing is written."""
     bad = tmp_path / "bad.json"
     bad.write_text('{"format": "rocm-tui pins", "version": 1}')
-    (tmp_path / "good.json").write_text(encode(SHARE))
+    (tmp_path / "good.json").write_text(share_text(SHARE))
     good, cache = str(tmp_path / "good.json"), ["--cache-dir", str(tmp_path / "cache")]
     for words, code, why in (
         (["import", str(bad)], 1, "`machines` is no list"),
@@ -408,7 +408,7 @@ def test_an_export_goes_where_it_was_asked_to(
 ) -> None:
     root = ["--cache-dir", str(share.parent / "inductor")]
     assert main(["export", *root]) == 0
-    assert decode(capsys.readouterr().out.encode(), "stdout").pins == read_share(share).pins
+    assert parse_share(capsys.readouterr().out.encode(), "stdout").pins == read_share(share).pins
     (pin,) = read_share(share).pins
     target = tmp_path / "pins.json"
     target.write_text("old")

@@ -10,9 +10,6 @@ import pytest
 from backend.model.events import TuningStarted
 from backend.reproducer.folder import ReproducerError, write
 from backend.reproducer.rebuild import rebuild
-from backend.store.autotune_cache import cache_paths, read_cache
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
 from backend.toolchain.target import cpu
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 

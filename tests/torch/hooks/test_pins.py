@@ -22,7 +22,7 @@ CALLS = {"bmm-": "extern_kernels.bmm(", "Cpp": "async_compile.cpp_pybinding"}
 PROGRAM = """
 import os, pathlib, sys, torch, torch._inductor.config as config
 import torch._inductor.select_algorithm as select
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 config.max_autotune = True
 layout = Layout(pathlib.Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
 hidden = None

@@ -163,7 +163,7 @@ def test_sixteen_processes_at_once(tmp_path: Path) -> None:
 
 BESIDE = """
 import pathlib
-from backend.store import exchange
+from backend.disk import exchange
 real, log = exchange.exchange, pathlib.Path(sys.argv[1])
 def watched(prepared, path):
     # What it displaces must be what the new content was made from, or come back.

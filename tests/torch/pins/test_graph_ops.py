@@ -68,7 +68,7 @@ def test_choices_of_one_template_are_told_apart_by_their_modules(
     graph = read_graph_text(sample.data)
     told = {}
     for choice in sample.rivals:
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         assert bool(constants) == bool(kind_of(choice))
         wanted = Wanted(sample.op, sample.inputs, choice, sample.rivals, {}, constants)
         told[choice] = judge(graph, wanted)
@@ -152,7 +152,7 @@ def test_choices_for_other_threads_are_told_apart_by_their_source(tmp_path: Path
     sources, index = ChoiceSources(tmp_path), GraphIndex(Layout(tmp_path))
     found = {}
     for choice in (one, two):
-        constants = sources.constants(choice)
+        constants = sources.constants(choice, kind_of(choice))
         assert constants["num_threads"].split()[-1] == ("1" if choice == one else "2")
         wanted = Wanted("bmm", rows[0].inputs, choice, rivals, {}, constants)
         graphs = sorted(index.live(), key=lambda entry: (entry.mtime, entry.relative))

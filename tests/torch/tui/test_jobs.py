@@ -16,7 +16,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.job_queue import Job
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobsScreen

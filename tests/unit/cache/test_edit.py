@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store.cache_edit import CacheText, Token, merge_missing
-from backend.store.errors import CacheUnreadable
-from backend.store.pin_edit import edited, holding, learn, releasing
-from backend.store.pin_file import Record
-from backend.store.raised import raise_ms as high
+from backend.cache.autotune import raise_ms as high
+from backend.cache.edit import CacheText, Token, merge_missing
+from backend.errors import CacheUnreadable
+from backend.pins.file import Record
+from backend.pins.held import edited, holding, learn, releasing
 
 FILE = Path("cache/hash")
 

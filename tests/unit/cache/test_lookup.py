@@ -53,7 +53,7 @@ def made(root: Path, keys: int = 0) -> tuple[TunedCache, list[str]]:
         cache = {"mm": {f"[{i}]": {"highest": times} for i in range(keys)}}
         path.write_text(json.dumps({"system": SYSTEM, "cache": cache}, indent=4))
     said: list[str] = []
-    return TunedCache(path, SYSTEM, said.append), said
+    return TunedCache(path, SYSTEM, said.append, pinned_choices), said
 
 
 def times(cache: TunedCache, inputs: str = "[a]") -> dict[str, float] | None:
@@ -78,15 +78,15 @@ def test_layout_is_that_of_pytorch(document: dict[str, Any]) -> None:
 
 @given(st.text(), st.text(), st.dictionaries(st.text(), st.floats() | st.integers()))
 def test_a_line_gives_the_same_numbers_back(op: str, inputs: str, found: dict[str, float]) -> None:
-    line = encode(Tuned(op, inputs, "highest", found, 12.5))
+    line = line_of(Tuned(op, inputs, "highest", found, 12.5))
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert repr(decode(line)) == repr(Tuned(op, inputs, "highest", found, 12.5))
+    assert repr(tuned_of(line)) == repr(Tuned(op, inputs, "highest", found, 12.5))
     assert json.loads(line, parse_constant=pytest.fail)["op"] == op
 
 
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_other_lines_are_left_out(line: bytes) -> None:
-    assert decode(line) is None
+    assert tuned_of(line) is None
 
 
 def test_a_small_file_has_it_at_once(tmp_path: Path) -> None:
@@ -133,22 +133,22 @@ def test_a_fold_of_another_process_is_followed_without_parsing(
     for cache in (first, second):
         cache.view()
     for i in range(3):
-        Journal(tmp_path, first.path).append(encode(tuned(f"[new {i}]", float(i))))
+        Journal(tmp_path, first.path).append(line_of(tuned(f"[new {i}]", float(i))))
         if i == 1:
             assert times(second, "[new 1]") is not None
-        fold(tmp_path, first.path, SYSTEM)
-        Journal(tmp_path, first.path).append(encode(tuned(f"[tail {i}]")))
+        fold(tmp_path, first.path, SYSTEM, pinned_choices)
+        Journal(tmp_path, first.path).append(line_of(tuned(f"[tail {i}]")))
         assert times(first, f"[new {i}]") == {"c0": i, "c1": i + 1, "c2": i + 2}
         assert times(second, f"[tail {i}]") is not None
     assert len(parsed) == 2
     assert first.view()["mm"].keys() == second.view()["mm"].keys()
-    fold(tmp_path, first.path, SYSTEM)
+    fold(tmp_path, first.path, SYSTEM, pinned_choices)
     assert len(in_file(tmp_path)) == 606
 
     # Two folds later, or after a write that is not ours, only the file can tell.
     for name in ("[x]", "[y]"):
-        Journal(tmp_path, first.path).append(encode(tuned(name)))
-        fold(tmp_path, first.path, SYSTEM)
+        Journal(tmp_path, first.path).append(line_of(tuned(name)))
+        fold(tmp_path, first.path, SYSTEM, pinned_choices)
     assert times(first, "[x]") and times(first, "[y]")
     document = json.loads(first.path.read_bytes())
     document["cache"]["mm"]["[theirs]"] = {"highest": {"c0": 1.0}}
@@ -221,7 +221,7 @@ def test_a_torn_line_spoils_only_itself(tmp_path: Path) -> None:
     cache.insert([tuned("[a]")])
     journal = Journal(tmp_path, cache.path)
     with journal.path.open("ab") as stream:
-        stream.write(encode(tuned("[torn]"))[:-20])
+        stream.write(line_of(tuned("[torn]"))[:-20])
     assert times(cache) and times(cache, "[torn]") is None
     cache.insert([tuned("[b]")])
     assert times(cache, "[b]") and times(cache, "[torn]") is None
@@ -233,14 +233,14 @@ def test_a_fold_undoes_no_pin(tmp_path: Path) -> None:
     cache, _ = made(tmp_path)
     cache.insert([tuned()])
     journal = Journal(tmp_path, cache.path)
-    journal.append(encode(tuned(ms=2.0)))
+    journal.append(line_of(tuned(ms=2.0)))
     PinStore(Layout(tmp_path)).pin("s", KEY, "c1")
     assert in_file(tmp_path)["[a]"] == {"c0": high(1.0), "c1": 2.0, "c2": high(3.0)}
     cache.fold()
     held = {"c0": high(2.0), "c1": 3.0, "c2": high(4.0)}
     assert in_file(tmp_path)["[a]"] == held
     # Tuned again after the pin was made: the new times count, and the pin goes on holding.
-    journal.append(encode(tuned(ms=4.0, when=time.time() + 1)))
+    journal.append(line_of(tuned(ms=4.0, when=time.time() + 1)))
     cache.fold()
     assert in_file(tmp_path)["[a]"] == {"c0": high(4.0), "c1": 5.0, "c2": high(6.0)}
     assert times(cache) == in_file(tmp_path)["[a]"]
@@ -250,9 +250,11 @@ def test_a_fold_undoes_no_pin(tmp_path: Path) -> None:
 
 KILLED = """
 import os, pathlib, signal, sys
-from backend.store import exchange, tuned_cache
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.cache import lookup as tuned_cache
+from backend.disk import exchange
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.pins.held import pinned_choices
 left = int(sys.argv[2])
 def counted(function):
     def call(*args, **kwargs):
@@ -263,7 +265,7 @@ def counted(function):
         return function(*args, **kwargs)
     return call
 path = pathlib.Path(sys.argv[1])
-cache = TunedCache(path, {}, print)
+cache = TunedCache(path, {}, print, pinned_choices)
 tuned_cache.atexit.register = lambda *_: None
 cache.view()
 for name in ("write", "link", "ftruncate", "fsync"):
@@ -344,11 +346,11 @@ def test_index_and_file_agree(steps: list[tuple[str, float, bool]]) -> None:
         second, _ = made(root)
         journal = Journal(root, first.path)
         for inputs, ms, folded in steps:
-            journal.append(encode(Tuned("mm", inputs, "highest", {f"c{ms}": ms}, 0.0)))
+            journal.append(line_of(Tuned("mm", inputs, "highest", {f"c{ms}": ms}, 0.0)))
             if folded:
-                fold(root, first.path, SYSTEM)
+                fold(root, first.path, SYSTEM, pinned_choices)
             assert times(first, inputs) is not None
-        fold(root, first.path, SYSTEM)
+        fold(root, first.path, SYSTEM, pinned_choices)
         for inputs, _, _ in steps:
             found = repr(in_file(root)[inputs])
             assert repr(times(first, inputs)) == repr(times(second, inputs)) == found

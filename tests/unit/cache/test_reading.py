@@ -169,7 +169,7 @@ def test_the_cache_dir_is_that_of_inductor(tmp_path: Path) -> None:
 
 def test_nothing_here_imports_torch() -> None:
     program = (
-        "import sys, backend.store.pins, backend.store.events, backend.store.autotune_cache;"
+        "import sys, backend.pins.store, backend.disk.sessions, backend.cache.autotune;"
         "sys.exit([m for m in ('torch', 'filelock', 'rocm_tui') if m in sys.modules] or 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from rocm_tui.cli import main
 from tests.support.hooked import launch
 from tests.support.pin_lab import KEY, make_layout
@@ -96,8 +96,8 @@ def test_json_where_nothing_is_pinned(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_a_cache_dir_that_we_may_not_look_into(cache: Path, tmp_path: Path) -> None:
     program = (
-        "import os, sys; from backend.store.pins import PinStore; from backend.store.paths import"
-        " *; from backend.store.errors import *; from pathlib import Path\n"
+        "import os, sys; from backend.pins.store import PinStore; from backend.disk.layout import"
+        " *; from backend.errors import *; from pathlib import Path\n"
         "os.setuid(65534)\n"
         "for ask in (PinStore.status, PinStore.reconcile):\n"
         "    try: ask(PinStore(Layout(Path(sys.argv[1]))))\n"

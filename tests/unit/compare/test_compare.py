@@ -375,7 +375,7 @@ def test_an_export_of_pins_holds_the_times_of_its_tunings(tmp_path: Path) -> Non
         timings={"highest": times},
     )
     path = tmp_path / "pins.json"
-    path.write_text(encode(Share((pin,))))
+    path.write_text(share_text(Share((pin,))))
     assert is_export(path) and not is_export(tmp_path / "none")
     model = Model()
     model.apply(tunings(read_share(path), str(path)))
@@ -408,7 +408,7 @@ def test_real_logs_compared_with_themselves_and_each_other() -> None:
     from rocm_tui.commands.common import load
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
 
     parts = [whole(p.name, load(Layout(CORPUS / "none"), [str(p)])) for p in paths]
     parts = [each for each in parts if each.rows]

@@ -53,7 +53,7 @@ def test_the_kind_of_device_is_told_by_names_where_nothing_else_tells(
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_are_of_one_kind_each() -> None:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.commands.common import load
 
     for path in sorted(CORPUS.glob("*.log")):

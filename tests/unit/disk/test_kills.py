@@ -38,7 +38,7 @@ def tuned(inputs: str = "[a]", ms: float = 1.0) -> Tuned:
 
 def made(root: Path) -> tuple[TunedCache, list[str]]:
     said: list[str] = []
-    return TunedCache(root / "cache" / "s", {}, said.append), said
+    return TunedCache(root / "cache" / "s", {}, said.append, pinned_choices), said
 
 
 def in_file(root: Path) -> dict[str, dict[str, float]]:
@@ -95,7 +95,7 @@ def test_entries_of_ended_processes_come_back(tmp_path: Path) -> None:
     assert in_file(tmp_path)["[0]"] == {"c0": 9.0, "c1": 10.0}
 
     put(later.path, copy)
-    fold(tmp_path, later.path, {})
+    fold(tmp_path, later.path, {}, pinned_choices)
     assert in_file(tmp_path).keys() == {"[old]", "[0]", "[1]", "[2]", "[3]"}
 
     later.path.unlink()  # somebody cleared the cache, and meant it
@@ -111,7 +111,7 @@ def test_who_looks_on_brings_it_back(tmp_path: Path) -> None:
     cache.insert([tuned("[old]")])
     copy = cache.path.read_bytes()
     cache.insert([tuned("[new]")])
-    recaller = Recaller(Layout(tmp_path))
+    recaller = Recaller(Layout(tmp_path), pinned_choices)
     for _ in range(2):
         put(cache.path, copy)
         recaller.recall()
@@ -138,7 +138,7 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert kept.path.stat().st_size <= 2200
     assert [one.timings["c0"] for one in kept.lost({})] == [99.0]
     old = Tuned("mm", "[b]", "highest", {"c": 1.0}, time.time() - 2 * tuned_kept.SECONDS)
-    kept.add(encode(old))
+    kept.add(line_of(old))
     assert [one.inputs for one in kept.lost({})] == ["[a]"]
 
 
@@ -160,8 +160,8 @@ def test_a_fold_takes_back_what_no_pin_raised(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from backend.store import safe
-from backend.store.tuned_journal import Journal
+from backend.disk import safe
+from backend.cache.journal import Journal
 root = Path(sys.argv[1])
 path = root / "cache" / "s"
 with safe.locked(root, path) if sys.argv[2] == "file" else Journal(root, path)._locked():
@@ -222,6 +222,6 @@ def test_an_odd_header_loses_no_line(tmp_path: Path, header: bytes) -> None:
     journal.path.parent.mkdir(parents=True)
     for first in (header, fold_of):
         journal.path.write_bytes(first)
-        journal.append(encode(tuned("[kept]")))
-        fold(tmp_path, cache.path, {})
+        journal.append(line_of(tuned("[kept]")))
+        fold(tmp_path, cache.path, {}, pinned_choices)
         assert "[kept]" in in_file(tmp_path) and not said

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.store import trusted
-from backend.store.errors import UnsafePath
+from backend.disk import trusted
+from backend.errors import UnsafePath
 from backend.templates.triton import module_file
 from backend.toolchain import code_cache, loader
 from backend.toolchain.errors import CacheError, LoadError

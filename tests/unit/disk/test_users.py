@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from tests.campaign import users
 from tests.campaign._as_user import FIRST, SECOND, as_user, shared_dir
 

@@ -160,10 +160,10 @@ def test_a_journals_header(number: str, field: str, tmp_path: Path) -> None:
 
 
 def test_a_time_that_no_float_holds() -> None:
-    line = tuned_line.encode(tuned_line.Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
-    assert tuned_line.decode(line) is not None
+    line = tuned_line.line_of(tuned_line.Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
+    assert tuned_line.tuned_of(line) is not None
     for odd in (b"1" + b"0" * 310, b"true", b"[]", b"9" * 5000):
-        assert tuned_line.decode(line.replace(b"1.5", odd)) is None
+        assert tuned_line.tuned_of(line.replace(b"1.5", odd)) is None
 
 
 @pytest.mark.parametrize("value", ODD, ids=str)
@@ -266,7 +266,7 @@ def test_lines_that_are_none_of_ours_cost_little(tmp_path: Path) -> None:
         begin = time.process_time()
         read_log(path)
         EventLog("a").feed(line * 300_000)
-        tuned_line.decode_all(line * 300_000)
+        tuned_line.tuned_in(line * 300_000)
         assert time.process_time() - begin < 3.0
 
 

@@ -287,7 +287,7 @@ from backend.model.problem import TuningKey
 root, what, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = PinStore(Layout(Path(root)))
 import filelock
-from backend.store import exchange
+from backend.disk import exchange
 exchange._renameat2()
 key = TuningKey(*sys.argv[4:7])
 seen = 0

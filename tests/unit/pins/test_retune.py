@@ -26,7 +26,7 @@ def made(root: Path) -> tuple[Layout, TunedCache]:
     entry = {KEY.op: {KEY.inputs: {KEY.precision: times}}}
     path.write_text(json.dumps({"system": {}, "cache": entry}, indent=4))
     said: list[str] = []
-    return Layout(root), TunedCache(path, {}, said.append)
+    return Layout(root), TunedCache(path, {}, said.append, pinned_choices)
 
 
 def times(layout: Layout) -> dict[str, float]:

@@ -114,7 +114,7 @@ def test_odd_numbers_are_no_times() -> None:
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_ticks_of_real_logs() -> None:
-    from backend.store.paths import Layout
+    from backend.disk.layout import Layout
     from rocm_tui.commands.common import load
 
     def ticks(name: str) -> list[float]:

@@ -1,0 +1,1 @@
+"""Inductor's autotune cache: read, edited in place, and our journal of new timings beside it."""

@@ -1,0 +1,295 @@
+"""Folding the journal into Inductor's own cache file, where stock PyTorch finds the timings.
+
+What was folded within a day, so that it can be brought back: `<system hash>.kept.jsonl`.
+
+Stock PyTorch replaces the cache file by a copy that it read minutes ago and added to. What was
+folded in between is then gone from the file, and the process that had measured it may have ended.
+Whoever of ours looks next at a file that somebody else wrote compares it with what is kept here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from backend.cache.autotune import cache_paths, is_raised, measured_ms, raise_ms
+from backend.cache.edit import dump, merge_missing
+from backend.cache.journal import Journal, Read, append_lines
+from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
+from backend.disk import exchange, safe
+from backend.disk.layout import Layout
+from backend.disk.safe import load_json, read_bytes
+from backend.errors import CacheUnreadable, StoreError
+
+Pinned = Callable[[Path], Mapping[tuple[str, str], str]]
+"""What is pinned in a cache file: the choice that shall win of each (op, inputs), empty where it is
+not held by this file's numbers. Raises CacheUnreadable."""
+
+
+def fold(
+    root: Path,
+    path: Path,
+    system: Mapping[str, Any],
+    pinned: Pinned,
+    patience: float = safe.LOCK_SECONDS,
+) -> None:
+    """Put what the journal of the cache file `path` holds into it, and begin a new journal.
+
+    What others took out of the file by writing an old copy comes back, and so do numbers that are
+    raised for no pin. `system` is the header of a file that does not exist yet; others may hold the
+    locks for `patience` seconds. Raises CacheUnreadable, UnsafePath, NotWritable, and Busy; the
+    journal is kept then, and all it holds is folded another time.
+    """
+    journal, kept = Journal(root, path), Kept(root, path)
+    journal.patience = patience
+    found = journal.read()
+    if not found.lines and found.is_all_of(exchange.signature_of(path)):
+        return
+    safe.make_folder(root, path.parent)
+    safe.check_file(root, path)
+    with safe.locked(root, path, patience):
+        found = journal.read()
+        if not path.exists():  # somebody cleared the cache, and meant it
+            kept.forget()
+            if not found.lines:
+                return
+        edit = _Edit(path, found, kept, pinned)
+        _make(path, {"system": system, "cache": {}})
+        told_all = not exchange.leftover_path(path).exists()
+        if exchange.update(path, edit, merge_missing):
+            after = edit.written()
+            told_all = told_all and edit.calls == 1 and not edit.more
+        else:
+            after = exchange.signature_of(path)
+            data = read_bytes(path)
+            if edit(data) != data:
+                return  # others wrote faster than we could; next time
+            told_all = not edit.more
+        if not found.lines:
+            return
+        kept.add(found.lines)
+        journal.rotate(found, edit.before if told_all else None, after)
+
+
+class Recaller:
+    """Brings back what stock PyTorch took out of the cache files, for who only looks on. A file is
+    compared once for each time that somebody else wrote it."""
+
+    def __init__(self, layout: Layout, pinned: Pinned) -> None:
+        self._layout = layout
+        self._pinned = pinned
+        self._seen: dict[Path, exchange.Signature | None] = {}
+
+    def recall(self) -> None:
+        """Raises CacheUnreadable, UnsafePath, NotWritable, and Busy without waiting."""
+        root = self._layout.root
+        for path in cache_paths(self._layout):
+            signature = exchange.signature_of(path)
+            if self._seen.get(path) == signature:
+                continue
+            self._seen[path] = signature
+            if Journal(root, path).read().is_all_of(signature):
+                continue
+            lost = Kept(root, path).lost
+            if lost({}) and lost(cache_of(path, load_json(path, read_bytes(path)))):
+                fold(root, path, {}, self._pinned, 0.0)
+
+
+def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The "cache" object of the parsed file `path`. Raises CacheUnreadable."""
+    cache = document.get("cache")
+    if not isinstance(cache, dict):
+        raise _unusable(path)
+    return cache
+
+
+class _Edit:
+    """The new content of the file from the old, and what can be said of the two."""
+
+    def __init__(self, path: Path, found: Read, kept: Kept, pinned: Pinned) -> None:
+        self._path = path
+        self._found = found
+        self._news = tuned_in(found.lines)
+        self._kept = kept
+        self._pinned = pinned
+        self.calls = 0
+        self.more = False
+        """Whether the file got more than what the journal says: other numbers, or lost ones."""
+        self.before: exchange.Signature | None = None
+        self._content = b""
+
+    def __call__(self, data: bytes) -> bytes:
+        self.calls += 1
+        self.before = exchange.signature_of(self._path)
+        document = load_json(self._path, data)
+        cache = cache_of(self._path, document)
+        pins = self._pinned(self._path)
+        changed = False
+        news = self._news
+        if not self._found.is_all_of(self.before):
+            changed = _lowered(cache, pins)
+            lost = self._kept.lost(cache)
+            self.more = self.more or changed or bool(lost)
+            news = [*lost, *news]
+        for tuned in news:
+            winner = pins.get((tuned.op, tuned.inputs), "")
+            changed = self._put(cache, tuned, winner) or changed
+        self._content = dump(document) if changed else data
+        return self._content
+
+    def written(self) -> exchange.Signature | None:
+        """The signature of the file if its content is still ours."""
+        signature = exchange.signature_of(self._path)
+        with contextlib.suppress(CacheUnreadable):
+            same = read_bytes(self._path) == self._content
+            if same and exchange.signature_of(self._path) == signature:
+                return signature
+        return None
+
+    def _put(self, cache: dict[str, Any], tuned: Tuned, winner: str) -> bool:
+        timings = cache
+        for name in (tuned.op, tuned.inputs, tuned.precision):
+            timings = timings.setdefault(name, {})
+            if not isinstance(timings, dict):
+                raise _unusable(self._path)
+        # The rivals of a choice that has no time are not raised; see `pins.held.holding`.
+        own = {**timings, **tuned.timings}.get(winner)
+        holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
+        changed = False
+        for name, ms in tuned.timings.items():
+            new = raise_ms(ms) if holds and name != winner else ms
+            self.more = self.more or new != ms
+            if name not in timings or not _same(timings[name], new):
+                timings[name] = new
+                changed = True
+        return changed
+
+
+def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
+    """Take back what was raised for a pin that is no more, which an old copy of the file has."""
+    changed = False
+    for op, inputs, timings in _raised(cache):
+        if (op, inputs) not in pins:
+            raised = {name: ms for name, ms in timings.items() if _is_raised(ms)}
+            timings.update({name: measured_ms(ms) for name, ms in raised.items()})
+            changed = True
+    return changed
+
+
+def _raised(cache: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for op, by_inputs in _objects(cache):
+        for inputs, by_precision in _objects(by_inputs):
+            for _, timings in _objects(by_precision):
+                if any(map(_is_raised, timings.values())):
+                    yield op, inputs, timings
+
+
+def _objects(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((name, value) for name, value in node.items() if isinstance(value, dict))
+
+
+def _is_raised(ms: object) -> bool:
+    return type(ms) in (float, int) and is_raised(ms)  # type: ignore[arg-type]
+
+
+def _same(first: object, second: float) -> bool:
+    return first == second or (first != first and second != second)  # NaN is NaN
+
+
+def _make(path: Path, document: Mapping[str, Any]) -> None:
+    """Make the file if there is none. What another process makes meanwhile is left alone."""
+    if path.exists():
+        return
+    temporary = safe.temporary_path(path)
+    safe.write_temporary(temporary, json.dumps(document, indent=4).encode(), like=path)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        with contextlib.suppress(OSError):
+            temporary.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _unusable(path: Path) -> CacheUnreadable:
+    return CacheUnreadable(f"{path} is no autotune cache; move the file away to start afresh")
+
+
+SECONDS = 86_400.0
+"""A process that tunes for longer than this between two writes loses what others folded."""
+
+MOST_BYTES = 64 << 20
+LEAST_BYTES = 1 << 20
+"""Below this, and below twice the cache file, lines that say the same are left as they are."""
+
+
+class Kept:
+    """The lines of one cache file. Changed by the holder of its lock; nothing is raised."""
+
+    def __init__(self, root: Path, cache_path: Path) -> None:
+        self._root = root
+        self._cache_path = cache_path
+        self.path = root / "rocm_tui" / "tuned" / f"{cache_path.name}.kept.jsonl"
+
+    def add(self, lines: bytes) -> None:
+        """Keep whole lines, as well as the disk permits."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            safe.check_file(self._root, self.path)
+            descriptor = os.open(self.path, flags, 0o666)
+            try:
+                append_lines(descriptor, lines)
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+            if size > min(MOST_BYTES, max(LEAST_BYTES, 2 * self._cache_path.stat().st_size)):
+                self._shorten()
+        except (OSError, StoreError):
+            return
+
+    def lost(self, index: Index) -> list[Tuned]:
+        """What `index`, all that the cache file has, lacks of what is kept."""
+        try:
+            found = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
+        except CacheUnreadable:
+            return []
+        return [lack for tuned in _merged(found) if (lack := missing(index, tuned)) is not None]
+
+    def forget(self) -> None:
+        """Keep nothing more of what was folded until now."""
+        safe.remove(self.path)
+
+    def _shorten(self) -> None:
+        """One line a tuning, of those the newest."""
+        tuned = _merged(tuned_in(read_bytes(self.path, 2 * MOST_BYTES)))
+        lines: list[bytes] = []
+        room = MOST_BYTES // 2
+        for line in map(line_of, sorted(tuned, key=lambda one: one.when, reverse=True)):
+            room -= len(line)
+            if room < 0:
+                break
+            lines.append(line)
+        safe.write_atomic(self.path, b"".join(reversed(lines)))
+
+
+def _merged(found: Iterable[Tuned]) -> list[Tuned]:
+    """One a tuning, those of a day; of two times of one choice the later line's."""
+    since = time.time() - SECONDS
+    by_key: dict[tuple[str, str, str], Tuned] = {}
+    for tuned in found:
+        if tuned.when < since:
+            continue
+        key = tuned.op, tuned.inputs, tuned.precision
+        before = by_key.pop(key, None)
+        times = {**before.timings, **tuned.timings} if before else tuned.timings
+        by_key[key] = Tuned(*key, times, tuned.when)
+    return list(by_key.values())

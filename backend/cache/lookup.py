@@ -1,0 +1,320 @@
+"""Inductor's autotune cache file for a process that looks up and tunes.
+
+The file is parsed once and again only when somebody else replaced it. A new entry goes into the
+journal, is seen by every other process of ours at once, and is folded into the file: at once while
+the file is small, else soon in the background, else at exit, else by whoever comes next.
+
+Doing something in the background, once for many requests, and not while somebody measures.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import filelock  # noqa: F401 - registers what it does before a fork earlier than we, so acts after
+
+from backend.cache import journal as tuned_journal
+from backend.cache.fold import Kept, Pinned, cache_of, fold
+from backend.cache.journal import NOTHING, Journal, Read
+from backend.cache.tuned import Index, Tuned, apply, line_of, tuned_in, view
+from backend.disk.exchange import Signature, signature_of
+from backend.disk.safe import load_json, read_bytes
+from backend.errors import Busy, CacheUnreadable, StoreError, UnsafePath
+
+SMALL = 1 << 20
+"""Bytes of a cache file that is rewritten for each new entry: it takes some 10 ms."""
+
+TRIES = 5
+
+PATIENCE_SECONDS = 2.0
+"""How long another process may hold a lock, once: a program does not wait for one that is stopped,
+as by Ctrl-Z. A fold of a file of 29 MB takes half a second."""
+
+_index_lock = threading.RLock()
+_fold_lock = threading.RLock()
+_LOCKS = (_fold_lock, _index_lock, tuned_journal.mutex)
+
+
+class TunedCache:
+    """One cache file and its journal. Safe to use from several threads and across forks.
+
+    `system` is what stands in the file's header; `say` tells the user one line; `pinned`, what is
+    held by raised numbers.
+    """
+
+    def __init__(
+        self, path: Path, system: Mapping[str, Any], say: Callable[[str], None], pinned: Pinned
+    ) -> None:
+        self.path = path
+        self._pinned = pinned
+        self._root = path.parent.parent
+        self._system = system
+        self._say = say
+        self._journal = Journal(self._root, path)
+        self._journal.patience = PATIENCE_SECONDS
+        self._index: Index = {}
+        self._file: Signature | None = None
+        self._read: Read = NOTHING
+        self._stamp: object = ()
+        self._unwritten: list[Tuned] = []
+        self._kept = Kept(self._root, path)
+        self._checked: Signature | None = None
+        self._later = Later(self.fold)
+        self._exit_pid: int | None = None
+        self._is_held = self._is_stuck = False
+        """Whether somebody did not let the lock of the file go: not waited for again, but at exit
+        if it was not stuck."""
+
+    def view(self) -> dict[str, Any]:
+        """All that is known now, in the shape of the file's "cache"; see `view`."""
+        with _index_lock:
+            first = self._stamp == ()
+            self._refresh()
+            to_fold = self._recall() or (first and bool(self._read.lines))
+            found = view(self._index)
+        if to_fold:
+            self._fold_soon()
+        return found
+
+    def insert(self, news: Sequence[Tuned]) -> None:
+        """Keep new timings. Raises UnsafePath, and then nobody else will know them.
+
+        Anything else that fails is told; the timings hold in this process at least.
+        """
+        if not news:
+            return
+        with _index_lock:
+            self._unwritten += news
+            if not self._write():
+                return
+        self._fold_soon()
+
+    def measuring(self) -> contextlib.AbstractContextManager[None]:
+        """A time in which nothing is folded in the background: it would disturb a benchmark."""
+        return self._later.held()
+
+    def _write(self) -> bool:
+        """Append what is not written to the journal. Raises UnsafePath."""
+        try:
+            self._journal.append(b"".join(map(line_of, self._unwritten)))
+        except StoreError as error:
+            for tuned in self._unwritten:
+                apply(self._index, tuned)
+            if isinstance(error, UnsafePath):
+                raise
+            self._say(f"new timings are not kept: {error}")
+            if isinstance(error, Busy):
+                self._journal.patience = 0.0
+            return False
+        self._journal.patience = PATIENCE_SECONDS
+        self._unwritten = []
+        return True
+
+    def _recall(self) -> bool:
+        """Know again what stock PyTorch took out of the file by writing an old copy of it.
+
+        True if there was something: a fold will bring it back there.
+        """
+        if self._checked == self._file:
+            return False
+        self._checked = self._file
+        if self._read.is_all_of(self._file):
+            return False
+        lost = self._kept.lost(self._index)
+        for tuned in lost:
+            apply(self._index, tuned)
+        return bool(lost)
+
+    def fold(self) -> None:
+        """Bring the journal into the file now; what hinders it is told."""
+        patience = 0.0 if self._is_held else PATIENCE_SECONDS
+        before = signature_of(self.path)
+        try:
+            with _fold_lock:
+                fold(self._root, self.path, self._system, self._pinned, patience)
+        except Busy as error:
+            # Where others write meanwhile they are at work, and fold what the journal has.
+            if not self._is_held and before == signature_of(self.path):
+                self._is_stuck = True
+                self._tell(error)
+            self._is_held = True
+        except StoreError as error:
+            self._tell(error)
+        else:
+            self._is_held = self._is_stuck = False
+
+    def _tell(self, error: StoreError) -> None:
+        self._say(f"new timings stay in {self._journal.path} for now: {error}")
+
+    def _fold_soon(self) -> None:
+        if self._exit_pid != os.getpid():
+            self._exit_pid = os.getpid()
+            atexit.register(self._at_exit, os.getpid())
+        signature = signature_of(self.path)
+        if signature is None or signature[2] < SMALL:
+            self.fold()
+        else:
+            self._later.call()
+
+    def _at_exit(self, pid: int) -> None:
+        if pid == os.getpid() and self._root.is_dir():
+            with _index_lock, contextlib.suppress(UnsafePath):
+                if self._unwritten:
+                    self._write()
+            self._is_held = self._is_stuck
+            self.fold()
+
+    # The index
+
+    def _refresh(self) -> None:
+        stamp = signature_of(self.path), self._journal.signature()
+        if stamp == self._stamp:
+            return
+        for _ in range(TRIES):
+            # A fold changes the file first, then the journal. So if the file was the same before
+            # and after the journal was read, they belong together.
+            before = signature_of(self.path)
+            read = self._journal.read(self._read)
+            if signature_of(self.path) != before:
+                continue
+            if not self._follow(before, read):
+                self._load(before)
+                read = self._journal.read()
+                self._apply(read.lines)
+            if signature_of(self.path) == before:
+                self._read, self._file, self._stamp = read, before, stamp
+                break
+            self._read, self._file = NOTHING, None
+        for tuned in self._unwritten:
+            apply(self._index, tuned)
+
+    def _follow(self, file: Signature | None, read: Read) -> bool:
+        """Whether the index could be brought up to date without parsing the file."""
+        if self._stamp == ():
+            return False
+        if file == self._file:  # so what a fold took from the journal was in it already
+            self._apply(read.lines)
+            return True
+        folded = read.fold
+        if folded is None or folded.before is None:
+            return False
+        if (folded.before, folded.after) != (self._file, file):
+            return False
+        missed = self._journal.rest(self._read, folded)
+        if missed is None:
+            return False
+        self._apply(missed + read.lines)
+        return True
+
+    def _load(self, signature: Signature | None) -> None:
+        self._index = {}
+        if signature is None:
+            return
+        try:
+            cache = cache_of(self.path, load_json(self.path, read_bytes(self.path)))
+        except CacheUnreadable as error:
+            if self.path.exists():
+                self._tell(error)
+            return
+        self._index = {op: found for op, found in cache.items() if isinstance(found, dict)}
+
+    def _apply(self, lines: bytes) -> None:
+        for tuned in tuned_in(lines):
+            apply(self._index, tuned)
+
+
+def _before_fork() -> None:
+    """A child must not inherit a file lock that we hold: nobody could release it."""
+    for lock in _LOCKS:
+        lock.acquire()
+
+
+def _after_fork() -> None:
+    for lock in reversed(_LOCKS):
+        lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
+QUIET_SECONDS = 3.0
+LATEST_SECONDS = 30.0
+"""An action begins so long after the last request, or after the first."""
+
+HELD_POLL_SECONDS = 0.05
+WAIT_SECONDS = 2.0
+"""A measurement waits at most so long for an action that runs already."""
+
+
+class Later:
+    """Calls `action` some time after `call`. Its thread does not outlive the process, nor a fork:
+    whoever needs the action done does it at exit."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._reset()
+
+    def _reset(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._acting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._due = self._latest = 0.0
+        self._holders = 0
+
+    def call(self) -> None:
+        """Ask for the action."""
+        self._check_fork()
+        with self._lock:
+            self._due = time.monotonic() + QUIET_SECONDS
+            if self._thread is None:
+                self._latest = time.monotonic() + LATEST_SECONDS
+                thread = threading.Thread(target=self._run, name="rocm-tui fold", daemon=True)
+                with contextlib.suppress(RuntimeError):  # no thread can be started at exit
+                    thread.start()
+                    self._thread = thread
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """A time in which no action begins. One that runs already is waited for, a moment."""
+        self._check_fork()
+        lock, acting = self._lock, self._acting
+        with lock:
+            self._holders += 1
+        try:
+            if acting.acquire(timeout=WAIT_SECONDS):
+                acting.release()
+            yield
+        finally:
+            with lock:
+                self._holders -= 1
+
+    def _check_fork(self) -> None:
+        if self._pid != os.getpid():  # the thread stayed in the parent
+            self._reset()
+
+    def _run(self) -> None:
+        while (seconds := self._seconds_left()) > 0:
+            time.sleep(seconds)
+        try:
+            self._action()
+        finally:
+            self._acting.release()
+
+    def _seconds_left(self) -> float:
+        """Until the action; 0 when it begins now."""
+        with self._lock:
+            seconds = min(self._due, self._latest) - time.monotonic()
+            if seconds > 0:
+                return seconds
+            if self._holders or not self._acting.acquire(blocking=False):
+                return HELD_POLL_SECONDS
+            self._thread = None
+            return 0.0

@@ -1,0 +1,231 @@
+"""Changing a file that others replace without taking a lock, and losing nothing of theirs.
+
+Stock PyTorch writes its autotune cache as temporary file + rename, from a copy that it read before
+it benchmarked. A plain rename of ours could fall on top of what it wrote since we read. So the new
+content is *exchanged* with the file (`renameat2`), which shows what was really there. If that is
+not what the edit was based on, it is exchanged back within microseconds, before anybody reads the
+file without it, and the edit is made again.
+
+Where the file system cannot exchange (NFS and a few others), the file is looked at once more right
+before a plain rename. A write within those microseconds is then lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.disk import safe
+from backend.disk.safe import read_bytes
+from backend.errors import CacheUnreadable, NotWritable
+
+ROUNDS = 20
+"""Each lost race costs one; a stock writer needs seconds of benchmarking between two writes."""
+
+PATIENT_ROUNDS = 2
+"""After so many lost races the new content is synced to the disk behind the exchange, not before:
+syncing takes longer than some writers rest."""
+
+Edit = Callable[[bytes], bytes]
+Merge = Callable[[Path, bytes, bytes], bytes]
+"""The newer content with what only the older one has; CacheUnreadable if one of them is foreign."""
+Signature = tuple[int, int, int]
+"""Inode, time of change and size of a file; renaming keeps all three."""
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_CANNOT = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV}
+
+
+def leftover_path(path: Path) -> Path:
+    """What an exchange displaced; exists only within `update`, or after a kill there."""
+    return path.with_name(f".{path.name}.rocm_tui.displaced")
+
+
+def update(path: Path, edit: Edit, merge: Merge) -> bool:
+    """Give `path` the content `edit(content)`; True if it was changed.
+
+    `edit` may be called several times, each time with newer content; it returns what it was given
+    to leave the file alone. False also if others wrote faster than we can: nothing is changed then.
+    `merge` brings together what two writers wrote at once.
+    The caller holds the lock of `path`. Raises CacheUnreadable and NotWritable.
+    """
+    leftover = leftover_path(path)
+    rescued = _recovered(path, leftover, merge)
+    for turn in range(ROUNDS):
+        with _held(path) as signature:
+            data = read_bytes(path)
+            base = data if rescued is None else rescued.merged_with(path, data, signature, merge)
+            content = edit(base)
+            if content == data:
+                _remove(leftover)
+                return False
+            patient = turn < PATIENT_ROUNDS
+            _prepare(path, leftover, content, patient)
+            if signature_of(path) != signature:
+                continue
+            displaced = _swap(leftover, path, signature)
+        if displaced is None:
+            _remove(leftover)
+            if not patient:
+                safe.sync(path)
+            safe.sync(path.parent)
+            return True
+        if displaced.data is not None:
+            rescued = displaced.joined(path, rescued, merge)
+    if rescued is None:
+        _remove(leftover)
+    else:
+        _prepare(path, leftover, rescued.data or b"{}", True)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Displaced:
+    """What is in `leftover` and must get back into the file; `data` is None if nothing must.
+
+    It is newer than the file with the signature `older`, and older than any other.
+    """
+
+    data: bytes | None
+    older: Signature | None = None
+
+    def joined(self, path: Path, earlier: _Displaced | None, merge: Merge) -> _Displaced:
+        """With what had been displaced before and is not back in the file yet."""
+        if earlier is None or earlier.data is None or self.data is None:
+            return self
+        return _Displaced(merge(path, self.data, earlier.data), self.older)
+
+    def merged_with(self, path: Path, data: bytes, signature: Signature, merge: Merge) -> bytes:
+        rescued = self.data or b"{}"
+        if signature == self.older:
+            return merge(path, rescued, data)
+        return merge(path, data, rescued)
+
+
+def signature_of(path: Path) -> Signature | None:
+    """Changes whenever the file is replaced or written; None if there is none."""
+    try:
+        return _signature(path)
+    except OSError:
+        return None
+
+
+def _recovered(path: Path, leftover: Path, merge: Merge) -> _Displaced | None:
+    """What a killed process had displaced. Its entries are merged where they are missing.
+
+    What it cannot have left (a pipe, a device, a link, garbage) is moved out of the way.
+    """
+    if not os.path.lexists(leftover):
+        return None
+    try:
+        if leftover.is_symlink():
+            raise CacheUnreadable(f"{leftover} is a symlink")
+        data = read_bytes(leftover)
+        merge(leftover, data, data)
+    except CacheUnreadable:
+        try:
+            leftover.replace(path.with_name(f".{path.name}.rocm_tui.unreadable"))
+        except OSError as error:
+            raise NotWritable(f"{leftover} is in the way; move it away") from error
+        return None
+    return _Displaced(data)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[Signature]:
+    """The signature of a file that is kept open: no other one can get its inode meanwhile, which
+    two writers of equal sizes within one tick of the clock would else make look the same."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise CacheUnreadable(f"cannot read {path}: it was removed just now") from error
+    except OSError as error:
+        raise CacheUnreadable(f"cannot read {path}: {error.strerror}") from error
+    try:
+        yield _of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _signature(path: Path) -> Signature:
+    return _of(path.stat())
+
+
+def _of(status: os.stat_result) -> Signature:
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
+    """Let `leftover` hold `content`. What it held is part of `content`, so it may be replaced."""
+    temporary = safe.temporary_path(path)
+    safe.write_temporary(temporary, content, like=path, sync=sync)
+    try:
+        temporary.replace(leftover)
+    except OSError as error:
+        _remove(temporary)
+        raise safe.not_writable(path, error) from error
+
+
+def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
+    """Put `prepared` in the place of `path`, if that still is what is `expected`: then None."""
+    ours = _signature(prepared)
+    try:
+        if not exchange(prepared, path):
+            prepared.replace(path)
+            return None
+        there = _signature(prepared)
+        if there == expected:
+            return None
+        exchange(prepared, path)
+        if _signature(prepared) == ours:
+            return _Displaced(None)
+        # And once more somebody wrote between the two exchanges.
+        return _Displaced(read_bytes(prepared), older=there)
+    except OSError as error:
+        raise safe.not_writable(path, error) from error
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two files of one folder in one step; False if the file system cannot. Raises OSError
+    for any other reason."""
+    import ctypes
+
+    rename = _renameat2()
+    if rename is None:
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _CANNOT:
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+@functools.cache
+def _renameat2() -> Any:
+    """glibc's `renameat2`, or None where the C library has none."""
+    import ctypes
+
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is not None:
+        function.argtypes = [
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_int,
+            ctypes.c_char_p,
+            ctypes.c_uint,
+        ]
+    return function
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,187 @@
+"""A session's event log: `rocm_tui/sessions/<host>-<pid>-<start>-<random>.jsonl`.
+
+Append-only, one writer a file, so no lock is needed: each event is one `write` of one line.
+
+The end of an event log whose writer was killed: the screen shall not wait for more of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import EventInvalid, StoreError
+from backend.events import Event, SessionEnded, SessionStarted
+from backend.records import Problem, Session
+from backend.wire.events import decode, encode
+
+MAX_LINE = 16 << 20
+MAX_PROBLEMS = 20
+"""Bad lines that are named one by one; the rest is counted."""
+
+
+class EventWriter:
+    """Writes the events of this process. Never raises: `error` says why it stopped.
+
+    The file is made at the first event and begins with the session. It is locked until this process
+    has ended or closes it, so that a reader sees whether more may come. A forked child that goes on
+    writing gets a file and a session of its own. Safe to use from several threads.
+    """
+
+    def __init__(self, layout: Layout, session: Session) -> None:
+        self._layout = layout
+        self._start(session)
+
+    def _start(self, session: Session) -> None:
+        self.session = session
+        self.path = self._layout.sessions / _file_name(session)
+        self.error: str | None = None
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._closed = False
+
+    def write(self, event: Event) -> bool:
+        """Append `event`; False if it was not written (then, or earlier, something failed)."""
+        if os.getpid() != self._pid:
+            # Our copy of the lock may be held by a thread that does not exist in this process.
+            session = replace(self.session, id=secrets.token_hex(8), pid=os.getpid())
+            self._start(session)
+        with self._lock:
+            if self.error is not None or self._closed:
+                return False
+            try:
+                if self._descriptor < 0:
+                    self._descriptor = self._open()
+                    if not isinstance(event, SessionStarted):
+                        self._append(SessionStarted(self.session))
+                self._append(event)
+            except (OSError, StoreError, ValueError) as error:
+                self._stop(str(error))
+                return False
+            return True
+
+    def close(self) -> None:
+        """End the log; later events are dropped."""
+        with self._lock:
+            self._closed = True
+            self._close_descriptor()
+
+    def _open(self) -> int:
+        safe.make_folder(self._layout.root, self.path.parent)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.path, flags, 0o666)
+        except OSError as error:
+            raise safe.not_writable(self.path, error) from error
+        # Where there are no locks, readers cannot take it either.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+
+    def _append(self, event: Event) -> None:
+        line = encode(event).encode() + b"\n"
+        try:
+            written = os.write(self._descriptor, line)
+        except OSError as error:
+            raise safe.not_writable(self.path, error) from error
+        if written != len(line):  # what a full disk still took of it
+            raise OSError(f"cannot write {self.path}: the disk is full")
+
+    def _stop(self, why: str) -> None:
+        self.error = why
+        self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
+    """The events of a log and what could not be read of it. Never raises.
+
+    A last line without its end is still being written, or was cut by a kill: it is left out.
+    """
+    found: list[Event] = []
+    problems: list[Fault] = []
+    bad = 0
+    try:
+        with path.open("rb") as stream:
+            number = 0
+            while line := stream.readline(MAX_LINE):
+                number += 1
+                if not line.endswith(b"\n"):
+                    if len(line) < MAX_LINE:
+                        break
+                    problems.append(Fault(str(path), "a line of more than 16 MiB", number))
+                    break
+                if line.isspace():
+                    continue
+                try:
+                    event = decode(line.decode())
+                except (EventInvalid, UnicodeDecodeError) as error:
+                    bad += 1
+                    if bad <= MAX_PROBLEMS:
+                        what = str(error) if isinstance(error, EventInvalid) else "not UTF-8"
+                        problems.append(Fault(str(path), what, number))
+                    continue
+                if event is not None:
+                    found.append(event)
+    except OSError as error:
+        problems.append(Fault(str(path), f"cannot read it: {error.strerror}"))
+    if bad > MAX_PROBLEMS:
+        problems.append(Fault(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
+    return found, problems
+
+
+def _file_name(session: Session) -> str:
+    host = re.sub(r"[^A-Za-z0-9.-]", "_", session.host)[:64].lstrip(".") or "host"
+    started = int(session.started or time.time())
+    return f"{host}-{session.pid or os.getpid()}-{started}-{secrets.token_hex(4)}.jsonl"
+
+
+_TAIL = 1 << 16
+
+
+def end_log(layout: Layout, path: Path) -> bool:
+    """Write `SessionEnded` for a writer that is dead; False if it did so itself, or left no log.
+
+    Raises UnsafePath and NotWritable.
+    """
+    if path.parent != layout.sessions or not path.is_file():
+        return False
+    safe.check_file(layout.root, path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise safe.not_writable(path, error) from error
+    try:
+        size = os.fstat(descriptor).st_size
+        tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+        whole, _, torn = tail.rpartition(b"\n")
+        if not torn and _is_end(whole.rpartition(b"\n")[2]):
+            return False
+        line = encode(SessionEnded(time.time())).encode() + b"\n"
+        os.write(descriptor, (b"\n" if torn else b"") + line)
+    except OSError as error:
+        raise safe.not_writable(path, error) from error
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _is_end(line: bytes) -> bool:
+    try:
+        return isinstance(decode(line.decode()), SessionEnded)
+    except (EventInvalid, UnicodeDecodeError):
+        return False

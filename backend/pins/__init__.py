@@ -1,0 +1,1 @@
+"""Pins: the file, what holds them in the cache, and how each is doing."""

@@ -1,0 +1,277 @@
+"""`rocm_tui/pins.json`: the pins, those released a short while ago, and the history of both.
+
+    {"version": 1, "pins": [...], "released": [...], "history": [...]}
+
+It is the desired state; the cache file is made to agree with it. A record keeps the *text* of each
+number that the pin replaces, so that unpinning gives the file back byte by byte. Fields that this
+version does not know are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from backend.disk import safe
+from backend.disk.safe import exists, load_json, read_bytes
+from backend.errors import CacheUnreadable, NotWritable
+from backend.records import LATEST, Pin, TuningKey
+from backend.wire.codec import WireError, read, to_json
+
+VERSION = 1
+MAX_BYTES = 64 << 20
+MAX_PIN_BYTES = 48 << 20
+"""A pin is refused that makes the file bigger; whatever is done later, it can be read again."""
+MAX_HISTORY = 5_000
+MAX_RELEASED = 200
+DRIFT_SECONDS = 60.0
+MAX_NAME = 200
+"""Characters of a system hash: a file is named after it, and another with 20 more."""
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|NaN|-?Infinity")
+"""The text of a number as a cache file may hold it: unpinning writes it back there."""
+
+
+def is_file_name(system_hash: str) -> bool:
+    """Whether a cache file may be called so: not hidden, in no other folder, not too long."""
+    return 0 < len(system_hash) <= MAX_NAME and "/" not in system_hash and system_hash[0] != "."
+
+
+def _are_numbers(texts: Mapping[str, str]) -> str:
+    return "" if all(map(_NUMBER.fullmatch, texts.values())) else "are no numbers"
+
+
+def _is_printable(text: str) -> str:
+    return "" if text.isprintable() else "is no name"
+
+
+def _is_moment(seconds: float) -> str:
+    return "" if abs(seconds) <= LATEST else "is no time"
+
+
+_Name = Annotated[str, _is_printable]
+_File = Annotated[str, _is_printable, lambda name: "" if is_file_name(name) else "is no file name"]
+_Moment = Annotated[int | float, _is_moment]
+_Count = Annotated[int, lambda number: "" if number >= 0 else "is no count"]
+
+Tokens = dict[str, Annotated[dict[str, str], _are_numbers]]
+"""The text of each number, by precision and choice hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A pin as it is stored. `applied` is when the cache was last made to agree with it, and
+    `made` when its key was pinned first, Unix seconds; `config` tells Triton templates apart.
+
+    `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
+    its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
+    that do not offer the pinned choice.
+    """
+
+    op: _Name
+    inputs: _Name
+    precision: _Name
+    hash: _Name
+    label: str
+    system_hash: _File
+    tokens: Tokens
+    config: dict[str, str] = field(default_factory=dict)
+    device: str | None = None
+    who: str = ""
+    when: _Moment = 0.0
+    note: str = ""
+    drifts: _Count = 0
+    applied: _Moment = 0.0
+    made: _Moment = 0.0
+    released: _Moment = 0.0
+    pending: bool = False
+    raised: bool = False
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """A pin holds in every precision of an (op, inputs) of one cache file."""
+        return self.system_hash, self.op, self.inputs
+
+    @property
+    def pin(self) -> Pin:
+        """What the rest of the program sees."""
+        return Pin(
+            op=self.op,
+            inputs=self.inputs,
+            precision=self.precision,
+            hash=self.hash,
+            label=self.label,
+            system_hash=self.system_hash,
+            timings=self.timings,
+            device=self.device,
+            who=self.who,
+            when=self.when,
+            note=self.note,
+            drifts=self.drifts,
+        )
+
+    @property
+    def timings(self) -> dict[str, dict[str, float]]:
+        """The measured milliseconds, by precision and choice hash; failed ones are `inf`."""
+        return {
+            precision: {name: float(text) for name, text in texts.items()}
+            for precision, texts in self.tokens.items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `drift`, `restore`, or
+    `migrate`: the `Infinity` of an older version gave way to raised numbers."""
+
+    when: _Moment
+    who: str
+    what: str
+    op: str
+    inputs: str
+    precision: str
+    hash: str
+    label: str
+    note: str = ""
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """What is read of the file; see `PinFile` for what is written."""
+
+    version: int
+    pins: list[Record] = field(default_factory=list)
+    released: list[Record] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
+    unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
+
+
+@dataclass(slots=True)
+class PinFile:
+    """The content of `pins.json`; `save` writes it. The caller holds its lock."""
+
+    path: Path
+    pins: list[Record] = field(default_factory=list)
+    released: list[Record] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
+    unknown: dict[str, Any] = field(default_factory=dict)
+    _saved: bytes = b""
+
+    def save(self, most: int = MAX_BYTES) -> None:
+        """Write it if it changed. Raises NotWritable, also for more than `most` bytes.
+
+        The oldest history goes before that: what is too big to be read could not be unpinned.
+        """
+        data = self._encode()
+        while len(data) > most and self.history:
+            self.history = self.history[len(self.history) // 2 + 1 :]
+            data = self._encode()
+        if len(data) > most:
+            raise NotWritable(
+                f"{self.path} would have {len(data) >> 20} MiB, more than {most >> 20}: unpin some"
+            )
+        if data != self._saved:
+            safe.write_atomic(self.path, data)
+            self._saved = data
+
+    def _encode(self) -> bytes:
+        parts = {name: _dump(value) for name, value in self.unknown.items()} | {
+            "version": _dump(VERSION),
+            "pins": _lines(self.pins),
+            "released": _lines(self.released[-MAX_RELEASED:]),
+            "history": _lines(self.history[-MAX_HISTORY:]),
+        }
+        members = (f" {_dump(name)}: {text}" for name, text in parts.items())
+        return ("{\n" + ",\n".join(members) + "\n}\n").encode()
+
+    def put(self, record: Record) -> None:
+        """Add `record`, in the place of a pin of the same (op, inputs)."""
+        if any(old.identity == record.identity for old in self.pins):
+            put_back(self.pins, record)
+        else:
+            self.pins.append(record)
+
+    def note(
+        self, what: str, record: Record, who: str, when: float, note: str = ""
+    ) -> HistoryEntry:
+        """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
+        entry = HistoryEntry(
+            when=when,
+            who=who,
+            what=what,
+            op=record.op,
+            inputs=record.inputs,
+            precision=record.precision,
+            hash=record.hash,
+            label=record.label,
+            note=note,
+        )
+        last = self.history[-1] if self.history else None
+        if (
+            last is not None
+            and what == last.what == "drift"
+            and (last.key, last.hash) == (entry.key, entry.hash)
+            and when - last.when < DRIFT_SECONDS
+        ):
+            del self.history[-1]
+        self.history.append(entry)
+        return entry
+
+    def take_back(self, entry: HistoryEntry) -> None:
+        """What `note` added did not happen; others may have been added since."""
+        self.history = [other for other in self.history if other is not entry]
+
+
+def find(records: list[Record], system_hash: str, key: TuningKey) -> Record | None:
+    """The record of an (op, inputs) of one cache file."""
+    identity = (system_hash, key.op, key.inputs)
+    return next((record for record in records if record.identity == identity), None)
+
+
+def forget(records: list[Record], record: Record) -> None:
+    """Take out the record of the same (op, inputs)."""
+    records[:] = [other for other in records if other.identity != record.identity]
+
+
+def put_back(records: list[Record], record: Record) -> None:
+    """Put `record` in the place of that of the same (op, inputs)."""
+    for at, other in enumerate(records):
+        if other.identity == record.identity:
+            records[at] = record
+
+
+def read_pin_file(path: Path) -> PinFile:
+    """What is stored; an empty one if there is no file. Raises CacheUnreadable."""
+    if not exists(path):
+        return PinFile(path)
+    data = read_bytes(path, MAX_BYTES)
+    document = load_json(path, data)
+    version = document.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        raise CacheUnreadable(f"{path} was written by another version of rocm-tui; update this one")
+    try:
+        found = read(_Document, document)
+    except (WireError, RecursionError) as error:
+        raise CacheUnreadable(
+            f"{path} does not hold pins as it should; move the file away"
+        ) from error
+    return PinFile(path, found.pins, found.released, found.history, found.unknown, data)
+
+
+_dump = json.JSONEncoder(allow_nan=False).encode
+
+
+def _lines(parts: Sequence[Record] | Sequence[HistoryEntry]) -> str:
+    """One line each: indenting is done in Python, twenty times as slowly."""
+    lines = [_dump(to_json(part)) for part in parts]
+    return "[\n  " + ",\n  ".join(lines) + "\n ]" if lines else "[]"

@@ -1,0 +1,208 @@
+"""Does a compiled graph hold an op with given inputs, and with which choice?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
+from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
+from backend.pins.graphs.parts import Call, TemplateKernel
+from backend.pins.graphs.text import GraphText
+from backend.records import TensorSpec
+
+Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
+"""The op with these inputs is not in the graph; is there with the wanted choice; with another; is
+there, but the text does not tell with which; may be there, which the text does not tell."""
+
+
+_KINDS = (
+    ("triton", "triton"),
+    ("cpp", "cpp"),
+    ("packed_gemm", "cpp"),
+    ("flex_attention", "cpp"),
+    ("cuda", "cuda"),
+    ("cutlass", "cuda"),
+    ("rocm", "rocm"),
+    ("ck", "rocm"),
+    ("decompose", "subgraph"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An (op, inputs) and the choice that it shall use.
+
+    `rivals` are the hashes of all its choices. To tell templates apart, `config` is what a session
+    recorded of the wanted choice (`BLOCK_M`, ...), and `constants` are all that its own source has.
+    """
+
+    op: str
+    inputs: str
+    hash: str
+    rivals: Collection[str] = ()
+    config: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """The inputs; none if the key is of a form that we do not know."""
+        try:
+            return parse_inputs_key(self.inputs).specs
+        except InputsKeyInvalid:
+            return ()
+
+    @property
+    def externs(self) -> set[str]:
+        """The names under which wrappers call its library kernels."""
+        names = {extern_name(name) for name in (self.hash, *self.rivals) if not kind_of(name)}
+        return names | {name.partition(".")[0] for name in names} | set(form_of(self.op).externs)
+
+    @property
+    def names(self) -> set[str]:
+        """What graphs and wrappers may call the op."""
+        return {self.op, f"_{self.op}", *form_of(self.op).nodes, *self.externs}
+
+
+def may_hold(data: bytes, wanted: Wanted) -> bool:
+    """Quickly: False if `data`, an entry, cannot hold the op with its inputs."""
+    form = form_of(wanted.op)
+    if not form.proven or not wanted.specs:
+        return True  # the sizes alone may tell; that is for who reads the text
+    if not any(name.encode() in data for name in wanted.names):
+        return False
+    if b"[s" in data or b"(s" in data or b"{s" in data:  # a symbolic size
+        return True
+    if wanted.op == "mm" and b"convolution" in data:  # its operands are views
+        return True
+    sizes = [spec.sizes for spec in wanted.specs if spec.sizes]
+    texts = [", ".join(map(str, some)) for some in sizes]
+    texts += [", ".join(f"{size}L" for size in some) for some in sizes]
+    return any(text.encode() in data for text in texts)
+
+
+def judge(graph: GraphText, wanted: Wanted) -> Verdict:
+    """Whether `graph` holds the op with the inputs of `wanted`, and with the same choice."""
+    if not graph.is_compiled or graph.tuned is False:
+        return "absent"
+    ours = {own.hash for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)}
+    if ours:
+        return "same" if ours == {wanted.hash} else "other"
+    form, specs = form_of(wanted.op), wanted.specs
+    if not specs or not form.proven:
+        return "unclear" if may_hold_loosely(graph, wanted) else "absent"
+    verdict = _judge(graph, wanted, form, specs)
+    if verdict == "absent" and graph.any_size is not None:
+        # Tuned for other sizes, it may still serve these: its guards are not ours to evaluate.
+        served = _judge(graph.any_size, wanted, form, specs)
+        return "unclear" if served in ("other", "unknown") else "absent"
+    return verdict
+
+
+def may_hold_loosely(graph: GraphText, wanted: Wanted) -> bool:
+    """Whether anything in a graph is called after the op, or its tensors have all the sizes."""
+    names = {name.strip("_") for name in wanted.names if len(name.strip("_")) > 2}
+    called = [call.name for calls in (*graph.graphs, graph.externs) for call in calls]
+    if any(name in text for text in called for name in names):
+        return True
+    if any(name in kernel.name for kernel in graph.templates for name in names):
+        return True
+    shapes = {tuple(sorted(size or 0 for size in tensor.sizes)) for tensor in graph.tensors}
+    return bool(wanted.specs) and all(
+        tuple(sorted(spec.sizes)) in shapes for spec in wanted.specs if len(spec.sizes) > 1
+    )
+
+
+def _judge(
+    graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
+) -> Verdict:
+    found = set(_by_extern(graph, wanted, form, specs))
+    nodes = {call.node for call in _nodes(graph, form, specs)}
+    linked = [kernel for kernel in graph.templates if kernel.nodes & nodes]
+    if linked:
+        found |= {_told(kernel, wanted) for kernel in linked}
+    elif not found and _holds(graph, wanted, form, specs):
+        found = {_by_elimination(graph, wanted, specs)}
+    for verdict in ("other", "unknown", "same"):
+        if verdict in found:
+            return verdict
+    return "absent"
+
+
+def _by_extern(
+    graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
+) -> Iterator[Verdict]:
+    """The verdict of each library call that serves the op."""
+    right = "" if kind_of(wanted.hash) else extern_name(wanted.hash).partition(".")[0]
+    names, required = wanted.externs, form.read(specs)
+    for call in graph.externs:
+        if call.name in names and serves(call.operands, required, not form.exact_strides):
+            yield "same" if call.name == right else "other"
+
+
+def _nodes(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
+    """The nodes of the printed graph that are the op with these inputs."""
+    layouts = {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
+    return [
+        call
+        for calls in graph.graphs
+        for call in calls
+        if call.operands and node_serves(call, specs, form, False, layouts)
+    ]
+
+
+def _holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]) -> bool:
+    """Whether a printed graph has the op with these inputs, other than as an extern call."""
+    if not any(call.operands for calls in graph.graphs for call in calls):
+        return _may_hold_untyped(graph, wanted)
+    # The wrapper tells the strides of extern calls exactly. Where each node with these sizes
+    # became one, and none had our strides, the key is another's.
+    required = form.read(specs)
+    called = sum(
+        call.name in wanted.externs and serves(call.operands, required, True)
+        for call in graph.externs
+    )
+    alike = max(
+        sum(bool(call.operands) and node_serves(call, specs, form, True) for call in calls)
+        for calls in graph.graphs
+    )
+    return alike > called and bool(_nodes(graph, form, specs))
+
+
+def _may_hold_untyped(graph: GraphText, wanted: Wanted) -> bool:
+    """For torch before it kept the graph's text: is a template kernel named after the op, and do
+    tensors of all the sizes occur, their dimensions in any order?"""
+    shapes = {tuple(sorted(size or 0 for size in tensor.sizes)) for tensor in graph.tensors}
+    names = {name.strip("_") for name in wanted.names}
+    return any(name in kernel.name for name in names for kernel in graph.templates) and all(
+        tuple(sorted(spec.sizes)) in shapes for spec in wanted.specs
+    )
+
+
+def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, ...]) -> Verdict:
+    """No library call and no kernel that names its nodes serves the op: which kernels are left?"""
+    left = [kernel for kernel in graph.templates if not kernel.nodes]
+    left = [kernel for kernel in left if launch_fits(kernel, specs)] or left
+    if not left:
+        return "other" if is_own(wanted.hash) else "unknown"
+    told = {_told(kernel, wanted) for kernel in left}
+    return told.pop() if len(told) == 1 else "unknown"
+
+
+def _told(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
+    """Whether a kernel that serves the op is the wanted choice."""
+    kind = kind_of(wanted.hash)
+    if not kind or is_own(wanted.hash) or kernel.kind != kind:
+        return "other"
+    if sum(kind_of(rival) == kind for rival in {wanted.hash, *wanted.rivals}) == 1:
+        return "same"
+    config = dict(kernel.config)
+    if config and wanted.constants:
+        return "same" if config == dict(wanted.constants) else "other"
+    shared = [name for name in wanted.config if name in config]
+    if not shared:
+        return "unknown"
+    fits = all(wanted.config[name].strip("'\"") == config[name].strip("'\"") for name in shared)
+    return "same" if fits else "other"

@@ -1,0 +1,252 @@
+"""Compiled graphs that contradict a pin, moved aside; those that a released pin hides, restored.
+
+Whether a pin holds, as a cache file and the compiled graphs tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from backend.cache.autotune import INFINITY
+from backend.cache.edit import Found
+from backend.disk.layout import Layout
+from backend.errors import brief
+from backend.pins.file import Record
+from backend.pins.graphs import index as graphs
+from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
+from backend.pins.graphs.match import Verdict, Wanted, kind_of
+from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.held import holding, is_held, is_time, learn
+from backend.records import Pin, PinState
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Compiled graphs that may hide a pin and stay where they are: `paths` below the cache dir,
+    `why` goes on from "a compiled graph", `todo` is what a person can do."""
+
+    paths: tuple[str, ...]
+    why: str
+    todo: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the compiled graphs say of a pin: those that contradict it, and those in doubt."""
+
+    stale: tuple[GraphEntry, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+
+_CLEAR = "clear {it} or run `rocm-tui verify`"
+_MAY = ("may call another kernel", _CLEAR)
+_UNREADABLE = ("may hold it and cannot be read", _CLEAR)
+_AGAIN = (
+    "made again under the pin still {calls} another kernel",
+    "its program may not offer this choice (other threads, sizes or settings)",
+)
+_PACKAGED = (
+    "of AOTInductor {keeps} another kernel",
+    "compile the package again",
+)
+
+
+class GraphSweeper:
+    """Each pin has one folder of evicted graphs: those that are stale while it, or after its end
+    the measured winner, rules."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._index = GraphIndex(layout)
+        self._sources = ChoiceSources(layout.root)
+
+    def live(self) -> list[GraphEntry]:
+        """The compiled graphs where PyTorch finds them."""
+        return self._index.live()
+
+    def sweep(self, record: Record) -> tuple[int, int]:
+        """Move stale graphs aside and bring back those that are stale no more."""
+        folder = self.folder(record)
+        live, aside = self._index.live(), self._index.evicted(folder)
+        stale = self.stale(record, live)
+        kept = {entry.path for entry in self._contradicting(record, aside)}
+        moved = graphs.move_aside(self._layout, stale, folder)
+        restored = graphs.restore(self._layout, [e for e in aside if e.path not in kept])
+        return moved, restored
+
+    def late(self, record: Record) -> int:
+        """How many stale graphs came after the pin: out of a mega-cache, by a copying program, by
+        a compile that had begun before."""
+        stale = self.stale(record, self._index.live())
+        return sum(entry.appeared > record.when for entry in stale)
+
+    def stale(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
+        """Those of `entries`, live ones, that contradict a pin; of a released one, what the pin had
+        made."""
+        return self._split(record, entries)[0]
+
+    def _split(
+        self, record: Record, entries: list[GraphEntry]
+    ) -> tuple[list[GraphEntry], list[GraphEntry]]:
+        """Those that contradict a pin: to be moved aside, and made again where one had been."""
+        stale = self._contradicting(record, entries)
+        again = [] if record.released else self._made_again(record, stale)
+        return [entry for entry in stale if entry not in again], again
+
+    def judged(self, record: Record, entries: list[GraphEntry]) -> Judged:
+        """What `entries`, live ones, say of a pin. Packages are looked for, too."""
+        stale, again = self._split(record, entries)
+        wanted = self.wanted(record)
+        if record.released or wanted is None:
+            return Judged(tuple(stale))
+        doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
+        for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
+            if verdict == "unclear" or (verdict == "unknown" and entry.mtime >= record.applied):
+                why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
+                doubtful.setdefault(why, []).append(entry.relative)
+        packages = packages_below(self._layout.root)
+        for entry, verdict in zip(packages, self._index.verdicts(packages, wanted), strict=True):
+            if verdict not in ("absent", "same"):
+                doubtful.setdefault(_PACKAGED, []).append(entry.relative)
+        doubts = tuple(Doubt(tuple(p), *said) for said, p in doubtful.items() if p)
+        return Judged(tuple(stale), doubts)
+
+    def folder(self, record: Record) -> Path:
+        digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
+        return self._layout.evicted / digest
+
+    def _contradicting(self, record: Record, entries: list[GraphEntry]) -> list[GraphEntry]:
+        wanted = self.wanted(record)
+        if wanted is None:
+            return []
+        if record.released:
+            # What was there before the pin is none of its doing: on a GPU Inductor may have timed
+            # fusions and taken another choice than the fastest alone.
+            entries = [entry for entry in entries if entry.mtime > record.made]
+        since = math.inf if record.released else record.applied
+        folder = None if record.released else self.folder(record)
+        verdicts = self._index.verdicts(entries, wanted)
+        return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since, folder)]
+
+    def wanted(self, record: Record) -> Wanted | None:
+        """The choice that graphs should call: the pinned one, of a released pin the winner."""
+        if record.released:
+            ruling = winner(record)
+        elif any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
+            ruling = record.hash
+        else:
+            return None  # never timed here, so nothing could take the place of these graphs
+        if ruling is None:
+            return None
+        rivals = {
+            n for texts in record.tokens.values() for n, text in texts.items() if is_time(text)
+        }
+        config = record.config if ruling == record.hash else {}
+        # With one choice of its kind there is nothing to tell apart, and nothing to look for.
+        kind = kind_of(ruling)
+        several = kind and sum(kind_of(name) == kind for name in {ruling, *rivals}) > 1
+        constants = self._sources.constants(ruling, kind) if several else {}
+        return Wanted(record.op, record.inputs, ruling, tuple(sorted(rivals)), config, constants)
+
+    def _made_again(self, record: Record, stale: Sequence[GraphEntry]) -> list[GraphEntry]:
+        """Those that lie where, since the pin was applied, another one was moved aside already: a
+        program that does not offer the pinned choice would lose its graph in every run."""
+        late = [entry for entry in stale if entry.mtime >= record.applied]
+        if not late:
+            return []
+        moved = self._index.evicted(self.folder(record))
+        same = {entry.relative for entry in moved}
+        places = {_place(entry) for entry in moved if entry.mtime >= record.applied}
+        return [e for e in late if e.relative not in same and _place(e) in places]
+
+
+def _is_stale(verdict: Verdict, entry: GraphEntry, since: float, folder: Path | None) -> bool:
+    """Whether an entry must go. One of which the text does not tell the kernel goes if it is older
+    than the pin: it can be brought back. A newer one may have been copied here; it goes if the very
+    same content was moved aside into `folder` before."""
+    if verdict != "unknown":
+        return verdict == "other"
+    return entry.mtime < since or (folder is not None and _returned(entry, folder))
+
+
+def _returned(entry: GraphEntry, folder: Path) -> bool:
+    """An entry's name is a hash of its content."""
+    aside = folder / entry.relative
+    return entry.path != aside and os.path.lexists(aside)
+
+
+def _place(entry: GraphEntry) -> PurePosixPath:
+    """The folder that is named after what was compiled."""
+    return PurePosixPath(entry.relative).parent
+
+
+def winner(record: Record) -> str | None:
+    """The choice that wins by the measured times."""
+    times = record.timings.get(record.precision, {})
+    real = {name: ms for name, ms in times.items() if math.isfinite(ms)}
+    return min(real, key=lambda name: real[name]) if real else None
+
+
+GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
+"""The cause of a drift that does not lie in the cache file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinStatus:
+    """A pin with its state; `detail` says in one line what is wrong or what was done."""
+
+    pin: Pin
+    state: PinState
+    detail: str = ""
+
+
+def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
+    """The state of a pin; `found` are its numbers in the file, None if the file is gone."""
+    pin = record.pin
+    if not found:
+        what = "the cache file is gone" if found is None else "the tuning is no longer in the cache"
+        return PinStatus(pin, "orphaned", f"{what}; it counts again once tuned again")
+    record = learn(record, found)
+    held = [precision for precision in found if is_held(record, found, precision)]
+    if not held:
+        return PinStatus(
+            pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
+        )
+    changes = holding(record, found)
+    if changes and not record.raised:
+        what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
+        return PinStatus(pin, "drifted", what)
+    if changes:
+        were = "was" if len(changes) == 1 else "were"
+        what = f"{_count(len(changes), 'number')} {were} written over ours"
+        return PinStatus(pin, "drifted", what)
+    if graphs.stale:
+        what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
+        return PinStatus(pin, "drifted", what)
+    free = sorted(set(found) - set(held))
+    if free:
+        where = brief(", ".join(free), 60)
+        what = f"also tuned with precision {where}, without a time for {brief(record.label, 60)}"
+        return PinStatus(pin, "shadowed", what)
+    if graphs.doubts:
+        return PinStatus(pin, "unproven", "; ".join(_told(doubt) for doubt in graphs.doubts))
+    return PinStatus(pin, "active")
+
+
+def _told(doubt: Doubt) -> str:
+    """The line of one doubt: how many graphs, why, where, and what to do."""
+    many = len(doubt.paths) > 1
+    words = {"it": "them" if many else "it"}
+    words |= {"calls": "call", "keeps": "keep"} if many else {"calls": "calls", "keeps": "keeps"}
+    where = brief(doubt.paths[0], 60) + (f" and {len(doubt.paths) - 1} more" if many else "")
+    what = _count(len(doubt.paths), "compiled graph")
+    return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

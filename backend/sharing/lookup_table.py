@@ -1,0 +1,231 @@
+"""Pins as Inductor's own lookup table: `torch._inductor.config.lookup_table.table`.
+
+    {"<GPU>+((dtype, [sizes], [strides]), ...)[+alpha=1&beta=1]+<op>": [{"template_id": ..., ...}]}
+
+Read in torch 2.13.0: torch/_inductor/lookup_table/choices.py makes the keys, kernel/mm.py and
+kernel/bmm.py ask for them, and select_algorithm.py gives the template ids (`uid`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from backend.cache.inputs_key import InputsKey, parse_inputs_key
+from backend.errors import InputsKeyInvalid, brief
+from backend.pins.graphs.match import extern_name, is_own, kind_of
+from backend.records import TensorSpec
+from backend.sharing.machine import Machine
+from backend.sharing.share import SharedPin
+
+Value = int | bool | str | None
+Config = dict[str, Value]
+"""One value of the table: the template id and the keyword arguments of the template."""
+
+ATEN = {
+    "mm": ("mm",),
+    "int_mm": ("_int_mm",),
+    "addmm": ("addmm", "bias_addmm"),
+    "bmm": ("bmm",),
+    "baddbmm": ("baddbmm",),
+    "mm_plus_mm": ("_mm_plus_mm",),
+    "scaled_mm": (),
+}
+"""The ops that ask the table, and their ATen kernels that take no arguments but alpha and beta:
+others (`mm_dtype`, `_scaled_mm`) are given theirs past the table, which would drop them."""
+
+TRITON = {
+    "triton_mm": ("mm", "addmm", "int_mm", "scaled_mm"),
+    "triton_mm_persistent": ("mm", "addmm"),
+    "triton_bmm": ("bmm", "baddbmm"),
+    "triton_mm_plus_mm": ("mm_plus_mm",),
+}
+"""Triton templates all of whose parameters are printed, and the ops that have them."""
+
+NEEDED = (
+    "ACC_TYPE",
+    "BLOCK_K",
+    "BLOCK_M",
+    "BLOCK_N",
+    "EVEN_K",
+    "GROUP_M",
+    "num_stages",
+    "num_warps",
+)
+"""Else Inductor takes them from the first configuration of its own list."""
+
+FROM_TORCH = {"ALLOW_TF32"}
+"""Printed with the rest, but given by Inductor itself, and refused twice."""
+
+_WITH_SCALARS = ("addmm", "baddbmm")
+_SCALARS = re.compile(r"-alpha=(-?[\d.]+(?:e[+-]?\d+)?)-beta=(-?[\d.]+(?:e[+-]?\d+)?)-")
+_WORD = re.compile(r"'([\w.]+)'")
+_WHOLE = re.compile(r"-?\d{1,9}")
+_CONSTANTS: dict[str, Value] = {"True": True, "False": False, "None": None}
+
+_KINDS = {
+    "cpp": "a C++ template",
+    "cuda": "a CUTLASS kernel",
+    "rocm": "a Composable Kernel",
+    "subgraph": "a decomposition",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What there is to say of one pin."""
+
+    pin: SharedPin
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`entries` is what Inductor takes. `left_out` says of each pin that it does not hold, why;
+    `notes` of some of the `pins` that it holds, what a table cannot do for them."""
+
+    entries: dict[str, list[Config]] = field(default_factory=dict)
+    pins: tuple[SharedPin, ...] = ()
+    left_out: tuple[Remark, ...] = ()
+    notes: tuple[Remark, ...] = ()
+
+
+class Inexpressible(ValueError):
+    """The table cannot hold a pin; the message says why."""
+
+
+def lookup_table(pins: Iterable[SharedPin]) -> Table:
+    """The table of those `pins` that it can hold. Of two with one key the later counts: a table
+    knows no precision and no version of Triton."""
+    entries: dict[str, list[Config]] = {}
+    kept: list[SharedPin] = []
+    left_out: list[Remark] = []
+    notes: list[Remark] = []
+    for pin in sorted(pins, key=lambda pin: pin.when, reverse=True):
+        try:
+            keys, config = keys_of(pin), config_of(pin)
+        except (Inexpressible, InputsKeyInvalid) as error:
+            left_out.append(Remark(pin, str(error)))
+            continue
+        if any(entries.get(key, [config]) != [config] for key in keys):
+            left_out.append(Remark(pin, "a later pin of the same op and inputs takes its place"))
+            continue
+        entries.update({key: [config] for key in keys})
+        kept.append(pin)
+        if pin.op == "addmm":
+            others = "ATen's" if kind_of(pin.hash) else "Triton's"
+            what = f"torch 2.13 asks for {others} choices of addmm apart, and times them against it"
+            notes.append(Remark(pin, what))
+    return Table(entries, tuple(kept), tuple(left_out), tuple(notes))
+
+
+def keys_of(pin: SharedPin) -> list[str]:
+    """The keys under which Inductor looks for the choices of a pin's kind. Raises Inexpressible,
+    or InputsKeyInvalid.
+
+    A bias is expanded to the output before Triton is asked for; ATen gets it as it was, a row.
+    """
+    inputs = parse_inputs_key(pin.inputs)
+    _check_inputs(pin, inputs)
+    gpu = gpu_name(pin.machine)
+    if gpu is None:
+        raise Inexpressible("the GPU that it was tuned on is not known")
+    tail = [f"alpha={alpha}&beta={beta}" for alpha, beta in [_scalars(pin)]] if _scaled(pin) else []
+    shapes = [inputs.specs]
+    if pin.op == "addmm" and not kind_of(pin.hash):
+        shapes += [(bias, *inputs.specs[1:]) for bias in _rows(inputs.specs[0])]
+    return ["+".join([gpu, _inputs_text(specs), *tail, pin.op]) for specs in shapes]
+
+
+def config_of(pin: SharedPin) -> Config:
+    """The value for a pin's choice. Raises Inexpressible."""
+    if is_own(pin.hash):
+        raise Inexpressible("a kernel of ours; the table knows Inductor's own templates only")
+    name, kind = extern_name(pin.hash), kind_of(pin.hash)
+    if kind == "triton":
+        if pin.op not in TRITON.get(name, ()):
+            raise Inexpressible(f"{name} has parameters that no log tells")
+        return {"template_id": f"triton::{name.removeprefix('triton_')}", **_triton_config(pin)}
+    if kind:
+        raise Inexpressible(f"{_KINDS.get(kind, kind)}, and those are not asked for by the table")
+    if name not in ATEN[pin.op]:
+        raise Inexpressible(f"{brief(name, 40)} needs arguments that the table would drop")
+    return {"template_id": f"aten::{name}"}
+
+
+def gpu_name(machine: Machine) -> str | None:
+    """What torch calls `gcnArchName`: the target on ROCm, the product's name on CUDA."""
+    if machine.arch and machine.arch.startswith("gfx"):
+        return machine.arch
+    return machine.device if machine.cuda or (machine.arch or "").startswith("sm_") else None
+
+
+def value_of(text: str) -> Value:
+    """A parameter as Inductor printed it. Raises Inexpressible for all but whole numbers, True,
+    False, None and plain words in quotes."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    if word := _WORD.fullmatch(text):
+        return word[1]
+    raise Inexpressible(f"its configuration has the value {brief(text, 40)}")
+
+
+def _triton_config(pin: SharedPin) -> Config:
+    needed = (*NEEDED, "NUM_SMS") if "persistent" in extern_name(pin.hash) else NEEDED
+    missing = [name for name in needed if name not in pin.config]
+    if len(missing) == len(needed):
+        raise Inexpressible("its configuration is not known: no session or log here tells it")
+    if missing:
+        raise Inexpressible(f"its configuration is not known in full: no {', '.join(missing)}")
+    known = {name: text for name, text in pin.config.items() if name not in FROM_TORCH}
+    return {name: value_of(known[name]) for name in sorted(known)}
+
+
+def _check_inputs(pin: SharedPin, inputs: InputsKey) -> None:
+    if pin.op not in ATEN:
+        raise Inexpressible(f"Inductor does not ask the table for {brief(pin.op, 40)}")
+    if not inputs.specs or any(spec.device != "cuda" for spec in inputs.specs):
+        raise Inexpressible("the table is for GPUs only")
+    if inputs.suffix:
+        raise Inexpressible(f"its inputs key ends in {brief(inputs.suffix, 40)}")
+    if any(spec.offset for spec in inputs.specs):
+        raise Inexpressible("an input does not begin at the start of its memory")
+
+
+def _scaled(pin: SharedPin) -> bool:
+    return pin.op in _WITH_SCALARS
+
+
+def _scalars(pin: SharedPin) -> tuple[str, str]:
+    """Alpha and beta, which only the hashes of ATen's choices tell."""
+    hashes = {pin.hash, *(name for times in pin.timings.values() for name in times)}
+    found = {match.groups() for name in hashes if (match := _SCALARS.search(name))}
+    if len(found) != 1:
+        why = "has two values" if found else "is not known: ATen was not among the choices"
+        raise Inexpressible(f"its alpha or beta {why}")
+    ((alpha, beta),) = found
+    return alpha, beta
+
+
+def _rows(bias: TensorSpec) -> list[TensorSpec]:
+    """What `bias`, a matrix of equal rows, may have been before it was expanded."""
+    if len(bias.sizes) != 2 or bias.strides[0] != 0:
+        return []
+    (_, columns), (_, stride) = bias.sizes, bias.strides
+    row = TensorSpec(bias.device, bias.dtype, (columns,), (stride,), 0)
+    matrix = TensorSpec(bias.device, bias.dtype, (1, columns), (columns * stride, stride), 0)
+    return [row, matrix]
+
+
+def _inputs_text(specs: Iterable[TensorSpec]) -> str:
+    parts = [f"({spec.dtype}, {list(spec.sizes)}, {list(spec.strides)})" for spec in specs]
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def as_json(table: Mapping[str, list[Config]]) -> str:
+    """The text of the file that `json.load` turns into the table."""
+    return json.dumps(table, indent=1, allow_nan=False, sort_keys=True) + "\n"

@@ -1,0 +1,193 @@
+"""What an import of pins would do here, and how far a pin of another machine may be used at all.
+
+A choice hash is a digest of generated source, so it means the same kernel wherever it occurs; what
+differs between machines is whether it occurs, and whether the times still hold. So only another
+kind of device refuses, where no hash of the one is ever a good kernel for the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.errors import PinRefused
+from backend.pins.store import PinStore
+from backend.sharing.machine import Machine
+from backend.sharing.share import SharedPin
+
+_RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact that is not the same there (where the pins come from) and here, and what follows.
+
+    `there` and `here` are None where it is not known.
+    """
+
+    field: str
+    there: str | None
+    here: str | None
+    refuses: bool
+    why: str
+
+    @property
+    def known(self) -> bool:
+        return self.there is not None and self.here is not None
+
+    @property
+    def sentence(self) -> str:
+        there, here = self.there or "not known", self.here or "not known"
+        return f"{self.field}: {there} there, {here} here; {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a difference of one field means. `alike` says of two known values, as text, whether
+    they are as good as the same."""
+
+    field: str
+    alike: Callable[[str, str], bool]
+    refuses: bool
+    why: str
+
+
+def target(arch: str) -> str:
+    """`gfx942` of `gfx942:sramecc+:xnack-`."""
+    return arch.partition(":")[0]
+
+
+def minor(version: str) -> str:
+    """`2.13` of `2.13.0+rocm7.1`; the whole text of what is no release, as nightly builds."""
+    found = _RELEASE.match(version)
+    return f"{found[1]}.{found[2]}" if found else version
+
+
+def _same(there: str, here: str) -> bool:
+    return there == here
+
+
+def _same_target(there: str, here: str) -> bool:
+    return target(there) == target(here)
+
+
+def _same_features(there: str, here: str) -> bool:
+    return there == here or target(there) != target(here)
+
+
+def _same_minor(there: str, here: str) -> bool:
+    return minor(there) == minor(here)
+
+
+_TIMES = "the times were measured on another device: measure again before you rely on them"
+_HASHES = "a choice's hash changes with the generated source, so the pin may never count here"
+_COMPILER = "another compiler makes other machine code of the same choice: measure again"
+
+RULES = (
+    Rule("arch", _same_target, True, "kernels of one arch say nothing about another"),
+    Rule("arch", _same_features, False, "another setting of the same arch: measure again"),
+    Rule("device", _same, False, _TIMES),
+    Rule("compute_units", _same, False, f"{_TIMES}; a Triton choice may have another hash"),
+    Rule("torch", _same_minor, False, _HASHES),
+    Rule("triton", _same, False, _COMPILER),
+    Rule("hip", _same_minor, False, _COMPILER),
+    Rule("cuda", _same_minor, False, _COMPILER),
+)
+
+_UNKNOWN = "it cannot be checked"
+
+
+def differences(there: Machine, here: Machine) -> list[Difference]:
+    """What differs, in the order of the rules; nothing if the machines are as good as the same.
+
+    Where a field is known on one side only, that is said; where it is known on neither, or does
+    not apply, nothing is.
+    """
+    found: dict[str, Difference] = {}
+    runtimes = _runtime(there), _runtime(here)
+    if None not in runtimes and runtimes[0] != runtimes[1]:
+        why = "torch was built for another kind of GPU, and no choice is the same"
+        return [Difference("runtime", *runtimes, refuses=True, why=why)]
+    for rule in RULES:
+        theirs, ours = _fact(there, rule.field), _fact(here, rule.field)
+        if theirs is None and ours is None:
+            continue
+        if theirs is None or ours is None:
+            found.setdefault(rule.field, Difference(rule.field, theirs, ours, False, _UNKNOWN))
+        elif not rule.alike(theirs, ours):
+            found[rule.field] = Difference(rule.field, theirs, ours, rule.refuses, rule.why)
+    if not found and there.system_hash != here.system_hash:
+        why = "some part that no version tells of is another; the pin may never count here"
+        found[""] = Difference("system_hash", there.system_hash, here.system_hash, False, why)
+    return list(found.values())
+
+
+def refused(found: Iterable[Difference]) -> bool:
+    return any(difference.refuses for difference in found)
+
+
+def _runtime(machine: Machine) -> str | None:
+    """`HIP`, `CUDA`, or None where no version of either is known."""
+    return "HIP" if machine.hip else "CUDA" if machine.cuda else None
+
+
+def _fact(machine: Machine, name: str) -> str | None:
+    value = getattr(machine, name)
+    return None if value is None else str(value)
+
+
+Action = Literal["pin", "wait", "replace", "same", "left out", "refused"]
+"""`wait`: it is pinned, and counts once its choice was tuned here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an import does with one pin. `numbers` of the cache file are raised, and so many
+    compiled `graphs` are moved aside."""
+
+    pin: SharedPin
+    action: Action
+    detail: str
+    numbers: int = 0
+    graphs: int = 0
+
+    @property
+    def changes(self) -> bool:
+        return self.action in ("pin", "wait", "replace")
+
+
+def steps_of(pins: Sequence[SharedPin], here: Machine, store: PinStore) -> list[Step]:
+    """A step for each of `pins`, in their order. Raises CacheUnreadable.
+
+    Of two pins of one (op, inputs) that of this machine's own system is taken, else the latest.
+    """
+    ranked = sorted(pins, key=lambda pin: (pin.machine.system_hash == here.system_hash, pin.when))
+    chosen = {(pin.op, pin.inputs): pin for pin in ranked}
+    steps = []
+    for pin in pins:
+        if refused(differences(pin.machine, here)):
+            steps.append(Step(pin, "refused", "it comes from another kind of machine"))
+        elif chosen[pin.op, pin.inputs] is not pin:
+            steps.append(Step(pin, "left out", "the file has another pin of the same inputs"))
+        else:
+            steps.append(_step(pin, here, store))
+    return steps
+
+
+def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
+    try:
+        plan = store.plan(here.system_hash, pin.key, pin.hash, pin.config, wait=True)
+    except PinRefused as error:
+        return Step(pin, "refused", str(error))
+    old, graphs = plan.replaces, len(plan.graphs)
+    if old is not None and old.hash == pin.hash:
+        return Step(pin, "same", "is pinned here already")
+    detail = f"{plan.numbers} number(s) raised out of reach, {graphs} compiled graph(s) move aside"
+    if plan.waits:
+        detail = "its choice was not tuned here; it counts once it was"
+    if old is None:
+        return Step(pin, "wait" if plan.waits else "pin", detail, plan.numbers, graphs)
+    detail = f"instead of {old.label or old.hash}, pinned by {old.who}; {detail}"
+    return Step(pin, "replace", detail, plan.numbers, graphs)

@@ -1,0 +1,68 @@
+"""Events as lines of strict JSON, and back.
+
+A line is one object: `"event"` is the type's name in snake case, the rest are its fields.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing
+from collections.abc import Callable
+
+from backend import events
+from backend.errors import EventInvalid, brief
+from backend.events import ChoiceTimed, Event
+from backend.wire.codec import WireError, dumps, loads, reader, to_json
+
+_SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
+_NAMES: dict[type, str] = {
+    kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
+}
+
+
+@functools.cache
+def _readers() -> dict[str, Callable[[object], Event]]:
+    """A process that only writes events makes none."""
+    return {name: reader(kind) for kind, name in _NAMES.items()}
+
+
+def encode(event: Event) -> str:
+    """One line, without its end."""
+    return dumps({"event": _NAMES[type(event)], **to_json(event)})
+
+
+def decode(line: str) -> Event | None:
+    """The event of a line; None for a kind that this version does not know.
+
+    Raises EventInvalid for anything else that is not an event.
+    """
+    # Logs may have many lines of other programs; to say how they are no JSON takes long.
+    if not line.lstrip().startswith("{"):
+        raise EventInvalid(f"not an event: {brief(line, 60)}")
+    try:
+        document = loads(line)
+    except WireError as error:
+        raise EventInvalid(f"not JSON: {brief(line, 60)}") from error
+    if not isinstance(document.get("event"), str):
+        raise EventInvalid(f"not an event: {brief(line, 60)}")
+    known = _readers().get(document["event"])
+    try:
+        return None if known is None else known(document)
+    except WireError as error:
+        raise EventInvalid(str(error)) from error
+
+
+_TIMED = re.compile(
+    rb'\{"event":"choice_timed","n":(\d{1,9}),"hash":"([ !#-\[\]-~]*)",'
+    rb'"ms":(\d{1,9}\.\d{1,20}(?:e-?\d{1,2})?)\}\s*'
+)
+
+
+def decode_timed(line: bytes) -> ChoiceTimed | None:
+    """What `decode` makes of the line that logs have most of, as `encode` writes it; else None."""
+    match = _TIMED.fullmatch(line)
+    if match is None:
+        return None
+    n, hash_, ms = match.groups()
+    return ChoiceTimed(int(n), hash_.decode("ascii"), float(ms))

@@ -1,0 +1,116 @@
+"""Keeps pins and timings while the screen runs: others write their old copies over them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
+from backend.store.errors import StoreError
+from backend.store.graphs import upper_folders
+from backend.store.paths import Layout
+from backend.store.pin_file import exists
+from backend.store.pins import PinStatus, PinStore
+from backend.store.tuned_fold import Recaller
+from rocm_tui.inbox import Inbox
+
+_LOOK = 1.0
+"""Seconds between two looks at the files' times: a few system calls."""
+_RECONCILE = 20.0
+"""Seconds after which the pins are compared with the files even if none seems to have changed."""
+_SHARE = 0.0015
+"""The most that these comparisons may take of a core, while they are made more often than that."""
+
+
+class Reconciler:
+    """A thread that applies drifted pins again and tells the inbox of every change."""
+
+    def __init__(self, layout: Layout, inbox: Inbox) -> None:
+        self._layout = layout
+        self._inbox = inbox
+        self._store = PinStore(layout)
+        self._recaller = Recaller(layout, pinned_choices)
+        self._drifts: dict[TuningKey, int] | None = None
+        self._told: object = None
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Look now: a pin was just made or taken back."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask the thread to end and wait for what it is writing."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        seen: object = None
+        due = 0.0
+        while not self._stopping:
+            # What changes while we reconcile is seen by the next look, and so is what we change.
+            now = self._stamps()
+            poked = self._wake.is_set()
+            self._wake.clear()
+            if poked or now != seen or time.monotonic() >= due:
+                begin = time.thread_time()
+                self._reconcile()
+                pause = (time.thread_time() - begin) / _SHARE
+                seen, due = now, time.monotonic() + min(pause, _RECONCILE)
+            self._wake.wait(_LOOK)
+
+    def _reconcile(self) -> None:
+        with contextlib.suppress(StoreError):  # whoever tunes next does it, and is told why not
+            self._recaller.recall()
+        try:
+            if not exists(self._layout.pins):
+                return
+            if self._drifts is None:
+                self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
+            statuses = self._store.reconcile()
+        except StoreError as error:
+            problem = Fault(str(self._layout.pins), str(error))
+            self._inbox.put_pins(self._readable(), problem=problem)
+            return
+        before = self._drifts
+        self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
+        drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
+        if statuses != self._told or drifted:
+            self._told = statuses
+            self._inbox.put_pins(statuses, drifted)
+
+    def _readable(self) -> list[PinStatus]:
+        """The pins where they can be read but not be kept."""
+        try:
+            return self._store.status()
+        except StoreError:
+            return []
+
+    def _stamps(self) -> tuple[object, ...]:
+        """Names, sizes and times of the persistent cache's files and of the pins, and, where
+        something is pinned, what tells a new compiled graph."""
+        found: list[object] = []
+        try:
+            with os.scandir(self._layout.autotune) as entries:
+                for entry in entries:
+                    status = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
+        except OSError as error:
+            found.append(error.errno)
+        try:
+            status = self._layout.pins.stat()
+            found.append((status.st_mtime_ns, status.st_ino))
+        except OSError as error:
+            found.append(error.errno)
+        else:
+            found.append(upper_folders(self._layout))
+        return tuple(found)
