@@ -20,8 +20,8 @@ from pathlib import Path
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from rocm_tui.trace_folder import TraceFolder
-from rocm_tui.verifying import Asked, Verifying
+from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.actions.witness import TraceFolder
 
 BUDGET = 2.0
 PAIRS = 5

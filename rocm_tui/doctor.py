@@ -63,9 +63,8 @@ def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
 
 def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
     from rocm_tui.errors import RocmTuiError
-    from rocm_tui.hook_env import hooks_forbidden
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
+    from rocm_tui.jobs.worker import run_job
+    from rocm_tui.launch.environment import find_python, hooks_forbidden
 
     try:
         python = find_python(wanted)

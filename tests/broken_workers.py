@@ -18,10 +18,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend.events import TuningMeasured
+from backend.processes.supervisor import apart
 from backend.records import Choice, MeasuredChoice, Measurement
 from backend.store.events import encode
-from backend.worker.mark import mark_argument
-from backend.worker.supervisor import apart
+from backend.worker.protocol import mark_argument
 from tests.odd_workers import python_that_runs, say
 
 

@@ -19,12 +19,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend.events import TuningStarted
+from backend.processes.supervisor import apart
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout, cache_dir
-from backend.worker.mark import mark_argument
-from backend.worker.protocol import Answers
-from backend.worker.supervisor import apart
+from backend.worker.protocol import Answers, mark_argument
 from tests.rogue_acts import ACTS
 
 

@@ -95,6 +95,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from backend.worker.supervisor import apart
+    from backend.processes.supervisor import apart
 
     sys.exit(apart(main))

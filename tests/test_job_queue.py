@@ -12,13 +12,14 @@ import psutil
 import pytest
 
 from backend.events import SessionEnded
+from backend.processes import tree
 from backend.store.paths import Layout
-from backend.worker import tree
-from rocm_tui import memory, tune_request
-from rocm_tui.job_queue import Job, JobQueue, Order
-from rocm_tui.job_run import RunJob
-from rocm_tui.jobs import Limits
-from rocm_tui.tune_words import typed_problem
+from rocm_tui.actions import tune as tune_request
+from rocm_tui.actions.tune import typed_problem
+from rocm_tui.jobs import limits as memory
+from rocm_tui.jobs.queue import Job, JobQueue, Order
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.worker import Limits
 from tests.hooked import sessions
 from tests.odd_workers import odd_python
 from tests.terminal_lab import alive

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from backend.processes.shared import MARK_SIZE, place_of
 from backend.records import Choice, Measurement, Tuning
 from backend.store.paths import Layout
-from backend.worker.mark import SIZE, place_of
-from rocm_tui import job_log
+from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.commands.work import with_log
-from rocm_tui.job_errors import WorkerDied
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.measuring import Measuring, NotMeasured
+from rocm_tui.jobs import run as job_log
+from rocm_tui.jobs.errors import WorkerDied
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.worker import Limits
 from tests.broken_workers import broken_python
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
@@ -109,7 +109,7 @@ def test_a_log_that_cannot_be_kept_or_says_nothing_is_not_named(tmp_path: Path) 
 
 
 def test_a_mark_that_is_half_written_says_nothing() -> None:
-    assert place_of(b"running 12 mm-x".ljust(SIZE, b"\0")) is not None
+    assert place_of(b"running 12 mm-x".ljust(MARK_SIZE, b"\0")) is not None
     for text in (
         b"",
         b"running",
@@ -118,4 +118,4 @@ def test_a_mark_that_is_half_written_says_nothing() -> None:
         b"sleeping 1 mm-x",
         b"\xff\xfe",
     ):
-        assert place_of(text.ljust(SIZE, b"\0")) is None
+        assert place_of(text.ljust(MARK_SIZE, b"\0")) is None

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from backend.store.paths import Layout
-from rocm_tui.job_queue import Job
+from rocm_tui.jobs.queue import Job
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobsScreen
 from rocm_tui.screens.program import RocmTui

@@ -9,10 +9,10 @@ import pytest
 from backend.events import ChoiceTimed, SessionStarted
 from backend.records import Session, Tuning
 from backend.store.events import decode
+from rocm_tui.actions.measure import measure_job
+from rocm_tui.actions.tune import problem_of, words_of
 from rocm_tui.ingest.watcher import read_sources
-from rocm_tui.measuring import measure_job
 from rocm_tui.session.model import Model
-from rocm_tui.tune_request import problem_of, words_of
 from tests.test_ingest_formats import STARTED, cache_text, lines
 from tests.test_ingest_watch import HASH
 

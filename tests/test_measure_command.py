@@ -20,15 +20,15 @@ from backend.events import SessionStarted, TuningMeasured
 from backend.records import Choice, MeasuredChoice, Measurement, Pin, PinState, Tuning, Verdict
 from backend.store.events import encode, read_log
 from backend.store.pin_state import PinStatus
-from rocm_tui.errors import NoSuchChoice
-from rocm_tui.jobs import spawn_worker
-from rocm_tui.measuring import (
+from rocm_tui.actions.measure import (
     NotMeasurable,
     NotMeasured,
     measure,
     measure_job,
     worth_measuring,
 )
+from rocm_tui.errors import NoSuchChoice
+from rocm_tui.jobs.worker import spawn_worker
 from rocm_tui.session import measured_again, measured_text
 from tests.broken_workers import broken_python
 

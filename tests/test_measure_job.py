@@ -17,8 +17,8 @@ import pytest
 from backend.events import SessionEnded, SessionStarted, TuningMeasured
 from backend.records import Measurement
 from backend.store.events import read_log
-from rocm_tui.jobs import JobFailed, Worker, spawn_worker
-from rocm_tui.measuring import measurement_of
+from rocm_tui.actions.measure import measurement_of
+from rocm_tui.jobs.worker import JobFailed, Worker, spawn_worker
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from backend.worker.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
+from backend.worker.measure.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
 
 
 class Synthetic:

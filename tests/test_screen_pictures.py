@@ -23,7 +23,7 @@ from backend.records import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.job_queue import Order
+from rocm_tui.jobs.queue import Order
 from rocm_tui.screens.program import RocmTui
 from tests import drawing, sample_job
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from backend.processes import tree
 from backend.records import Tuning
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
-from backend.worker import tree
-from rocm_tui.jobs import WorkerDied, spawn_worker
-from rocm_tui.tune_request import TuneOptions, tune
+from rocm_tui.actions.tune import TuneOptions, tune
+from rocm_tui.jobs.worker import WorkerDied, spawn_worker
 from tests.terminal_lab import alive
 from tests.torch_models import child_env
 

@@ -18,7 +18,7 @@ from backend.records import TuningKey
 from backend.store.autotune_cache import cache_paths, read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from rocm_tui.jobs import Worker, spawn_worker
+from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.hooked import by_tuning, sessions
 from tests.terminal_lab import raised_numbers
 from tests.torch_models import child_env, compiled

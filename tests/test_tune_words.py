@@ -12,21 +12,22 @@ from backend.records import Choice, Session, Tuning, sort_choices
 from backend.store.events import EventWriter, read_log
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
-from rocm_tui.cli import main
-from rocm_tui.devices import device_env, lane
-from rocm_tui.errors import UsageError
-from rocm_tui.job_run import RunJob
-from rocm_tui.progress import Progress, progress_of
-from rocm_tui.tune_request import (
+from rocm_tui.actions.tune import (
     NotTunable,
     NotTuned,
     TuneOptions,
+    backends,
     outcome,
     problem_of,
     tune,
+    typed_problem,
     words_of,
 )
-from rocm_tui.tune_words import backends, typed_problem
+from rocm_tui.cli import main
+from rocm_tui.devices import device_env, lane
+from rocm_tui.errors import UsageError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.progress import Progress, progress_of
 from tests.terminal_lab import table
 
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from backend.worker.protocol import Events
-from rocm_tui import hook_env
-from rocm_tui.jobs import JobFailed, JobTimeout, WorkerDied, run_job, spawn_worker
-from rocm_tui.python_env import NoTorchPython, find_python
+from rocm_tui.jobs.worker import JobFailed, JobTimeout, WorkerDied, run_job, spawn_worker
+from rocm_tui.launch import environment as hook_env
+from rocm_tui.launch.environment import NoTorchPython, find_python
 
 JOB = {"job": "verify", "op": "mm", "inputs": "[", "precision": "highest", "hash": "x"}
 
@@ -84,7 +84,7 @@ def test_what_libraries_print_does_not_reach_the_answers() -> None:
 def test_it_dies_with_its_parent() -> None:
     """The parent is killed, so nothing of it can clean up."""
     program = (
-        "import sys, time; from pathlib import Path; from rocm_tui.jobs import *\n"
+        "import sys, time; from pathlib import Path; from rocm_tui.jobs.worker import *\n"
         "worker = spawn_worker(sys.executable, Path('/nowhere'))\n"
         "try: worker.run({'job': 'none'})\n"
         "except JobFailed: print(worker.pid, flush=True)\n"

@@ -13,15 +13,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.processes import shared as ring
 from backend.records import Choice, Measurement, Tuning
 from backend.store.paths import Layout
-from backend.worker import ring
 from backend.worker.protocol import Answers, Events
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import JobError, Limits, TooMuch, spawn_worker
-from rocm_tui.measuring import Measuring
-from rocm_tui.tune_request import TuneOptions, tune
-from rocm_tui.tune_words import typed_problem
+from rocm_tui.actions.measure import Measuring
+from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.worker import JobError, Limits, TooMuch, spawn_worker
 from tests.odd_workers import odd_python
 from tests.rogue_acts import FORGED, MARK, left
 from tests.rogue_workers import hash_of, rogue_python
@@ -81,7 +80,7 @@ def test_no_zombie_stays_with_us_when_a_worker_is_ended(tmp_path: Path) -> None:
 TOOL = """
 import os, sys
 from pathlib import Path
-from rocm_tui.jobs import Limits, spawn_worker
+from rocm_tui.jobs.worker import Limits, spawn_worker
 with spawn_worker(sys.argv[1], Path(sys.argv[2])) as worker:
     print(worker.pid, flush=True)
     worker.run({"job": "odd", "act": sys.argv[3]}, limits=Limits())
@@ -133,20 +132,20 @@ def test_endless_printing_is_ended_and_takes_no_disk(tmp_path: Path) -> None:
 def test_the_end_of_what_is_printed_is_kept_and_the_rest_counted() -> None:
     descriptor = ring.new_ring()
     os.write(descriptor, b"before\n")
-    assert ring.text(descriptor) == "before\n"
+    assert ring.printed_text(descriptor) == "before\n"
     log = ring.Ring(descriptor)
     for number in range(100_000):
         log.add(b"line %d\n" % number)
     log.add(b"z" * (3 * ring.KEPT) + b"\nthe last\n")
-    text = ring.text(descriptor)
+    text = ring.printed_text(descriptor)
     total = 7 + sum(len(b"line %d\n" % n) for n in range(100_000)) + 3 * ring.KEPT + 10
-    assert ring.printed(descriptor) == total
+    assert ring.printed_bytes(descriptor) == total
     first, *_, last = text.splitlines()
     assert last == "the last" and "not kept" in first
     with pytest.raises(OSError):
         os.pwrite(descriptor, b"x", 2 * ring.KEPT)
     os.pwrite(descriptor, b"garbage" * 10, 0)
-    assert ring.printed(descriptor) == 0
+    assert ring.printed_bytes(descriptor) == 0
     os.close(descriptor)
 
 

@@ -17,9 +17,9 @@ from backend.records import Pin, TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from rocm_tui.jobs import Worker, spawn_worker
-from rocm_tui.python_env import find_python
-from rocm_tui.verifying import Asked, Verifying
+from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.jobs.worker import Worker, spawn_worker
+from rocm_tui.launch.environment import find_python
 from tests.terminal_lab import command_line
 from tests.torch_models import child_env
 from tests.warm_python import warm_python

@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.worker.supervisor import apart
+from backend.processes.supervisor import apart
 from tests.odd_workers import python_that_runs, say
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from backend.processes.supervisor import apart
 from backend.worker.loop import main
-from backend.worker.supervisor import apart
 
 if __name__ == "__main__":
     sys.exit(apart(main))

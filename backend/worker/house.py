@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from backend.worker import tree
-from backend.worker.mark import Mark
+from backend.processes import tree
+from backend.processes.shared import Mark
 
 _kept: dict[int, tuple[int, int]] = {}
 """Descriptors that the worker cannot do without, and what they are."""

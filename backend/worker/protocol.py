@@ -17,6 +17,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
+from backend.processes.shared import MARK_SIZE, Mark
+
 Arguments = Mapping[str, Any]
 
 
@@ -47,6 +49,23 @@ def parse_job(line: str) -> Arguments:
     if not isinstance(found, dict):
         raise BadJob("a job is one JSON object on a line")
     return found
+
+
+_marks: dict[int, Mark] = {}
+
+
+def mark_argument(arguments: Arguments) -> Mark:
+    """From `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises BadJob."""
+    descriptor = arguments.get("mark")
+    if descriptor is None:
+        return Mark()
+    try:
+        if descriptor not in _marks:
+            _marks[descriptor] = Mark(descriptor)
+            os.close(descriptor)  # nobody else shall write there
+        return _marks[descriptor]
+    except (OSError, TypeError, ValueError) as error:
+        raise BadJob(f"the job's `mark` is no descriptor of {MARK_SIZE} bytes: {error}") from error
 
 
 _PART = 3000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor import rocm_offer, templates_on, torch_api
 from backend.records import TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
@@ -88,3 +90,9 @@ def set_precision(key: TuningKey) -> None:
         torch_api.set_precision(key.precision)
     except (RuntimeError, ValueError) as error:
         raise NotRebuildable(f"this torch cannot set the precision {key.precision}") from error
+
+
+def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
+    """The choices of our templates; the device's scheduling then knows their kernels."""
+    templates_on.schedule()
+    return rocm_offer.offer(name, choices, input_nodes, layout)

@@ -135,8 +135,8 @@ class _Facts:
     def _ask(self) -> Mapping[str, object]:
         """What the user's torch says of this machine; nothing where there is none."""
         from rocm_tui.errors import RocmTuiError
-        from rocm_tui.jobs import run_job
-        from rocm_tui.python_env import find_python
+        from rocm_tui.jobs.worker import run_job
+        from rocm_tui.launch.environment import find_python
 
         if self._environment is None:
             try:

@@ -88,8 +88,8 @@ def _chosen(share: Share, ids: Sequence[str]) -> list[SharedPin]:
 def _this_machine(python: str | None, layout: Layout) -> Machine:
     """What the user's torch says of it. Raises NoTorchPython and JobError."""
     from backend.store.share_facts import machine_here
-    from rocm_tui.jobs import JobFailed, run_job
-    from rocm_tui.python_env import find_python
+    from rocm_tui.jobs.worker import JobFailed, run_job
+    from rocm_tui.launch.environment import find_python
 
     job = {"job": "environment"}
     here = machine_here(run_job(job, python=find_python(python), cache_dir=layout.root))

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace, row: Row) -> Sequence[Choice]:
-    from rocm_tui.measuring import worth_measuring
+    from rocm_tui.actions.measure import worth_measuring
     from rocm_tui.session.find import find_choice
 
     if args.choices:
@@ -109,11 +109,11 @@ def _measured(
     args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
+    from rocm_tui.actions.measure import Measuring, measure_job
+    from rocm_tui.actions.tune import title
     from rocm_tui.commands.work import Work, with_log
-    from rocm_tui.job_errors import JobError
-    from rocm_tui.measuring import Measuring, measure_job
+    from rocm_tui.jobs.errors import JobError
     from rocm_tui.session import measured_again
-    from rocm_tui.tune_request import title
 
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
     work = Work(layout, args.python, args.device)

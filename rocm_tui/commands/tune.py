@@ -12,9 +12,9 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from backend.records import Tuning
     from backend.store.paths import Layout
+    from rocm_tui.actions.tune import TuneOptions
     from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
-    from rocm_tui.tune_request import TuneOptions
 
 
 def add(commands: common.Subparsers) -> None:
@@ -82,10 +82,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> TuneOptions:
+    from rocm_tui.actions.tune import TuneOptions, backends
     from rocm_tui.devices import device_env
     from rocm_tui.errors import UsageError
-    from rocm_tui.tune_request import TuneOptions
-    from rocm_tui.tune_words import backends
 
     if args.budget is not None and not 0 < args.budget < 1e9:
         raise UsageError("--budget is a number of seconds above 0")
@@ -100,9 +99,8 @@ def _options(args: argparse.Namespace) -> TuneOptions:
 
 def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bool]]:
     """Each problem to tune, and whether our kernels shall be offered."""
+    from rocm_tui.actions.tune import distinct, is_shape, problem_of, typed_problem
     from rocm_tui.errors import UsageError
-    from rocm_tui.tune_request import problem_of
-    from rocm_tui.tune_words import distinct, is_shape, typed_problem
 
     words, logs = args.words, args.from_log
     if len(words) > 1 and is_shape(words[1]) and not logs:
@@ -132,9 +130,9 @@ def _ours(row: Row, wanted: bool | None) -> bool:
 
 def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
     """The tuning with its times, or why there is none."""
+    from rocm_tui.actions.tune import title, tune
     from rocm_tui.commands.work import with_log
     from rocm_tui.errors import RocmTuiError
-    from rocm_tui.tune_request import title, tune
 
     work.line.title = title(problem)
     work.line.show("starting a worker")
@@ -147,7 +145,7 @@ def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
 
 
 def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
-    from rocm_tui.tune_request import title, words_of
+    from rocm_tui.actions.tune import title, words_of
 
     if as_json:
         say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
@@ -161,9 +159,9 @@ def _tell(
     layout: Layout, tuned: list[Tuning], failed: list[tuple[Tuning, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
+    from rocm_tui.actions.tune import title, words_of
     from rocm_tui.session.as_json import row_json
     from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
-    from rocm_tui.tune_request import title, words_of
 
     model = common.load(layout, [])
     rows = [common.find_row(model, tuning.id) for tuning in tuned]

@@ -11,7 +11,7 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from backend.records import Pin
     from backend.store.paths import Layout
-    from rocm_tui.verifying import Asked, Result
+    from rocm_tui.actions.verify import Asked, Result
 
 TAKES_COMMAND = True
 """What follows `--` are the words of a program."""
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int:
     """Verify in a worker; each sentence is said as soon as it is known."""
+    from rocm_tui.actions.verify import Verifying, pin_title
     from rocm_tui.commands.live_line import LiveLine
     from rocm_tui.commands.work import ended_by_signals
-    from rocm_tui.python_env import find_python
-    from rocm_tui.verifying import Verifying, pin_title
+    from rocm_tui.launch.environment import find_python
 
     line = LiveLine()
 
@@ -106,7 +106,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int
 
 def _asked(layout: Layout, pins: list[Pin]) -> list[Asked]:
     """With as many threads as the process had that tuned what is pinned, where a session tells."""
-    from rocm_tui.verifying import Asked
+    from rocm_tui.actions.verify import Asked
 
     threads = {
         (row.tuning.key, choice.hash): row.tuning.threads

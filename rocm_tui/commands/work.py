@@ -28,8 +28,8 @@ class Work:
     def __init__(self, layout: Layout, python: str | None, device: str | None) -> None:
         """Raises UsageError and NoTorchPython."""
         from rocm_tui.devices import device_env
-        from rocm_tui.jobs import Limits
-        from rocm_tui.python_env import find_python
+        from rocm_tui.jobs.worker import Limits
+        from rocm_tui.launch.environment import find_python
 
         self.line = LiveLine()
         self._layout = layout
@@ -39,7 +39,7 @@ class Work:
 
     def __call__(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Raises JobError."""
-        from rocm_tui.job_run import run_watched
+        from rocm_tui.jobs.run import run_watched
 
         with ended_by_signals():
             return run_watched(

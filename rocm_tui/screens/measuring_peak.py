@@ -46,8 +46,8 @@ async def measure_peak(app: RocmTui, machine: Machine) -> None:
 
 
 def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
+    from rocm_tui.jobs.worker import run_job
+    from rocm_tui.launch.environment import find_python
 
     job = {"job": "peak", "device": device}
     python = find_python(app.python)

@@ -18,7 +18,7 @@ from rocm_tui.widgets.one_line import Key, KeyBar
 
 if TYPE_CHECKING:
     from backend.records import Choice
-    from rocm_tui.job_queue import Job
+    from rocm_tui.jobs.queue import Job
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.model import Row
     from rocm_tui.session.resource_text import Told

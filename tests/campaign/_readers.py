@@ -39,6 +39,8 @@ from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
+from rocm_tui.actions.measure import measure_job
+from rocm_tui.actions.tune import problem_of, words_of
 from rocm_tui.bundle_checks import examine_bundle
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -51,7 +53,7 @@ from rocm_tui.ingest.stderr_log import StderrLog
 from rocm_tui.ingest.tailer import Tailer
 from rocm_tui.ingest.torch_trace import TorchTrace
 from rocm_tui.ingest.trace_code import TraceCode
-from rocm_tui.measuring import measure_job
+from rocm_tui.launch.stderr import CHUNK, TableFilter
 from rocm_tui.progress import progress_of
 from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
 from rocm_tui.session.as_json import problem_json, row_json, status_json
@@ -63,9 +65,6 @@ from rocm_tui.session.model import Model
 from rocm_tui.session.report import report
 from rocm_tui.session.report_json import report_json
 from rocm_tui.session.roofline import rooflines
-from rocm_tui.stderr_relay import CHUNK
-from rocm_tui.table_filter import TableFilter
-from rocm_tui.tune_request import problem_of, words_of
 from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
 from tests.campaign import _mutate, _seeds
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from backend.records import Choice, Measurement, Tuning
 from backend.store.paths import Layout
+from rocm_tui.actions.measure import Measuring
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.measuring import Measuring
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.worker import Limits
 from tests.campaign import Figure
 from tests.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
 from tests.rogue_workers import hash_of, rogue_python

@@ -25,15 +25,15 @@ from backend.events import SessionEnded, TuningMeasured
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
+from backend.processes.shared import Mark
 from backend.records import Choice, Measurement, Session, TuningKey
 from backend.store.events import encode
 from backend.store.graph_match import is_own
-from backend.worker.bench import ChoiceBench
 from backend.worker.capture import capture
-from backend.worker.mark import Mark, mark_argument
-from backend.worker.protocol import Arguments, BadJob, Progress
+from backend.worker.measure.bench import ChoiceBench, NoReference
+from backend.worker.measure.rounds import ChoiceBroke, Rounds, Tell, measure
+from backend.worker.protocol import Arguments, BadJob, Progress, mark_argument
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.rounds import ChoiceBroke, Rounds, Tell, measure
 from backend.worker.settings import (
     broken_argument,
     key_argument,
@@ -42,7 +42,6 @@ from backend.worker.settings import (
     set_threads,
     specs_of,
 )
-from backend.worker.truth import NoReference
 
 LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from backend.worker import ring, tree
+from backend.processes import shared as ring
+from backend.processes import tree
 
 _LOOK = 5.0
 """Seconds between two looks at our parent; its end is told at once where Linux tells it."""

@@ -2,6 +2,12 @@
 
 A worker may crash, hang or be killed without harm to us. A supervisor stands between it and us, so
 that nothing which it started outlives it, or us, however we end.
+
+What a worker leaves behind where its supervisor was killed: we adopt it, and end it.
+
+As long as the supervisor lives, even stopped, all that the worker started descends from it. When it
+is killed, that comes to us: children that we did not start, with the worker's mark in their
+environment.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ import secrets
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -20,16 +27,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from backend.processes import shared as ring
+from backend.processes import tree
+from backend.processes.shared import SPOILED, SharedMark
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
-from backend.worker import ring
-from backend.worker.mark import SPOILED
 from backend.worker.protocol import Events
-from rocm_tui import hook_env
-from rocm_tui.job_errors import JobError, JobFailed, JobTimeout, TooMuch, WorkerDied
-from rocm_tui.job_limits import Clock, Limits
-from rocm_tui.job_mark import SharedMark
-from rocm_tui.job_orphans import Orphans
+from rocm_tui.jobs.errors import JobError, JobFailed, JobTimeout, TooMuch, WorkerDied
+from rocm_tui.jobs.limits import Clock, Limits
+from rocm_tui.launch import environment as hook_env
 
 __all__ = [
     "JobError",
@@ -165,12 +171,13 @@ class Worker:
     def log(self, lines: int = LOG_LINES) -> list[str]:
         """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
         try:
-            return ring.text(self._log).splitlines()[-lines:] if self._log else self._last_log
+            lines_kept = ring.printed_text(self._log).splitlines() if self._log else self._last_log
+            return lines_kept[-lines:]
         except OSError:  # closed by another thread
             return self._last_log[-lines:]
 
     def _printed(self) -> int:
-        return ring.printed(self._log) if self._log else 0
+        return ring.printed_bytes(self._log) if self._log else 0
 
     def kill(self) -> None:
         """End the worker and whatever it started, now; from any thread."""
@@ -265,3 +272,65 @@ def _has_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:
         return True
+
+
+_NAME = "WORKER_OF_ROCM_TUI"
+_lock = threading.Lock()
+_workers = 0
+"""How many there are. Without any, orphans are none of our business."""
+
+
+class Orphans:
+    """Those of one worker."""
+
+    def __init__(self) -> None:
+        self.mark = {_NAME: secrets.token_hex(16)}
+        """What the worker's environment is to have."""
+        self._forgotten = False
+        _count(1)
+
+    def end(self, supervisor: int | None) -> None:
+        """Kill the process `supervisor`, which we have not waited for, with all below it, and
+        whatever of it has come to us."""
+        met: set[int] = set()
+        if supervisor is not None:
+            tree.sweep(supervisor, met=met)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(supervisor, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):  # then its dead are ours to bury
+                os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOWAIT)
+            tree.reap(met)
+        for pid in self._adopted():
+            tree.sweep(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if supervisor is None:
+            self.forget()
+
+    def forget(self) -> None:
+        """The worker has ended."""
+        if not self._forgotten:
+            self._forgotten = True
+            _count(-1)
+
+    def _adopted(self) -> list[int]:
+        ((name, value),) = self.mark.items()
+        wanted = f"{name}={value}".encode()
+        found = []
+        here, session = os.getpid(), os.getsid(0)
+        for process in tree.processes():
+            if process.parent == here and process.session != session:
+                with contextlib.suppress(OSError):
+                    text = Path(f"/proc/{process.pid}/environ").read_bytes()
+                    if wanted in text.split(b"\0"):
+                        found.append(process.pid)
+        return found
+
+
+def _count(by: int) -> None:
+    global _workers
+    with _lock:
+        _workers += by
+        tree.adopt(_workers > 0)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from rocm_tui.stderr_relay import StderrRelay
+from rocm_tui.launch.stderr import StderrRelay
 
 HOLD_SECONDS = 0.1
 """How long `--quiet` holds the begun line of what may be a table."""

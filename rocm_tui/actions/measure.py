@@ -12,8 +12,8 @@ from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.format import plain
-from rocm_tui.job_errors import JobError
-from rocm_tui.job_run import RunJob
+from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.run import RunJob
 from rocm_tui.progress import progress_of
 from rocm_tui.session import stats
 

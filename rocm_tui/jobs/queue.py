@@ -20,8 +20,8 @@ from backend.store.errors import StoreError
 from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
-from rocm_tui.job_run import RunJob, run_watched
-from rocm_tui.jobs import Limits, Worker
+from rocm_tui.jobs.run import RunJob, run_watched
+from rocm_tui.jobs.worker import Limits, Worker
 from rocm_tui.progress import Progress, progress_of
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -238,7 +238,7 @@ class JobQueue:
 
     def _found_python(self) -> str:
         """Raises NoTorchPython."""
-        from rocm_tui.python_env import find_python
+        from rocm_tui.launch.environment import find_python
 
         if self._found is None:
             self._found = find_python(self._python)

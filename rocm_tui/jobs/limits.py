@@ -1,15 +1,20 @@
-"""What a worker may take: time, silence, memory, processes, output."""
+"""What a worker may take: time, silence, memory, processes, output.
+
+How much memory a process takes with everything that it started, and how much there is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from backend.worker import tree
-from rocm_tui import memory
-from rocm_tui.job_errors import JobTimeout, TooMuch
-from rocm_tui.job_mark import SharedMark
+from backend.processes import tree
+from backend.processes.shared import SharedMark
+from backend.processes.tree import Process
+from rocm_tui.jobs.errors import JobTimeout, TooMuch
 
 SILENCE = 900.0
 """Seconds without a word after which a worker counts as hung. A kernel may compile for minutes."""
@@ -53,7 +58,7 @@ class Limits:
     @classmethod
     def of_this_machine(cls) -> Limits:
         """No end, but a worker must say something now and then, and leave memory for others."""
-        there = memory.memory_of_machine()
+        there = memory_of_machine()
         return cls(memory=None if there is None else int(there * SHARE), of=there)
 
 
@@ -129,9 +134,72 @@ def _check_tree(pid: int, limits: Limits) -> None:
     processes = tree.tree(pid)
     if limits.processes is not None and len(processes) > limits.processes:
         raise TooMuch(f"it ran {len(processes):,} processes at once and was ended")
-    if limits.memory is None or memory.resident(processes) <= limits.memory:
+    if limits.memory is None or resident(processes) <= limits.memory:
         return
-    used = memory.proportional(processes)
+    used = proportional(processes)
     if used > limits.memory:
-        there = memory.gib(limits.of if limits.of is not None else limits.memory)
-        raise TooMuch(f"it used {memory.gib(used)} of {there} and was ended")
+        there = gib(limits.of if limits.of is not None else limits.memory)
+        raise TooMuch(f"it used {gib(used)} of {there} and was ended")
+
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60
+"""Version 1 of cgroups has a number of about this size where there is no limit."""
+GIB = 1 << 30
+
+
+def resident(processes: Sequence[Process]) -> int:
+    """Bytes of memory, where what several share counts several times."""
+    return sum(process.resident for process in processes)
+
+
+def proportional(processes: Sequence[Process]) -> int:
+    """Bytes of memory, where each has its part of what is shared. Takes milliseconds a process."""
+    total = 0
+    for process in processes:
+        try:
+            lines = (_PROC / str(process.pid) / "smaps_rollup").read_text().splitlines()
+        except PermissionError:
+            total += process.resident
+            continue
+        except OSError:
+            continue  # it has ended
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+    return total
+
+
+def memory_of_machine() -> int | None:
+    """Bytes of memory that we and our workers can have: the machine's, or our cgroup's limit."""
+    limits = [*_limits_of_cgroup()]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = (_PROC / "meminfo").read_text().splitlines()
+        limits.append(next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemTotal:")))
+    return min(limits, default=None)
+
+
+def _limits_of_cgroup() -> Iterator[int]:
+    """The limits of our cgroup and of those around it, of both versions."""
+    try:
+        lines = (_PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for folder in (inner, *inner.parents):
+            with contextlib.suppress(OSError, ValueError):
+                limit = int((root / folder / name).read_text())  # "max" is no number
+                if 0 < limit < _NO_LIMIT:
+                    yield limit
+
+
+def gib(size: int) -> str:
+    """Bytes as `18.2 GiB`."""
+    return f"{size / GIB:.1f} GiB"

@@ -20,10 +20,10 @@ from backend.store.graph_match import is_own
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
 from rocm_tui import format as fmt
-from rocm_tui.job_errors import JobError, WorkerDied
-from rocm_tui.jobs import Limits, Worker, spawn_worker
+from rocm_tui.actions.tune import title
+from rocm_tui.jobs.errors import JobError, WorkerDied
+from rocm_tui.jobs.worker import Limits, Worker, spawn_worker
 from rocm_tui.progress import progress_of
-from rocm_tui.tune_request import title
 
 SECONDS = 300.0
 """How long one pin may take, the start of its worker included."""

@@ -1,0 +1,1 @@
+"""What a person can do, once: commands and screens both call these."""
