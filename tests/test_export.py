@@ -262,8 +262,8 @@ def files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.torch
 def test_an_export_says_what_the_worker_says(share: Path) -> None:
+    from rocm_tui.environment import find_python
     from rocm_tui.jobs.worker import run_job
-    from rocm_tui.launch.environment import find_python
 
     environment = run_job({"job": "environment"}, python=find_python(), cache_dir=share.parent)
     (pin,) = read_share(share).pins

@@ -12,7 +12,7 @@ import pytest
 
 from backend.events import HooksOff, SessionEnded, SessionStarted
 from backend.inductor import versions
-from rocm_tui.launch import environment as hook_env
+from rocm_tui import environment as hook_env
 from tests.hooked import launch, launch_program, sessions
 from tests.torch_models import child_env
 

@@ -12,7 +12,7 @@ import pytest
 
 from backend.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from backend.inductor.rocm_kernel import importing
-from rocm_tui.launch import environment as hook_env
+from rocm_tui import environment as hook_env
 from tests.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
 from tests.rocm_programs import ON
 from tests.torch_models import child_env

@@ -12,12 +12,12 @@ from backend.records import Choice, Session, Tuning, sort_choices
 from backend.store.events import EventWriter, read_log
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
+from backend.wire.jobs import Progress, progress_of
 from rocm_tui.actions.tune import (
     NotTunable,
     NotTuned,
     TuneOptions,
     backends,
-    outcome,
     problem_of,
     tune,
     typed_problem,
@@ -27,7 +27,7 @@ from rocm_tui.cli import main
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.progress import Progress, progress_of
+from rocm_tui.render.jobs import outcome
 from tests.terminal_lab import table
 
 

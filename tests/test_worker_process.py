@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from backend.worker.protocol import Events
-from rocm_tui.jobs.worker import JobFailed, JobTimeout, WorkerDied, run_job, spawn_worker
-from rocm_tui.launch import environment as hook_env
-from rocm_tui.launch.environment import NoTorchPython, find_python
+from rocm_tui import environment as hook_env
+from rocm_tui.environment import NoTorchPython, find_python
+from rocm_tui.jobs.errors import JobTimeout
+from rocm_tui.jobs.worker import JobFailed, WorkerDied, run_job, spawn_worker
 
 JOB = {"job": "verify", "op": "mm", "inputs": "[", "precision": "highest", "hash": "x"}
 

@@ -19,8 +19,9 @@ from backend.store.paths import Layout
 from backend.worker.protocol import Answers, Events
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
+from rocm_tui.jobs.errors import TooMuch
 from rocm_tui.jobs.run import run_watched
-from rocm_tui.jobs.worker import JobError, Limits, TooMuch, spawn_worker
+from rocm_tui.jobs.worker import JobError, Limits, spawn_worker
 from tests.odd_workers import odd_python
 from tests.rogue_acts import FORGED, MARK, left
 from tests.rogue_workers import hash_of, rogue_python

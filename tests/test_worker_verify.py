@@ -18,8 +18,8 @@ from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker
-from rocm_tui.launch.environment import find_python
 from tests.terminal_lab import command_line
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
@@ -119,7 +119,7 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from backend.inductor import torch_api
 from backend.records import TuningKey
 from backend.worker.rebuild import rebuild
-from backend.worker.settings import specs_of
+from backend.worker.process import specs_of
 program = rebuild("bmm", specs_of(TuningKey("bmm", sys.argv[1], "highest")))
 with torch_api.compile_settings(torch_api.MODES[0], freezing=False, graph_cache=True):
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Memory of a fixed size that a worker shares with its parent, who reads it when the worker is dead.
+"""Memory of a fixed size that a worker shares with its parent, to be read when the worker is dead.
 
 A `Ring` holds the end of what a worker prints. Whatever that is, and wherever it writes, no disk
 fills: the memory cannot grow. Its first bytes say how much was printed in all.

@@ -6,14 +6,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
-from backend.worker import house
-from backend.worker.protocol import Answers, Arguments, BadJob, parse_job
-
-JOBS = ("environment", "measure", "peak", "tune", "verify")
-"""Each is a module of `backend.worker.jobs` with `run(arguments, progress) -> result`."""
+from backend.processes import house
+from backend.wire.codec import to_json
+from backend.wire.jobs import BadJob, job_of
+from backend.worker.protocol import Answers, Words, mark_argument, parse_job
 
 
 def main() -> int:
@@ -28,9 +26,9 @@ def main() -> int:
 def _answer(line: str, channel: int) -> None:
     answers = Answers(channel, None, "")
     try:
-        arguments = dict(parse_job(line))
-        answers = Answers(channel, arguments.get("id"), str(arguments.pop("token", "")))
-        answers.result(_run(arguments, answers))
+        words = dict(parse_job(line))
+        answers = Answers(channel, words.get("id"), str(words.pop("token", "")))
+        answers.result(_run(words, answers))
     except BadJob as error:
         answers.error(str(error))
     except BaseException as error:  # the outermost boundary of a job: the next one may go well
@@ -38,13 +36,11 @@ def _answer(line: str, channel: int) -> None:
         answers.error(f"{type(error).__name__}: {error}")
 
 
-def _run(arguments: Arguments, answers: Answers) -> Mapping[str, Any]:
-    name = arguments.get("job")
-    if name not in JOBS:
-        raise BadJob(f"no such job: {name}")
-    job = importlib.import_module(f"backend.worker.jobs.{name}")
-    result: Mapping[str, Any] = job.run(arguments, answers.progress)
-    return result
+def _run(words: Words, answers: Answers) -> Words:
+    """Each kind of job is a module, which loads torch: `run(job, tell, mark)` gives the result."""
+    job, mark = job_of(words), mark_argument(words)
+    kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
+    return to_json(kind.run(job, answers.progress, mark))
 
 
 def _private_jobs() -> TextIO:

@@ -1,62 +1,58 @@
 """What goes over the pipes: JSON objects.
 
-To the worker, a job:     {"id": 1, "job": "verify", "token": "...", ...its arguments}
+To the worker, a job:     {"id": 1, "job": "verify", "token": "...", "mark": 5, ...its fields}
 From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
                           {"id": 1, "event": "result", "result": {...}}
                           {"id": 1, "event": "error", "error": "one line"}
 
 A job is a line. An event is one or more lines that begin with the job's token, since a choice that
 runs in the worker may write to whatever descriptor it finds: what does not begin so is nothing of
-ours. A line is short enough for the system not to mix it with another's.
+ours. A line is short enough for the system not to mix it with another's. What the fields may be is
+told by `backend.wire.jobs`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from backend.processes.shared import MARK_SIZE, Mark
+from backend.wire.codec import WireError, dumps, loads
+from backend.wire.jobs import BadJob
 
-Arguments = Mapping[str, Any]
+Words = Mapping[str, Any]
+"""A JSON object."""
 
 
-class Progress(Protocol):
-    """How a job says what it does; `facts` are JSON values for a program."""
+class TellProgress(Protocol):
+    """How a job says what it does; `facts` are fields of `Progress`."""
 
     def __call__(self, what: str, **facts: Any) -> None: ...
 
 
-class BadJob(Exception):
-    """What was asked makes no sense: no such job, or an argument is missing or of another type."""
-
-
-def text_argument(arguments: Arguments, name: str) -> str:
-    """The argument `name`, a string. Raises BadJob."""
-    value = arguments.get(name)
-    if not isinstance(value, str):
-        raise BadJob(f"the job needs the text `{name}`")
-    return value
-
-
-def parse_job(line: str) -> Arguments:
+def parse_job(line: str) -> Words:
     """The object of a line. Raises BadJob."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadJob("a job is one JSON object on a line") from error
-    if not isinstance(found, dict):
+    words = _object(line)
+    if words is None:
         raise BadJob("a job is one JSON object on a line")
-    return found
+    return words
+
+
+def _object(text: str | bytes) -> Words | None:
+    try:
+        value = loads(text)
+    except WireError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 _marks: dict[int, Mark] = {}
 
 
-def mark_argument(arguments: Arguments) -> Mark:
+def mark_argument(words: Words) -> Mark:
     """From `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises BadJob."""
-    descriptor = arguments.get("mark")
+    descriptor = words.get("mark")
     if descriptor is None:
         return Mark()
     try:
@@ -93,7 +89,7 @@ class Answers:
         self._write({"event": "error", "error": " ".join(error.split())[:1000]})
 
     def _write(self, event: dict[str, Any]) -> None:
-        text = json.dumps({"id": self._id, **event})
+        text = dumps({"id": self._id, **event})
         for at in range(0, len(text), _PART):
             mark = _LAST if at + _PART >= len(text) else _MORE
             line = f"\n{self._token}{mark}{text[at : at + _PART]}\n"
@@ -133,9 +129,6 @@ class Events:
         if mark == _MORE and sum(map(len, self._parts)) <= MOST:
             return None
         text, self._parts = b"".join(self._parts), []
-        try:
-            event = json.loads(text)
-        except (ValueError, RecursionError):
-            self.noise += len(text)
-            return None
-        return event if isinstance(event, dict) else None
+        event = _object(text)
+        self.noise += len(text) if event is None else 0
+        return event

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
-from backend.events import TuningMeasured
 from backend.records import Choice, Measurement, Tuning
-from backend.store.errors import EventInvalid
-from backend.store.events import decode
+from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.jobs.errors import JobError
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.progress import progress_of
 from rocm_tui.session import stats
 
 WITHIN = 0.10
@@ -58,9 +54,7 @@ def measure_job(
     budget: float = BUDGET,
     flush: bool = False,
     rounds: int = 0,
-    mode: int = 0,
-    partly: bool = False,
-) -> dict[str, Any]:
+) -> MeasureJob:
     """The job of a worker. Raises NotMeasurable and NoSuchChoice."""
     key = tuning.key
     if key is None:
@@ -68,24 +62,22 @@ def measure_job(
             f"tuning {tuning.id} is known from a log only, so its op cannot be made again; "
             "`rocm-tui tune` puts it into the persistent cache"
         )
-    unknown = next((choice for choice in choices if choice.hash is None), None)
-    if unknown is not None:
+    hashes = [choice.hash for choice in choices if choice.hash is not None]
+    if len(hashes) < len(choices):
+        unknown = next(choice for choice in choices if choice.hash is None)
         raise NoSuchChoice(f"the hash of {plain(unknown.label)} is not known, so it cannot be run")
-    if not choices:
+    if not hashes:
         raise NotMeasurable(f"tuning {tuning.id} has no choice with a time, so none is measured")
-    return {
-        "job": "measure",
-        "op": key.op,
-        "inputs": key.inputs,
-        "precision": key.precision,
-        "hashes": [choice.hash for choice in choices],
-        "budget": budget,
-        "flush": flush,
-        "rounds": rounds,
-        "mode": mode,
-        "partly": partly,
-        "threads": tuning.threads,
-    }
+    return MeasureJob(
+        op=key.op,
+        inputs=key.inputs,
+        precision=key.precision,
+        hashes=tuple(hashes),
+        budget=budget,
+        flush=flush,
+        rounds=rounds,
+        threads=tuning.threads,
+    )
 
 
 def measure(
@@ -123,39 +115,38 @@ class Measuring:
         self._job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
         self._names = {choice.hash or "": choice.label for choice in choices}
         self._broken: dict[str, str] = {}
-        self._found = False
+        self._settled = False
 
     def once(self) -> Measurement:
         """Raises JobError and NotMeasured."""
-        result = self._do(self._job) if self._found else self._first()
-        return measurement_of(result)
+        return measurement_of(self._do(self._job) if self._settled else self._first())
 
-    def _first(self) -> dict[str, Any]:
+    def _first(self) -> MeasureResult:
         """torch keeps what it made for one mode, so each is tried by a worker of its own."""
         result = self._do(self._job)
-        missing = [len(result.get("missing", ()))]
-        while missing[-1] and len(missing) < int(result.get("modes", 1)):
-            self._job["mode"] = len(missing)
+        missing = [len(result.missing)]
+        while missing[-1] and len(missing) < result.modes:
+            self._job = replace(self._job, mode=len(missing))
             result = self._do(self._job)
-            missing.append(len(result.get("missing", ())))
+            missing.append(len(result.missing))
         if missing[-1] and min(missing) < len(self._names):
-            self._job |= {"mode": missing.index(min(missing)), "partly": True}
+            self._job = replace(self._job, mode=missing.index(min(missing)), partly=True)
             result = self._do(self._job)
-        self._found = True
+        self._settled = True
         return result
 
-    def _do(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    def _do(self, job: MeasureJob) -> MeasureResult:
         """A choice that ends its worker is left out from then on, within what is left of the
         budget."""
-        budget = job["budget"]
+        budget = job.budget
         while True:
             try:
-                return self._run({**job, "budget": budget, "broken": dict(self._broken)})
+                return self._run(replace(job, budget=budget, broken=dict(self._broken)))
             except JobError as error:
                 self._blame(error)
-                told = progress_of(error.last)
-                if told is not None and told.seconds_left is not None:
-                    budget = max(LEAST_BUDGET, min(budget, told.seconds_left))
+                left = None if error.last is None else error.last.seconds_left
+                if left is not None:
+                    budget = max(LEAST_BUDGET, min(budget, left))
 
     def _blame(self, error: JobError) -> None:
         """Raises `error` if no choice is to blame for it, NotMeasured if every one is broken."""
@@ -168,14 +159,8 @@ class Measuring:
             raise NotMeasured(f"none of the choices can be run; {reason}") from error
 
 
-def measurement_of(result: Mapping[str, Any]) -> Measurement:
-    """What a worker's result tells. Raises NotMeasured."""
-    if not result.get("ok"):
-        raise NotMeasured(plain(str(result.get("reason") or "the worker gave no measurement")))
-    try:
-        event = decode(json.dumps(result.get("measurement")))
-    except EventInvalid as error:
-        raise NotMeasured(f"the worker's answer makes no sense: {error}") from error
-    if not isinstance(event, TuningMeasured):
-        raise NotMeasured("the worker's answer is no measurement")
-    return event.measurement
+def measurement_of(result: MeasureResult) -> Measurement:
+    """What a worker measured. Raises NotMeasured."""
+    if result.measurement is None or not result.ok:
+        raise NotMeasured(plain(result.reason or "the worker gave no measurement"))
+    return result.measurement

@@ -1,7 +1,4 @@
-"""What shall be tuned and how, as the job of a worker; and what came of it, in a line.
-
-What a person types behind `rocm-tui tune`, as problems: ids, or an op with shapes and types.
-"""
+"""Tune an op again: what a person types as a problem, the worker's job for it, what came of it."""
 
 from __future__ import annotations
 
@@ -10,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Choice, Shape, Tuning, sort_choices
-from rocm_tui import format as fmt
+from backend.records import Shape, Tuning, sort_choices
+from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
 from rocm_tui.jobs.errors import JobError
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
 """Inductor's names of what it can tune a matrix product with."""
 SPACES = ("default", "exhaustive")
+_SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive": "EXHAUSTIVE"}
 
 
 class NotTunable(RocmTuiError):
@@ -44,24 +42,13 @@ class TuneOptions:
     budget: float | None = None
     mode: int | None = None
 
-    @property
-    def words(self) -> dict[str, Any]:
-        """The job's arguments."""
-        given = {
-            "backends": list(self.backends) if self.backends else None,
-            "search_space": self.search_space.upper() if self.search_space else None,
-            "templates": self.templates,
-            "budget": self.budget,
-        }
-        return {name: value for name, value in given.items() if value is not None}
-
 
 def problem_of(tuning: Tuning) -> Tuning:
     """The problem of a known tuning, without its results. Raises NotTunable."""
     known = tuning.inputs_key is not None and tuning.precision is not None
     if not known and not (tuning.shapes and tuning.dtypes):
         raise NotTunable(
-            f"{fmt.plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
+            f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )
     return Tuning(
         op=tuning.op,
@@ -75,29 +62,45 @@ def problem_of(tuning: Tuning) -> Tuning:
     )
 
 
-def title(problem: Tuning) -> str:
-    """`bmm 8×128×256 · 8×256×192 f32`."""
-    return fmt.plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
-
-
 def words_of(problem: Tuning) -> dict[str, Any]:
-    """The problem as the job's arguments."""
+    """The problem in JSON: its key where that is known, else its shapes and types."""
     threads = {} if problem.threads is None else {"threads": problem.threads}
     if problem.key is not None:
         key = problem.key
         return {"op": key.op, "inputs": key.inputs, "precision": key.precision, **threads}
-    found: dict[str, Any] = {
+    optional = {
+        "strides": [list(strides) for strides in problem.strides] or None,
+        "device": problem.device,
+        "precision": problem.precision,
+    }
+    return {
         **threads,
         "op": problem.op,
         "shapes": [list(shape) for shape in problem.shapes],
         "dtypes": list(problem.dtypes),
+        **{name: value for name, value in optional.items() if value is not None},
     }
-    if problem.strides:
-        found["strides"] = [list(strides) for strides in problem.strides]
-    for name in ("device", "precision"):
-        if getattr(problem, name) is not None:
-            found[name] = getattr(problem, name)
-    return found
+
+
+def tune_job(problem: Tuning, options: TuneOptions) -> TuneJob:
+    """The job of a worker; a problem's key says it all."""
+    by_key = problem.key is not None
+    space = options.search_space
+    return TuneJob(
+        op=problem.op,
+        inputs=problem.inputs_key if by_key else None,
+        precision=problem.precision,
+        shapes=() if by_key else problem.shapes,
+        dtypes=() if by_key else problem.dtypes,
+        strides=() if by_key else problem.strides,
+        device=None if by_key else problem.device,
+        threads=problem.threads,
+        backends=options.backends or None,
+        search_space=None if space is None else _SEARCH_SPACES[space],
+        templates=options.templates,
+        budget=options.budget,
+        mode=options.mode or 0,
+    )
 
 
 def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
@@ -106,61 +109,42 @@ def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
     torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
     ends its worker has failed, and another worker times the others. Raises JobError and NotTuned.
     """
-    run = _each_alone(run)
-    job = {"job": "tune", **words_of(problem), **options.words}
-    mode = options.mode or 0
-    result = run({**job, "mode": mode, "any_mode": options.mode is not None})
-    if not result.get("conclusive", True):
-        for other in range(1, int(result["modes"])):
-            again = run({**job, "mode": other})
-            if again.get("conclusive", True):
-                return _tuned(problem, again)
-        result = run({**job, "mode": mode, "any_mode": True})
+    broken: dict[str, str] = {}
+    job = tune_job(problem, options)
+    result = _without_broken(run, replace(job, any_mode=options.mode is not None), broken)
+    if not result.conclusive:
+        for mode in range(1, result.modes):
+            other = _without_broken(run, replace(job, mode=mode), broken)
+            if other.conclusive:
+                return _tuned(problem, other)
+        result = _without_broken(run, replace(job, any_mode=True), broken)
     return _tuned(problem, result)
 
 
-def _each_alone(run: RunJob) -> RunJob:
-    """A job again without each choice that ends its worker, and so with the next."""
-    broken: dict[str, str] = {}
-
-    def again(job: Mapping[str, Any]) -> dict[str, Any]:
-        while True:
-            try:
-                return run({**job, "broken": dict(broken)})
-            except JobError as error:
-                if error.blamed is None or error.blamed in broken:
-                    raise
-                broken[error.blamed] = str(error)
-
-    return again
+def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
+    """The job again without each choice that ends its worker; `broken` learns them."""
+    while True:
+        try:
+            return run(replace(job, broken=dict(broken)))
+        except JobError as error:
+            if error.blamed is None or error.blamed in broken:
+                raise
+            broken[error.blamed] = str(error)
 
 
-def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:
-    if not result.get("ok"):
-        raise NotTuned(fmt.plain(str(result.get("reason"))))
-    choices = [Choice(**choice) for choice in result["choices"]]
+def _tuned(problem: Tuning, result: TuneResult) -> Tuning:
+    if not result.ok:
+        raise NotTuned(plain(result.reason))
     return replace(
         problem,
-        op=result["op"],
-        inputs_key=result["inputs"],
-        precision=result["precision"],
-        choices=sort_choices(choices),
+        op=result.op,
+        inputs_key=result.inputs,
+        precision=result.precision,
+        choices=sort_choices(list(result.choices)),
     )
 
 
-def outcome(tuned: Tuning) -> str:
-    """What came out, for a person: `x, 12.3 µs, 33 % ahead of y`."""
-    timed = stats.ranked(tuned)
-    if not timed:
-        return "no choice could be timed"
-    best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
-    told = f"{best.label}, {fmt.duration(best.ms)}"
-    if len(timed) > 1:
-        near = stats.tied(tuned)
-        ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
-        told += f", {ahead} {timed[1].label}"
-    return fmt.plain(told + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
-
+# What a person types behind `rocm-tui tune`.
 
 _SHAPE = re.compile(r"\d{1,18}(?:[x×]\d{1,18})*", re.ASCII)
 _TYPES = {
@@ -207,8 +191,8 @@ def typed_problem(
         raise UsageError("--strides needs as many numbers for each operand as its shape has")
     if precision not in (None, "highest", "high", "medium"):
         raise UsageError(f"{precision} is no precision; there are highest, high and medium")
-    each = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
-    return Tuning(op, shapes, steps, each, device, precision)
+    dtypes = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
+    return Tuning(op, shapes, steps, dtypes, device, precision)
 
 
 def _sizes(word: str, what: str) -> Shape:
@@ -237,7 +221,7 @@ def backends(text: str | None) -> tuple[str, ...] | None:
 
 def distinct(rows: Iterable[Row]) -> list[Row]:
     """One row a problem, in their order: a log tells the same one again and again."""
-    found: dict[Tuning, Row] = {}
+    first: dict[Tuning, Row] = {}
     for row in rows:
-        found.setdefault(problem_of(row.tuning), row)
-    return list(found.values())
+        first.setdefault(problem_of(row.tuning), row)
+    return list(first.values())

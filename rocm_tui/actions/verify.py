@@ -12,23 +12,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
 
-from backend.records import Pin, Tuning
-from backend.store.errors import InputsKeyInvalid
+from backend.records import Pin
 from backend.store.graph_match import is_own
-from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
-from rocm_tui import format as fmt
-from rocm_tui.actions.tune import title
+from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.jobs.errors import JobError, WorkerDied
-from rocm_tui.jobs.worker import Limits, Worker, spawn_worker
-from rocm_tui.progress import progress_of
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.worker import Worker, spawn_worker
 
 SECONDS = 300.0
 """How long one pin may take, the start of its worker included."""
 
-Result = Mapping[str, Any]
 Tell = Callable[[int, Pin, str], None]
 """Told the place of the pin that is being verified, from 1, the pin, and what the worker does."""
 
@@ -54,7 +49,7 @@ class _Open:
     """A pin without a final answer: its answers by mode."""
 
     asked: Asked
-    answers: dict[int, Result] = field(default_factory=dict)
+    answers: dict[int, VerifyResult] = field(default_factory=dict)
 
 
 class Verifying:
@@ -91,22 +86,21 @@ class Verifying:
     ) -> None:
         self._end()
 
-    def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, Result]]:
+    def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
         """Each pin with what the worker's job says of it, as soon as it is known.
 
         The mode of the last pin is tried first for the next: programs seldom mix them.
         """
-        left = [_Open(each) for each in sorted(asked, key=_kind)]
+        left = [_Open(pin) for pin in sorted(asked, key=_kind)]
         mode, modes, fits, done = 0, 1, set[int](), 0
         while left:
-            now = next((each for each in left if mode not in each.answers), None)
+            now = next((pin for pin in left if mode not in pin.answers), None)
             if now is None:
                 mode = (mode + 1) % modes
                 continue
             answer = now.answers[mode] = self._answer(now.asked, mode, done + 1)
-            modes = max(modes, int(answer.get("modes", 1)))
-            final = bool(answer.get("conclusive", True))
-            if final and "modes" in answer:
+            modes, final = max(modes, answer.modes or 1), answer.conclusive
+            if final and answer.modes is not None:
                 fits.add(mode)
             if final or len(now.answers) >= modes:
                 left.remove(now)
@@ -115,7 +109,7 @@ class Verifying:
             elif mode not in fits:
                 mode = (mode + 1) % modes
 
-    def _answer(self, asked: Asked, mode: int, place: int) -> Result:
+    def _answer(self, asked: Asked, mode: int, place: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
         if self._broken is not None:
             return _failed(self._broken)
@@ -123,30 +117,19 @@ class Verifying:
         fresh = self._start((mode, _kind(asked)), pin, place)
         if self._worker is None:
             return _failed(self._broken or "no worker")
-        job = {
-            "job": "verify",
-            "cache_dir": str(self._layout.root),
-            "op": pin.op,
-            "inputs": pin.inputs,
-            "precision": pin.precision,
-            "hash": pin.hash,
-            "threads": asked.threads,
-            "mode": mode,
-        }
+        job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, mode, asked.threads)
 
-        def heard(event: Mapping[str, Any]) -> None:
-            progress = progress_of(event)
-            if progress is not None:
-                self._tell(place, pin, progress.what)
+        def hear(progress: Progress) -> None:
+            self._tell(place, pin, progress.what)
 
         try:
-            result = self._worker.run(job, heard, limits=self._limits)
+            result = self._worker.run(job, hear, limits=self._limits)
         except JobError as error:
             self._end()
-            if fresh and isinstance(error, WorkerDied) and not error.last:
+            if fresh and isinstance(error, WorkerDied) and error.last is None:
                 self._broken = str(error)  # it never got as far as the pin, nor will the next
             return _failed(str(error))
-        if result.get("spent"):
+        if result.spent:
             self._end()
         return result
 
@@ -170,15 +153,5 @@ class Verifying:
             self._worker = None
 
 
-def pin_title(pin: Pin) -> str:
-    """`bmm 8×128×256 · 8×256×192 f32`; the op alone where its inputs key cannot be read."""
-    try:
-        specs = parse_inputs_key(pin.inputs).specs
-    except InputsKeyInvalid:
-        return fmt.plain(pin.op)
-    shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
-
-
-def _failed(reason: str) -> Result:
-    return {"ok": False, "kernel": None, "hash": None, "proof": "", "reason": reason}
+def _failed(reason: str) -> VerifyResult:
+    return VerifyResult(ok=False, reason=reason)

@@ -110,9 +110,9 @@ def _measured(
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
     from rocm_tui.actions.measure import Measuring, measure_job
-    from rocm_tui.actions.tune import title
     from rocm_tui.commands.work import Work, with_log
     from rocm_tui.jobs.errors import JobError
+    from rocm_tui.render.jobs import problem_title
     from rocm_tui.session import measured_again
 
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
@@ -123,7 +123,7 @@ def _measured(
     found: list[Measurement] = []
     for at in range(1, args.repeat + 1):
         count = f" ({at} of {args.repeat})" if args.repeat > 1 else ""
-        work.line.title = title(row.tuning) + count
+        work.line.title = problem_title(row.tuning) + count
         work.line.show("starting a worker")
         try:
             found.append(measuring.once())

@@ -130,11 +130,12 @@ def _ours(row: Row, wanted: bool | None) -> bool:
 
 def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
     """The tuning with its times, or why there is none."""
-    from rocm_tui.actions.tune import title, tune
+    from rocm_tui.actions.tune import tune
     from rocm_tui.commands.work import with_log
     from rocm_tui.errors import RocmTuiError
+    from rocm_tui.render.jobs import problem_title
 
-    work.line.title = title(problem)
+    work.line.title = problem_title(problem)
     work.line.show("starting a worker")
     try:
         return tune(work, problem, options)
@@ -145,12 +146,13 @@ def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning | str:
 
 
 def _list(problems: list[tuple[Tuning, bool]], as_json: bool) -> int:
-    from rocm_tui.actions.tune import title, words_of
+    from rocm_tui.actions.tune import words_of
+    from rocm_tui.render.jobs import problem_title
 
     if as_json:
         say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
     for problem, ours in () if as_json else problems:
-        name = f"{problem.id}  {title(problem)}" if problem.key else title(problem)
+        name = f"{problem.id}  {problem_title(problem)}" if problem.key else problem_title(problem)
         say.out(f"{name}  with our kernels" if ours else name)
     return 0 if problems else 1
 
@@ -159,7 +161,8 @@ def _tell(
     layout: Layout, tuned: list[Tuning], failed: list[tuple[Tuning, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
-    from rocm_tui.actions.tune import title, words_of
+    from rocm_tui.actions.tune import words_of
+    from rocm_tui.render.jobs import problem_title
     from rocm_tui.session.as_json import row_json
     from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
 
@@ -171,4 +174,4 @@ def _tell(
     elif rows:
         say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
     for problem, why in failed:
-        say.err(f"{title(problem)} was not tuned: {why}")
+        say.err(f"{problem_title(problem)} was not tuned: {why}")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
     """Run CMD as it would run by itself, then say what its code calls."""
+    from rocm_tui import environment as hook_env
     from rocm_tui.actions.witness import TraceFolder
     from rocm_tui.commands.work import ended_by_signals
-    from rocm_tui.launch import environment as hook_env
     from rocm_tui.launch.child import Child
 
     env = hook_env.unhooked(os.environ)

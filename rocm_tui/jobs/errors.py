@@ -9,11 +9,9 @@ JobError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
+from backend.wire.jobs import Progress
 from rocm_tui.errors import RocmTuiError
 
 
@@ -21,11 +19,12 @@ class JobError(RocmTuiError):
     """A job gave no result.
 
     `blamed` is the hash of the choice that the worker was at when it died or hung, if that may be
-    the cause; `last` is the last that was heard of it; `log` is where the end of its log is kept.
+    the cause; `last` is its last progress, if it told any; `log` is where the end of its log is
+    kept.
     """
 
     blamed: str | None = None
-    last: Mapping[str, Any] = MappingProxyType({})
+    last: Progress | None = None
     log: Path | None = None
 
 

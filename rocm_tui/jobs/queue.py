@@ -13,17 +13,21 @@ import traceback
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 from backend.records import Tuning, TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
+from backend.wire.jobs import Progress, WorkerJob
+from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import RunJob, run_watched
-from rocm_tui.jobs.worker import Limits, Worker
-from rocm_tui.progress import Progress, progress_of
+from rocm_tui.jobs.worker import Worker
 
+R = TypeVar("R")
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 Kind = Literal["tune", "measure"]
 
@@ -102,7 +106,7 @@ class JobQueue:
         self._layout = layout
         self._wake = wake
         self._python = python
-        self._found: str | None = None
+        self._python_path: str | None = None
         self._limits = limits or Limits.of_this_machine()
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
@@ -206,7 +210,7 @@ class JobQueue:
 
     def _work(self, entry: _Entry) -> None:
         try:
-            outcome = entry.order.work(lambda job: self._run(entry, job))
+            outcome = entry.order.work(partial(self._run, entry))
         except (RocmTuiError, StoreError) as error:
             self._finish(entry, "failed", reason=str(error))
         except Exception as error:  # the outermost boundary: the screen lives on
@@ -216,17 +220,17 @@ class JobQueue:
         else:
             self._finish(entry, "done", outcome=outcome)
 
-    def _run(self, entry: _Entry, job: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, entry: _Entry, job: WorkerJob[R]) -> R:
         if entry.job.over:
             raise _Cancelled("cancelled")
         try:
             return run_watched(
                 job,
-                python=self._found_python(),
+                python=self._torch_python(),
                 layout=self._layout,
                 env=entry.order.env,
                 limits=self._limits,
-                on_event=lambda event: self._heard(entry, event),
+                on_progress=lambda progress: self._progressed(entry, progress),
                 on_worker=lambda worker: self._started(entry, worker),
             )
         finally:
@@ -236,13 +240,11 @@ class JobQueue:
                     log = tuple(plain(line) for line in worker.log())
                     entry.job = replace(entry.job, log=log)
 
-    def _found_python(self) -> str:
+    def _torch_python(self) -> str:
         """Raises NoTorchPython."""
-        from rocm_tui.launch.environment import find_python
-
-        if self._found is None:
-            self._found = find_python(self._python)
-        return self._found
+        if self._python_path is None:
+            self._python_path = find_python(self._python)
+        return self._python_path
 
     def _started(self, entry: _Entry, worker: Worker) -> None:
         with self._lock:
@@ -251,13 +253,11 @@ class JobQueue:
         if cancelled:
             worker.kill()
 
-    def _heard(self, entry: _Entry, event: Mapping[str, Any]) -> None:
-        progress = progress_of(event)
-        if progress is not None:
-            with self._lock:
-                if not entry.job.over:
-                    entry.job = replace(entry.job, progress=progress)
-            self._ring()
+    def _progressed(self, entry: _Entry, progress: Progress) -> None:
+        with self._lock:
+            if not entry.job.over:
+                entry.job = replace(entry.job, progress=progress)
+        self._ring()
 
     def _finish(self, entry: _Entry, state: State, outcome: str = "", reason: str = "") -> None:
         with self._lock:

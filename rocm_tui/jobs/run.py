@@ -1,6 +1,7 @@
-"""One job in a worker of its own, within limits, and the end of its session log.
+"""One job in a worker of its own, within limits, and the end of its session's log.
 
-The end of a failed job's log, kept below the cache dir: the worker's own file dies with it.
+The end of what a failed worker wrote to stderr is kept below the cache dir: its own memory dies
+with it.
 """
 
 from __future__ import annotations
@@ -10,46 +11,54 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeVar
 
 from backend.store import safe
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
-from rocm_tui.jobs.worker import JobError, Limits, Worker, spawn_worker
+from backend.wire.jobs import Progress, WorkerJob
+from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.worker import OnProgress, Worker, spawn_worker
 
-RunJob = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Does a job in a worker and gives its result. Raises JobError."""
+R = TypeVar("R")
+
+
+class RunJob(Protocol):
+    """Does a job in a worker and gives what comes of it. Raises JobError."""
+
+    def __call__(self, job: WorkerJob[R]) -> R: ...
 
 
 def run_watched(
-    job: Mapping[str, Any],
+    job: WorkerJob[R],
     *,
     python: str,
     layout: Layout,
     env: Mapping[str, str],
     limits: Limits,
-    on_event: Callable[[Mapping[str, Any]], None],
+    on_progress: OnProgress,
     on_worker: Callable[[Worker], None] = lambda worker: None,
-) -> dict[str, Any]:
+) -> R:
     """Do `job` in a worker; the log of its session gets an end, whatever became of the worker.
 
     Raises JobError, which tells where the end of what the worker wrote to stderr is kept.
     """
     log = ""
 
-    def heard(event: Mapping[str, Any]) -> None:
+    def hear(progress: Progress) -> None:
         nonlocal log
-        log = str(event.get("log") or log)
-        on_event(event)
+        log = progress.log or log
+        on_progress(progress)
 
     try:
         with spawn_worker(python, layout.root, env) as worker:
             on_worker(worker)
             try:
-                return worker.run(job, heard, limits=limits)
+                return worker.run(job, hear, limits=limits)
             except JobError as error:
-                error.log = keep_log(layout, str(job.get("job")), worker.log())
+                error.log = keep_log(layout, job.name, worker.log())
                 raise
     finally:
         with contextlib.suppress(StoreError):

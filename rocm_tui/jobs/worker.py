@@ -23,31 +23,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from backend.processes import shared as ring
 from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
+from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
-from rocm_tui.jobs.errors import JobError, JobFailed, JobTimeout, TooMuch, WorkerDied
+from rocm_tui import environment as hook_env
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.errors import JobError, JobFailed, WorkerDied
 from rocm_tui.jobs.limits import Clock, Limits
-from rocm_tui.launch import environment as hook_env
-
-__all__ = [
-    "JobError",
-    "JobFailed",
-    "JobTimeout",
-    "Limits",
-    "TooMuch",
-    "Worker",
-    "WorkerDied",
-    "run_job",
-    "spawn_worker",
-]
 
 TIMEOUT = 600.0
 """Seconds for one job. A verify compiles its op a few times."""
@@ -57,20 +48,23 @@ _LAST_BREATH = 2.0
 """Seconds that a worker has to end after it closed its end of the pipe."""
 _CHUNK = 1 << 16
 
-OnEvent = Callable[[Mapping[str, Any]], None]
+R = TypeVar("R")
+Event = Mapping[str, Any]
+"""What a worker says, as parsed JSON; see `backend.worker.protocol`."""
+OnProgress = Callable[[Progress], None]
 
 
 def run_job(
-    job: Mapping[str, Any],
-    on_event: OnEvent | None = None,
+    job: WorkerJob[R],
+    on_progress: OnProgress | None = None,
     *,
     python: str,
     cache_dir: Path | None = None,
     timeout: float = TIMEOUT,
-) -> dict[str, Any]:
+) -> R:
     """Do one job in a worker of its own. Raises JobError."""
     with spawn_worker(python, cache_dir) as worker:
-        return worker.run(job, on_event, timeout)
+        return worker.run(job, on_progress, timeout)
 
 
 def spawn_worker(
@@ -94,8 +88,8 @@ class Worker:
         self._log: int | None = ring.new_ring()
         self._token = secrets.token_hex(16)
         self._events = Events(self._token)
-        self._heard: deque[Mapping[str, Any]] = deque()
-        self._last: Mapping[str, Any] = {}
+        self._heard: deque[Event] = deque()
+        self._last: Progress | None = None
         self._orphans = Orphans()
         script = hook_env.FOLDER / "rocm_tui_worker.py"
         try:
@@ -134,18 +128,39 @@ class Worker:
 
     def run(
         self,
-        job: Mapping[str, Any],
-        on_event: OnEvent | None = None,
+        job: WorkerJob[R],
+        on_progress: OnProgress | None = None,
+        timeout: float | None = TIMEOUT,
+        limits: Limits | None = None,
+    ) -> R:
+        """Do `job`, hear how far it is, return what comes of it; `limits` count instead of
+        `timeout`. Raises JobError."""
+
+        def hear(event: Event) -> None:
+            progress = heard_progress(event)
+            if progress is not None and on_progress is not None:
+                on_progress(progress)
+
+        answer = self.exchange(job_words(job), hear, timeout, limits)
+        try:
+            return answer_of(job, answer)
+        except BadAnswer as error:
+            raise JobFailed(f"the job {job.name} failed: {error}") from error
+
+    def exchange(
+        self,
+        words: Mapping[str, Any],
+        on_event: Callable[[Event], None] | None = None,
         timeout: float | None = TIMEOUT,
         limits: Limits | None = None,
     ) -> dict[str, Any]:
-        """Send `job`, hear its events, return its result; `limits` count instead of `timeout`.
+        """The same in JSON, as it goes over the pipes: send a job, hear events, return the result.
 
         Raises JobError.
         """
         job_id, self._next_id = self._next_id, self._next_id + 1
-        self._last = {}
-        self._send({**job, "id": job_id})
+        self._last = None
+        self._send({**words, "id": job_id})
         clock = Clock(
             limits or Limits(seconds=timeout, silence=None),
             self._mark,
@@ -157,7 +172,7 @@ class Worker:
             clock.heard()
             if event.get("id") != job_id:
                 continue
-            self._last = event
+            self._last = heard_progress(event)
             if on_event is not None:
                 on_event(event)
             if event.get("event") == "result" and isinstance(event.get("result"), dict):
@@ -165,7 +180,7 @@ class Worker:
                 return result
             if event.get("event") == "error":
                 raise JobFailed(
-                    f"the job {job.get('job')} failed: {brief(str(event.get('error')), 300)}"
+                    f"the job {words.get('job')} failed: {brief(str(event.get('error')), 300)}"
                 )
 
     def log(self, lines: int = LOG_LINES) -> list[str]:
@@ -202,17 +217,17 @@ class Worker:
         if log is not None:
             os.close(log)
 
-    def _send(self, job: Mapping[str, Any]) -> None:
+    def _send(self, words: Mapping[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
             self._mark.clear()
-            line = json.dumps({**job, "mark": self._mark.descriptor, "token": self._token})
+            line = json.dumps({**words, "mark": self._mark.descriptor, "token": self._token})
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise self._died() from error
 
-    def _next_event(self, clock: Clock) -> Mapping[str, Any]:
+    def _next_event(self, clock: Clock) -> Event:
         while not self._heard:
             self._read(clock)
         return self._heard.popleft()
@@ -259,6 +274,14 @@ class Worker:
         return error
 
 
+def heard_progress(event: Event) -> Progress | None:
+    """What an event tells of a job's progress; its text is made harmless."""
+    if event.get("event") != "progress":
+        return None
+    progress = progress_of(event)
+    return replace(progress, what=plain(progress.what, 200), best=plain(progress.best, 200))
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -292,20 +315,10 @@ class Orphans:
     def end(self, supervisor: int | None) -> None:
         """Kill the process `supervisor`, which we have not waited for, with all below it, and
         whatever of it has come to us."""
-        met: set[int] = set()
         if supervisor is not None:
-            tree.sweep(supervisor, met=met)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(supervisor, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):  # then its dead are ours to bury
-                os.waitid(os.P_PID, supervisor, os.WEXITED | os.WNOWAIT)
-            tree.reap(met)
+            tree.end(supervisor, bury=False)
         for pid in self._adopted():
-            tree.sweep(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+            tree.end(pid)
         if supervisor is None:
             self.forget()
 

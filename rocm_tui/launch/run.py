@@ -27,8 +27,8 @@ from backend.store.events import read_log
 from backend.store.paths import Layout
 from backend.store.paths import cache_dir as default_cache_dir
 from backend.store.safe import check_file, make_folder
+from rocm_tui import environment as hook_env
 from rocm_tui import say
-from rocm_tui.launch import environment as hook_env
 from rocm_tui.launch.child import Child
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 from asyncio import to_thread
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from backend.wire.jobs import PeakJob, PeakResult
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.session.devices import Peak
@@ -45,25 +46,23 @@ async def measure_peak(app: RocmTui, machine: Machine) -> None:
         update()
 
 
-def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
+def _run(app: RocmTui, device: str) -> PeakResult:
+    from rocm_tui.environment import find_python
     from rocm_tui.jobs.worker import run_job
-    from rocm_tui.launch.environment import find_python
 
-    job = {"job": "peak", "device": device}
     python = find_python(app.python)
-    return run_job(job, python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
+    return run_job(PeakJob(device), python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
 
 
-def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:
+def _read(result: PeakResult, host: str) -> tuple[Machine, Peak]:
     """Which device was measured, and what it reached."""
-    name = str(result["device"])
-    machine = Machine(name, result["arch"], result["compute_units"])
-    if name == "cpu":
+    machine = Machine(result.device, result.arch, result.compute_units)
+    if result.device == "cpu":
         machine = Machine("cpu", host=host)
-    source, threads = "measured here: square products, a copy", int(result["threads"])
-    if name == "cpu":
-        source += f"; {threads} thread{'s' * (threads != 1)}"
-    return machine, Peak(machine.label, dict(result["tflops"]), float(result["gbs"]), source)
+    source = "measured here: square products, a copy"
+    if result.device == "cpu":
+        source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
+    return machine, Peak(machine.label, result.tflops, result.gbs, source)
 
 
 def _refuse(app: RocmTui, why: str) -> None:

@@ -15,12 +15,13 @@ from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
 from rocm_tui import format as fmt
-from rocm_tui.actions.tune import TuneOptions, backends, outcome, problem_of, title, tune
+from rocm_tui.actions.tune import TuneOptions, backends, problem_of, tune
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.format import plain
 from rocm_tui.jobs.queue import Order
 from rocm_tui.jobs.run import RunJob
+from rocm_tui.render.jobs import outcome, problem_title
 from rocm_tui.screens.base import Dialog
 from rocm_tui.session.providers import template_of
 
@@ -78,7 +79,7 @@ class TuneScreen(Dialog[Asked]):
     def compose(self) -> ComposeResult:
         ours = any(map(template_of, self._row.tuning.choices))
         with Vertical(id="question"):
-            yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
+            yield Static(Content(f"Tune {problem_title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
             yield Tick("exhaustive search space: hours rather than minutes", id="space")
             yield Tick("our kernels too", ours, id="templates")
@@ -173,7 +174,7 @@ def order(problem: Tuning, asked: Asked, id: str) -> Order:
 
     return Order(
         kind="tune",
-        title=title(problem),
+        title=problem_title(problem),
         lane=lane(asked.device, problem.device),
         work=work,
         env=device_env(os.environ, asked.device),

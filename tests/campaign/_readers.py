@@ -38,6 +38,7 @@ from backend.toolchain import code_search
 from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas
 from backend.toolchain.target import amdgpu
+from backend.wire.jobs import progress_of
 from rocm_tui import say
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.tune import problem_of, words_of
@@ -54,7 +55,6 @@ from rocm_tui.ingest.tailer import Tailer
 from rocm_tui.ingest.torch_trace import TorchTrace
 from rocm_tui.ingest.trace_code import TraceCode
 from rocm_tui.launch.stderr import CHUNK, TableFilter
-from rocm_tui.progress import progress_of
 from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
 from rocm_tui.session.as_json import problem_json, row_json, status_json
 from rocm_tui.session.compare import compare, whole

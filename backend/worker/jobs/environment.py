@@ -1,8 +1,7 @@
 """What torch is this, and what does it see?
 
-Do the hooks and our templates fit this torch? Seen by asking Inductor for one small product.
-
-The compile ends when the selector has answered: nothing is benchmarked or recorded, and no kernel
+Whether the hooks and our templates fit it is seen by asking Inductor for one small product. The
+compile ends when the selector has answered: nothing is benchmarked or recorded, and no kernel
 is made.
 """
 
@@ -19,39 +18,34 @@ from backend.inductor import rocm_offer, rocm_triton_target, templates_on, torch
 from backend.inductor.pinned import PinLookup
 from backend.inductor.recording import Recorder
 from backend.inductor.selector import Selector
+from backend.processes.shared import Mark
 from backend.records import Pin, TuningKey
-from backend.worker.protocol import Arguments, Progress
+from backend.wire.jobs import Environment, EnvironmentJob
+from backend.worker.protocol import TellProgress
 
 
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """The result: versions of torch, HIP, CUDA and Triton; the device's facts. With the argument
-    `fit`, which costs seconds, `hooks_off` and `templates_off` say why those do not work; else
-    nothing.
-
-    `triton_target` is what our Triton template is made for there; else null, and `triton_off` says
-    why, in a line.
-    """
-    fitting = examine() if arguments.get("fit") else Fit()
+def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
+    fitting = examine() if job.fit else Fit()
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     triton = rocm_triton_target.examine(place)
     off = triton.reason if isinstance(triton, rocm_triton_target.Off) else ""
-    return {
-        "torch": str(torch.__version__),
-        "hip": torch.version.hip,
-        "cuda": torch.version.cuda,
-        "triton": _triton(),
-        "triton_target": None if off else str(triton),
-        "triton_off": off,
-        "hooks_off": fitting.hooks,
-        "templates_off": fitting.templates,
-        "gpu": gpu,
-        "device": device.name,
-        "arch": device.arch,
-        "compute_units": device.compute_units,
-        "system_hash": torch_api.system_hash(),
-    }
+    return Environment(
+        torch=str(torch.__version__),
+        hip=torch.version.hip,
+        cuda=torch.version.cuda,
+        triton=_triton(),
+        triton_target=None if off else str(triton),
+        triton_off=off,
+        hooks_off=fitting.hooks,
+        templates_off=fitting.templates,
+        gpu=gpu,
+        device=device.name,
+        arch=device.arch,
+        compute_units=device.compute_units,
+        system_hash=torch_api.system_hash(),
+    )
 
 
 def _triton() -> str | None:

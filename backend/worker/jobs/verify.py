@@ -10,15 +10,13 @@ A worker may verify one pin after another: each compile begins with what a fresh
 since torch.compile is reset, caches are read from disk again, and threads are set anew. What a
 process cannot take back is for the caller to know: our templates, a precision that was set, the
 mode; and `spent` tells of a compile that failed.
-
-A selector that looks and never tunes: the stock one, but it refuses to benchmark.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,18 +25,13 @@ from backend.inductor import templates_wanted, torch_api
 from backend.inductor.pinned import PinLookup
 from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.torch_code import generated_code
+from backend.processes.shared import Mark
 from backend.records import TuningKey
 from backend.store.graph_match import is_own, kind_of
-from backend.worker.protocol import Arguments, Progress, text_argument
+from backend.wire.jobs import VerifyJob, VerifyResult
+from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
-from backend.worker.settings import (
-    key_argument,
-    mode_argument,
-    ours,
-    set_precision,
-    set_threads,
-    specs_of,
-)
+from backend.worker.settings import ours, set_precision, set_threads, settings_of, specs_of
 
 
 class NotVerified(Exception):
@@ -68,56 +61,41 @@ class Compiled:
     sight: Sight
 
 
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """Arguments: `op`, `inputs`, `precision`, `hash`, all texts; `mode`, an index of the `MODES`;
-    `threads`, see `set_threads`. The last two are optional.
-
-    The result: `ok`; `kernel`, the name of the choice that is called, `hash` its hash, where they
-    are known; `proof`, how that was seen; `reason`, why it is not ok; `rebuilt`, false for an op
-    that cannot be; `conclusive`, whether the cache was tuned in this mode. If not, try another of
-    the `modes` that there are: torch keeps what it made for one mode, so each needs a process of
-    its own. `spent`: the next pin needs another process.
-    """
-    key, pinned = key_argument(arguments), text_argument(arguments, "hash")
-    mode = mode_argument(arguments)
-    set_threads(arguments)
+def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
+    """Raises BadJob where there is no such mode."""
+    settings, modes = settings_of(job.mode), len(torch_api.MODES)
+    set_threads(job.threads)
     try:
-        return _result(**_Verification(key, pinned, mode, progress).result())
+        return replace(_Verification(job, settings, tell).result(), modes=modes)
     except NotInThisMode as error:
-        return _result(ok=False, reason=str(error), conclusive=error.conclusive)
+        return VerifyResult(False, reason=str(error), conclusive=error.conclusive, modes=modes)
     except NotCompiled as error:
-        return _result(ok=False, reason=str(error), spent=True)
+        return VerifyResult(False, reason=str(error), spent=True, modes=modes)
     except NotRebuildable as error:
-        return _result(ok=False, reason=str(error), rebuilt=False)
+        return VerifyResult(False, reason=str(error), rebuilt=False, modes=modes)
     except NotVerified as error:
-        return _result(ok=False, reason=str(error))
-
-
-def _result(**found: Any) -> dict[str, Any]:
-    nothing = {"kernel": None, "hash": None, "proof": "", "reason": ""}
-    usual = {"rebuilt": True, "conclusive": True, "spent": False, "modes": len(torch_api.MODES)}
-    return {**nothing, **usual, **found}
+        return VerifyResult(False, reason=str(error), modes=modes)
 
 
 class _Verification:
-    def __init__(self, key: TuningKey, pinned: str, mode: int, progress: Progress) -> None:
-        self._key = key
-        self._pinned = pinned
-        self._progress = progress
-        self._mode = torch_api.MODES[mode]
-        ours = is_own(pinned)
-        if ours:  # their graphs are kept apart
+    def __init__(self, job: VerifyJob, settings: Mapping[str, bool], tell: TellProgress) -> None:
+        self._key = job.key
+        self._pinned = job.hash
+        self._tell = tell
+        self._mode = settings
+        templates = is_own(job.hash)
+        if templates:  # their graphs are kept apart
             templates_wanted.separate_graphs()
-        self._selector = ProbeSelector(templates=ours)
+        self._selector = ProbeSelector(templates)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> VerifyResult:
         program = rebuild(self._key.op, specs_of(self._key))
         set_precision(self._key)
         torch_api.set_selector(self._selector)
-        self._progress(f"compiling {self._key.op} with the pinned choice alone")
+        self._tell(f"compiling {self._key.op} with the pinned choice alone")
         alone = self._compile(program, only=self._pinned)
         names = self._offered(alone.sight)
-        self._progress(f"compiling {self._key.op} as a program would, caches warm")
+        self._tell(f"compiling {self._key.op} as a program would, caches warm")
         usual = self._compile(program, only=None)
         if usual.sight.untimed:
             raise NotInThisMode(
@@ -134,18 +112,12 @@ class _Verification:
             f"({len(names)} choices)"
         )
         if called == self._pinned:
-            return {"ok": True, "kernel": names[called], "hash": called, "proof": proof}
+            return VerifyResult(True, names[called], called, proof)
         if called is None:
             reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
-            return {"ok": False, "reason": reason}
+            return VerifyResult(False, reason=reason)
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
-        return {
-            "ok": False,
-            "kernel": names[called],
-            "hash": called,
-            "proof": proof,
-            "reason": reason,
-        }
+        return VerifyResult(False, names[called], called, proof, reason)
 
     def _offered(self, sight: Sight) -> dict[str, str]:
         """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
@@ -174,7 +146,7 @@ class _Verification:
             return self._pinned
         for other, name in names.items():
             if other != self._pinned:
-                self._progress(f"comparing with {name}")
+                self._tell(f"comparing with {name}")
                 if self._compile(program, only=other).code == usual.code:
                     return other
         return None
@@ -217,7 +189,8 @@ class Sight:
 
 
 class ProbeSelector(torch_api.LazySelector):
-    """Offers all choices of `key`, or the one with the hash `only`.
+    """Looks and never tunes: the stock one, but it refuses to benchmark. It offers all choices, or
+    of one key the one with a hash, as `only` says.
 
     With `templates` it is asked about our templates too and honours pins, as under
     `rocm-tui run --templates`.

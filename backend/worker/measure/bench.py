@@ -24,8 +24,8 @@ from torch import Tensor
 from backend.inductor import torch_api
 from backend.inductor.rocm_errors import WrongResult
 from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.processes.house import House, LeftRunning
 from backend.processes.shared import Mark
-from backend.worker.house import House, LeftRunning
 from backend.worker.measure.rounds import ChoiceBroke, Sample
 from backend.worker.measure.timer import Repeat, timer_for
 

@@ -88,7 +88,7 @@ class Rounds:
     """The last look, of how many."""
 
     @property
-    def told(self) -> Series:
+    def judged(self) -> Series:
         """The rounds that the standings come from."""
         return self.clean if self.clean.count else self.disturbed
 
@@ -108,19 +108,19 @@ class Rounds:
     def judge(self, look: int, looks: int) -> None:
         """Disturbed rounds alone prove nothing."""
         self.looked = (look, looks)
-        series = self.told
+        series = self.judged
         standings = judge(series.times, series.blocks, look=look, looks=looks)
         if series is self.disturbed:
             standings = tuple(replace(standing, verdict="unclear") for standing in standings)
         self.standings = standings
 
 
-Tell = Callable[[Rounds, float], None]
+OnRounds = Callable[[Rounds, float], None]
 """Hears of the rounds so far, and of the seconds that are left at most."""
 
 
 def measure(
-    bench: Bench, hashes: Sequence[str], deadline: float, tell: Tell, least: int = 0
+    bench: Bench, hashes: Sequence[str], deadline: float, hear: OnRounds, least: int = 0
 ) -> Rounds:
     """Sample `hashes` in rounds, each in a random order, until all verdicts are clear.
 
@@ -134,14 +134,14 @@ def measure(
         took = [_timed_round(bench, warm, attempt) for attempt in range(BLOCK)]
         looks = _looks((deadline - time.monotonic()) / min(took))
         with _signs_of(rounds):
-            _until_settled(bench, rounds, deadline, looks, tell, least)
+            _until_settled(bench, rounds, deadline, looks, hear, least)
     return rounds
 
 
 def _until_settled(
-    bench: Bench, rounds: Rounds, deadline: float, looks: int, tell: Tell, least: int
+    bench: Bench, rounds: Rounds, deadline: float, looks: int, hear: OnRounds, least: int
 ) -> None:
-    told = begin = now = time.monotonic()
+    heard = begin = now = time.monotonic()
     attempt = 0
     for look, count in enumerate(schedule(looks), start=1):
         while rounds.hashes and rounds.clean.count < count:
@@ -150,13 +150,13 @@ def _until_settled(
             _round(bench, rounds, attempt)
             attempt += 1
             now = time.monotonic()
-            if now - told > PROGRESS_SECONDS:
-                told = now
-                tell(rounds, deadline - now)
+            if now - heard > PROGRESS_SECONDS:
+                heard = now
+                hear(rounds, deadline - now)
         if not rounds.hashes:
             return
         rounds.judge(look, looks)
-        tell(rounds, deadline - now)
+        hear(rounds, deadline - now)
         if rounds.clean.count < count or (count >= least and settled(rounds.standings)):
             return
 

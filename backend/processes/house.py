@@ -10,7 +10,6 @@ import contextlib
 import os
 import resource
 import signal
-import sys
 import time
 from collections.abc import Iterator
 
@@ -69,7 +68,7 @@ class House:
     @contextlib.contextmanager
     def leaving_nobody(self) -> Iterator[None]:
         """Raises LeftRunning if processes were started in the block and still run."""
-        before, begin = _children(), _ticks()
+        before, begin = _children(), tree.ticks()
         try:
             yield
         finally:
@@ -81,18 +80,14 @@ class House:
             os._exit(0)  # the choice has forked and came back twice
 
     def _end_new(self, before: set[int], begin: int) -> None:
-        end, found = time.monotonic() + _SECONDS, set[int]()
-        while left := {pid for pid in _children() - before if _started(pid) >= begin}:
+        end, ended = time.monotonic() + _SECONDS, set[int]()
+        while left := [pid for pid in _children() - before if _since(pid, begin)]:
             for pid in left:
-                found |= {pid, *(process.pid for process in tree.below(pid))}
-                tree.sweep(pid, 1.0)
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+                ended |= tree.end(pid, 1.0)
             if time.monotonic() > end:
                 self._mark.end_worker("it goes on starting processes")
-        if found:
-            many = f"{len(found):,} processes" if len(found) > 1 else "a process"
+        if ended:
+            many = f"{len(ended):,} processes" if len(ended) > 1 else "a process"
             raise LeftRunning(f"it left {many} running")
 
 
@@ -105,29 +100,11 @@ def _what(descriptor: int) -> tuple[int, int]:
 
 
 def _children() -> set[int]:
-    """Ours, and those whose parents are gone, which our own parent has adopted. Nothing where this
-    Linux does not tell."""
-    found: set[int] = set()
-    for pid in (os.getpid(), os.getppid()):
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as f:  # noqa: PTH123
-                    found.update(map(int, f.read().split()))
-    return found - {os.getpid()}
+    """Ours, and those whose parents are gone, which our own parent has adopted."""
+    return tree.children(os.getpid(), os.getppid()) - {os.getpid()}
 
 
-def _ticks() -> int:
-    """Now, as /proc tells when a process was started."""
-    if sys.platform != "linux":
-        return 0
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-
-
-def _started(pid: int) -> int:
-    """-1 if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123
-            fields = stream.read().rpartition(b")")[2].split()
-    except OSError:
-        return -1
-    return -1 if fields[0] in b"ZX" else int(fields[19])
+def _since(pid: int, begin: int) -> bool:
+    """Whether it runs and was started at `begin` or later."""
+    process = tree.read(pid)
+    return process is not None and process.started >= begin

@@ -19,7 +19,7 @@ from pathlib import Path
 import backend
 from rocm_tui.errors import RocmTuiError
 
-FOLDER = Path(__file__).parents[1] / "hook_path"
+FOLDER = Path(__file__).parent / "hook_path"
 BACKEND = Path(str(backend.__file__)).parent
 RUN = "ROCM_TUI_RUN"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"

@@ -1,0 +1,1 @@
+"""Typed JSON in and out: dataclasses to text and back, by one codec."""
