@@ -17,10 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.events import TuningMeasured
 from backend.processes.supervisor import apart
 from backend.records import Choice, MeasuredChoice, Measurement
-from backend.store.events import encode
+from backend.wire.codec import to_json
 from backend.worker.protocol import mark_argument
 from tests.odd_workers import python_that_runs, say
 
@@ -49,7 +48,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         tuple(MeasuredChoice(h, 1.0, 1.0, 1.0, 0.0, 9, 1.0, 1.0, 1.0, "tied") for h in able),
         tuple(Choice(h, h, failed=True, reason=why) for h, why in job["broken"].items()),
     )
-    return {"ok": True, "measurement": json.loads(encode(TuningMeasured(found)))}
+    return {"ok": True, "measurement": to_json(found)}
 
 
 def happen(hash: str) -> None:

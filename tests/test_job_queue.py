@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -14,18 +15,37 @@ import pytest
 from backend.events import SessionEnded
 from backend.processes import tree
 from backend.store.paths import Layout
+from backend.wire.jobs import WorkerJob
 from rocm_tui.actions import tune as tune_request
 from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs import limits as memory
+from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.queue import Job, JobQueue, Order
 from rocm_tui.jobs.run import RunJob
-from rocm_tui.jobs.worker import Limits
+from rocm_tui.render.jobs import progress_text
 from tests.hooked import sessions
 from tests.odd_workers import odd_python
 from tests.terminal_lab import alive
 from tests.torch_models import child_env
 
 MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Came:
+    """What comes of an odd job."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Odd(WorkerJob[Came]):
+    """A job of `odd_workers`."""
+
+    name: ClassVar[str] = "odd"
+    answer: ClassVar[type[Any]] = Came
+    act: str
+    until: str = ""
 
 
 class Lab:
@@ -47,7 +67,7 @@ class Lab:
 
     def order(self, act: str, lane: str = "0", until: str = "") -> Order:
         def work(run: RunJob) -> str:
-            return f"came to {run({'job': 'odd', 'act': act, 'until': until})['kind']}"
+            return f"came to {run(Odd(act, until)).kind}"
 
         return Order("tune", f"odd {act}", lane, work)
 
@@ -98,7 +118,7 @@ def test_one_at_a_time_a_device_and_devices_side_by_side(lab: Lab) -> None:
     three = queue.submit(lab.order("wait", "1", "a"))
     wait(lambda: all(now(queue, j.id).progress.timed for j in (one, three)), queue.jobs())
     assert [job.state for job in queue.jobs()] == ["running", "queued", "running"]
-    assert now(queue, one.id).progress.text == "1/4 timed, best x 500.0 µs"
+    assert progress_text(now(queue, one.id).progress) == "1/4 timed, best x 500.0 µs"
     (lab.folder / "a").write_text("go")
     for job in (one, two, three):
         over(queue, job.id)

@@ -16,8 +16,8 @@ from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.commands.work import with_log
 from rocm_tui.jobs import run as job_log
 from rocm_tui.jobs.errors import WorkerDied
+from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
-from rocm_tui.jobs.worker import Limits
 from tests.broken_workers import broken_python
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
@@ -36,14 +36,14 @@ class Lab:
         tuning = Tuning(op, inputs_key=KEY, precision="highest", choices=choices)
         return Measuring(self.run, tuning, choices, budget=8.0)
 
-    def run(self, job: Any) -> dict[str, Any]:
+    def run(self, job: Any) -> Any:
         return run_watched(
             job,
             python=self.python,
             layout=self.layout,
             env=os.environ,
             limits=Limits(stuck=2.0),
-            on_event=lambda event: None,
+            on_progress=lambda progress: None,
         )
 
     @property

@@ -37,7 +37,7 @@ def _tuning(cache: Path, session: Session) -> Tuning:
 def test_jobs_ask_for_the_threads_that_the_tuning_had(tmp_path: Path, threads: int | None) -> None:
     tuning = _tuning(tmp_path, Session("s", threads=threads))
     timed = [choice for choice in tuning.choices if choice.ms is not None]
-    assert measure_job(tuning, timed)["threads"] == threads
+    assert measure_job(tuning, timed).threads == threads
     assert words_of(problem_of(tuning)).get("threads") == threads
 
 

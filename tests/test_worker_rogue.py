@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -19,9 +20,10 @@ from backend.store.paths import Layout
 from backend.worker.protocol import Answers, Events
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
-from rocm_tui.jobs.errors import TooMuch
+from rocm_tui.jobs.errors import JobError, TooMuch
+from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
-from rocm_tui.jobs.worker import JobError, Limits, spawn_worker
+from rocm_tui.jobs.worker import spawn_worker
 from tests.odd_workers import odd_python
 from tests.rogue_acts import FORGED, MARK, left
 from tests.rogue_workers import hash_of, rogue_python
@@ -63,7 +65,7 @@ def test_nothing_that_a_worker_started_outlives_it(tmp_path: Path, act: str) -> 
     env = {**os.environ, MARK: value}
     with spawn_worker(odd_python(tmp_path), tmp_path, env) as worker:
         try:
-            assert worker.run({"job": "odd", "act": act}, limits=Limits(stuck=1.0))["ok"]
+            assert worker.exchange({"job": "odd", "act": act}, limits=Limits(stuck=1.0))["ok"]
             assert len(left(value)) > 1
         except JobError as error:
             assert error.blamed == act
@@ -74,17 +76,19 @@ def test_no_zombie_stays_with_us_when_a_worker_is_ended(tmp_path: Path) -> None:
     for _ in range(5):
         others = {child.pid for child in psutil.Process().children()}
         with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
-            worker.run({"job": "odd", "act": "leaves_daemons"}, limits=Limits())
+            worker.exchange({"job": "odd", "act": "leaves_daemons"}, limits=Limits())
         assert {child.pid for child in psutil.Process().children()} <= others
 
 
 TOOL = """
 import os, sys
 from pathlib import Path
-from rocm_tui.jobs.worker import Limits, spawn_worker
+from typing import Any
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.worker import spawn_worker
 with spawn_worker(sys.argv[1], Path(sys.argv[2])) as worker:
     print(worker.pid, flush=True)
-    worker.run({"job": "odd", "act": sys.argv[3]}, limits=Limits())
+    worker.exchange({"job": "odd", "act": sys.argv[3]}, limits=Limits())
 """
 
 
@@ -114,7 +118,7 @@ def test_a_worker_with_too_many_processes_is_ended(tmp_path: Path) -> None:
         spawn_worker(odd_python(tmp_path), tmp_path) as worker,
         pytest.raises(TooMuch, match="processes at once") as caught,
     ):
-        worker.run({"job": "odd", "act": "bombs_and_hangs"}, limits=limits)
+        worker.exchange({"job": "odd", "act": "bombs_and_hangs"}, limits=limits)
     assert caught.value.blamed == "bombs_and_hangs"
 
 
@@ -124,7 +128,7 @@ def test_a_worker_with_too_many_processes_is_ended(tmp_path: Path) -> None:
 def test_endless_printing_is_ended_and_takes_no_disk(tmp_path: Path) -> None:
     with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
         with pytest.raises(TooMuch, match=r"it printed .* MiB and was ended") as caught:
-            worker.run({"job": "odd", "act": "prints_for_ever"}, limits=Limits())
+            worker.exchange({"job": "odd", "act": "prints_for_ever"}, limits=Limits())
         kept = "".join(worker.log())
     assert caught.value.blamed == "prints_for_ever"
     assert "bytes before this are not kept" in kept and len(kept) < 2 * ring.KEPT
@@ -172,7 +176,7 @@ def test_what_is_not_ours_in_the_channel_is_passed_over() -> None:
 @pytest.mark.parametrize("act", ["forges", "babbles", "forges_in_proc", "grows_files"])
 def test_one_that_writes_everywhere_changes_no_answer(tmp_path: Path, act: str) -> None:
     with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
-        result = worker.run({"job": "odd", "act": act}, limits=Limits())
+        result = worker.exchange({"job": "odd", "act": act}, limits=Limits())
     assert result == {"ok": True, "kind": act}
 
 
@@ -189,15 +193,15 @@ class Lab:
         self.python = rogue_python(folder)
         self.jobs = 0
 
-    def run(self, job: object) -> dict[str, object]:
+    def run(self, job: Any) -> Any:
         self.jobs += 1
         return run_watched(
-            job,  # type: ignore[arg-type]
+            job,
             python=self.python,
             layout=self.layout,
             env=self.env,
             limits=Limits(stuck=5.0),
-            on_event=lambda event: None,
+            on_progress=lambda progress: None,
         )
 
     def measure(self, *names: str) -> Measurement:

@@ -71,7 +71,7 @@ def _cache_file(cache: Path) -> Path:
 def verify(worker: Worker, key: TuningKey, hash: str, **more: Any) -> dict[str, Any]:
     job = {"job": "verify", "op": key.op, "inputs": key.inputs, "precision": key.precision, **more}
     heard: list[Any] = []
-    result = worker.run({**job, "hash": hash}, heard.append, 200)
+    result = worker.exchange({**job, "hash": hash}, heard.append, 200)
     assert heard[-1]["event"] == "result"
     return result
 

@@ -19,8 +19,8 @@ from backend.records import Choice, Measurement, Tuning
 from backend.store.paths import Layout
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
-from rocm_tui.jobs.worker import Limits
 from tests.campaign import Figure
 from tests.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
 from tests.rogue_workers import hash_of, rogue_python
@@ -96,7 +96,7 @@ def _measured(folder: Path, names: list[str], value: str) -> Measurement | str:
                 layout=layout,
                 env=env,
                 limits=Limits(stuck=STUCK, memory=4 << 30, of=4 << 30),
-                on_event=lambda event: None,
+                on_progress=lambda progress: None,
             ),
             tuning,
             choices,

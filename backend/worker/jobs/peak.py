@@ -24,7 +24,11 @@ _EACH = 0.05
 _SMALLEST, _LARGEST = 256, 8192
 _COPIED = {"cpu": 256 << 20, "cuda": 1 << 30}
 """Bytes; beyond what a cache holds."""
-_KINDS: Mapping[Arithmetic, torch.dtype] = {"fp64": torch.float64, "fp32": torch.float32, "half": torch.bfloat16}
+_KINDS: Mapping[Arithmetic, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "half": torch.bfloat16,
+}
 
 
 def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
