@@ -19,7 +19,7 @@ from pathlib import Path
 import backend
 from rocm_tui.errors import RocmTuiError
 
-FOLDER = Path(__file__).parent / "hook_path"
+HOOKS = Path(__file__).parent / "hook_path"
 BACKEND = Path(str(backend.__file__)).parent
 RUN = "ROCM_TUI_RUN"
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -27,7 +27,7 @@ _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 def hooked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
     """`env` for a program whose tunings shall be recorded as part of the run `run_id`."""
-    path = [str(FOLDER), *filter(None, [env.get("PYTHONPATH")])]
+    path = [str(HOOKS), *filter(None, [env.get("PYTHONPATH")])]
     info = json.dumps({"run": run_id, "backend": str(BACKEND)})
     return {**env, "PYTHONPATH": os.pathsep.join(path), RUN: info}
 
@@ -35,7 +35,7 @@ def hooked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
 def unhooked(env: Mapping[str, str]) -> dict[str, str]:
     """`env` without what `hooked` added: the environment of stock PyTorch."""
     kept = {name: value for name, value in env.items() if name != RUN}
-    path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(FOLDER)]
+    path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(HOOKS)]
     kept.pop("PYTHONPATH", None)
     return {**kept, "PYTHONPATH": os.pathsep.join(path)} if path else kept
 
@@ -78,18 +78,18 @@ def _candidates(env: Mapping[str, str]) -> Iterator[str]:
     active = env.get("VIRTUAL_ENV")
     if active:
         yield str(Path(active, "bin", "python"))
-    found = shutil.which("python3", path=env.get("PATH"))
-    if found:
-        yield found
+    program = shutil.which("python3", path=env.get("PATH"))
+    if program:
+        yield program
 
 
 def _checked(given: str, env: Mapping[str, str]) -> str:
-    found = shutil.which(given, path=env.get("PATH"))
-    if found is None:
+    program = shutil.which(given, path=env.get("PATH"))
+    if program is None:
         raise NoTorchPython(f"{given} is no program that can be run; --python takes an interpreter")
-    if not _has_torch(found, env):
-        raise NoTorchPython(f"{found} has no torch; install it there, or name another --python")
-    return found
+    if not _has_torch(program, env):
+        raise NoTorchPython(f"{program} has no torch; install it there, or name another --python")
+    return program
 
 
 def _has_torch(python: str, env: Mapping[str, str]) -> bool:

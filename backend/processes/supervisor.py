@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from backend.processes import shared as ring
 from backend.processes import tree
+from backend.processes.shared import Ring, is_ring
 
 _LOOK = 5.0
 """Seconds between two looks at our parent; its end is told at once where Linux tells it."""
@@ -49,7 +49,7 @@ def _become_worker(supervisor: int, writing: int) -> None:
     tree.on_parents_death(signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)  # it died before we could ask to be told
-    if ring.is_ring(2):
+    if is_ring(2):
         os.dup2(writing, 2)
     os.close(writing)
     with contextlib.suppress(OSError):  # where memory runs out, this one goes first
@@ -70,7 +70,7 @@ def _supervise(child: int, parent: int, reading: int) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     tree.hide_descriptors()
-    log = ring.Ring(os.dup(2)) if ring.is_ring(2) else None
+    log = Ring(os.dup(2)) if is_ring(2) else None
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):  # who waits for the end of these waits for the worker's
         os.dup2(nowhere, standard)
@@ -87,9 +87,7 @@ def _wakes(number: int, frame: object) -> None:
     """Not ignored: the descriptor of `set_wakeup_fd` becomes readable."""
 
 
-def _until_ended(
-    child: int, parent: int, reading: int, wake: int, log: ring.Ring | None
-) -> int | None:
+def _until_ended(child: int, parent: int, reading: int, wake: int, log: Ring | None) -> int | None:
     """The wait status of the worker; None where nobody waits for it any more."""
     sources = [wake, reading]
     while os.getppid() == parent:
@@ -119,7 +117,7 @@ def _reaped(child: int) -> int | None:
         return 0
 
 
-def _relay(reading: int, log: ring.Ring | None, most: int) -> bool:
+def _relay(reading: int, log: Ring | None, most: int) -> bool:
     """Keep up to `most` bytes of what was printed; whether there may be more one day."""
     while most > 0:
         try:

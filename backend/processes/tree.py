@@ -59,14 +59,14 @@ def _with_descendants(everything: Iterable[Process], roots: Iterable[Process]) -
     children: dict[int, list[Process]] = {}
     for process in everything:
         children.setdefault(process.parent, []).append(process)
-    found: dict[int, Process] = {}
+    descendants: dict[int, Process] = {}
     waiting = list(roots)
     while waiting:
         process = waiting.pop()
-        if process.pid not in found:
-            found[process.pid] = process
+        if process.pid not in descendants:
+            descendants[process.pid] = process
             waiting += children.get(process.pid, ())
-    return list(found.values())
+    return list(descendants.values())
 
 
 def processes() -> Iterator[Process]:
@@ -143,28 +143,28 @@ def sweep(pid: int, patience: float = PATIENCE, met: set[int] | None = None) -> 
     """
     end = time.monotonic() + patience
     ours = {os.getpgrp(), os.getpgid(0), 0, 1}
-    while found := below(pid):
+    while running := below(pid):
         stopped: set[int] = set()
-        while time.monotonic() < end and (new := [p for p in found if p.pid not in stopped]):
+        while time.monotonic() < end and (new := [p for p in running if p.pid not in stopped]):
             _signal(new, signal.SIGSTOP, ours)
             stopped |= {process.pid for process in new}
-            found = below(pid)
-        _signal(found, signal.SIGKILL, ours)
+            running = below(pid)
+        _signal(running, signal.SIGKILL, ours)
         if met is not None:
-            met |= stopped | {process.pid for process in found}
-        reap(process.pid for process in found)
+            met |= stopped | {process.pid for process in running}
+        reap(process.pid for process in running)
         if time.monotonic() >= end:
             return False
         time.sleep(_PAUSE)
     return True
 
 
-def _signal(found: Iterable[Process], number: int, ours: set[int]) -> None:
-    groups = {process.group for process in found} - ours
+def _signal(targets: Iterable[Process], number: int, ours: set[int]) -> None:
+    groups = {process.group for process in targets} - ours
     for group in groups:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, number)
-    for process in found:
+    for process in targets:
         if process.group not in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process.pid, number)

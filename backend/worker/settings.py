@@ -49,11 +49,11 @@ def _check_suffix(suffix: str, usual: str) -> None:
         return
     if suffix.startswith("_"):
         raise NotRebuildable(f"its inputs key ends in {suffix}, which is not rebuilt")
-    found, written = (
+    given, written = (
         f"ends in {text}" if text else "ends with the list" for text in (suffix, usual)
     )
     raise NotRebuildable(
-        f"its inputs key {found}, and one of this torch ({torch.__version__}) {written}: tuned by "
+        f"its inputs key {given}, and one of this torch ({torch.__version__}) {written}: tuned by "
         "another version"
     )
 

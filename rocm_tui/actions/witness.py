@@ -1,10 +1,9 @@
 """What the code that a program compiled, or found compiled, says of pins.
 
-A private folder for what PyTorch's own `TORCH_TRACE` says of a program, while it runs.
-
-The variable changes nothing that is compiled and nothing that the program prints. Each process
-writes a file of its own. What a person traces anyway stays theirs: our folder is then one inside
-theirs, and its files move up at the end.
+PyTorch's own `TORCH_TRACE` tells it, into a private folder while the program runs. The variable
+changes nothing that is compiled and nothing that the program prints. Each process writes a file of
+its own. What a person traces anyway stays theirs: our folder is then one inside theirs, and its
+files move up at the end.
 """
 
 from __future__ import annotations
@@ -98,8 +97,8 @@ class Witness:
         elif verdict == "other":
             finding.others[self._instead(finding.pin, text)] += 1
         elif text.tuned is False:
-            found = self._verdict(finding.pin, finding.pin.hash, replace(text, tuned=None))
-            finding.untuned += found != "absent"
+            verdict = self._verdict(finding.pin, finding.pin.hash, replace(text, tuned=None))
+            finding.untuned += verdict != "absent"
 
     def _instead(self, pin: Pin, text: GraphText) -> str:
         """The label of the rival that a graph calls."""
@@ -173,12 +172,12 @@ class TraceFolder:
 
     def files(self) -> list[tuple[Path, int | None]]:
         """One a process, and how many of its first bytes are all there (None: all)."""
-        found = []
+        files: list[tuple[Path, int | None]] = []
         with contextlib.suppress(OSError):
             for path in sorted(self.path.iterdir()):
                 if path.is_file() and not path.is_symlink():
-                    found.append((path, self._kept.get(path.name, 0) if self.full else None))
-        return found
+                    files.append((path, self._kept.get(path.name, 0) if self.full else None))
+        return files
 
     def look(self) -> None:
         """Keep the files within the limit: what is written beyond it is given back to the disk.

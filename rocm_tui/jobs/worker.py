@@ -1,13 +1,9 @@
 """Workers: processes in the user's torch environment that do one job after another.
 
 A worker may crash, hang or be killed without harm to us. A supervisor stands between it and us, so
-that nothing which it started outlives it, or us, however we end.
-
-What a worker leaves behind where its supervisor was killed: we adopt it, and end it.
-
-As long as the supervisor lives, even stopped, all that the worker started descends from it. When it
-is killed, that comes to us: children that we did not start, with the worker's mark in their
-environment.
+that nothing which it started outlives it, or us, however we end. As long as the supervisor lives,
+even stopped, all that the worker started descends from it. When it is killed, that comes to us:
+children that we did not start, with the worker's mark in their environment. We end them.
 """
 
 from __future__ import annotations
@@ -28,14 +24,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from backend.processes import shared as ring
+import psutil
+
 from backend.processes import tree
-from backend.processes.shared import SPOILED, SharedMark
+from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
 from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
-from rocm_tui import environment as hook_env
+from rocm_tui.environment import BACKEND, HOOKS, unhooked
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.errors import JobError, JobFailed, WorkerDied
 from rocm_tui.jobs.limits import Clock, Limits
@@ -85,18 +82,18 @@ class Worker:
         self._next_id = 1
         self._last_log: list[str] = []
         self._mark = SharedMark()
-        self._log: int | None = ring.new_ring()
+        self._log: int | None = new_ring()
         self._token = secrets.token_hex(16)
         self._events = Events(self._token)
         self._heard: deque[Event] = deque()
         self._last: Progress | None = None
         self._orphans = Orphans()
-        script = hook_env.FOLDER / "rocm_tui_worker.py"
+        script = HOOKS / "rocm_tui_worker.py"
         try:
             self._process = subprocess.Popen(
-                [python, str(script), str(hook_env.BACKEND)],
+                [python, str(script), str(BACKEND)],
                 env={
-                    **hook_env.unhooked(env),
+                    **unhooked(env),
                     **self._orphans.mark,
                     "TORCHINDUCTOR_CACHE_DIR": str(cache_dir.absolute()),
                 },
@@ -186,13 +183,13 @@ class Worker:
     def log(self, lines: int = LOG_LINES) -> list[str]:
         """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
         try:
-            lines_kept = ring.printed_text(self._log).splitlines() if self._log else self._last_log
+            lines_kept = printed_text(self._log).splitlines() if self._log else self._last_log
             return lines_kept[-lines:]
         except OSError:  # closed by another thread
             return self._last_log[-lines:]
 
     def _printed(self) -> int:
-        return ring.printed_bytes(self._log) if self._log else 0
+        return printed_bytes(self._log) if self._log else 0
 
     def kill(self) -> None:
         """End the worker and whatever it started, now; from any thread."""
@@ -263,8 +260,8 @@ class Worker:
         how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
             how += ": somebody killed it, or the system for want of memory"
-        said = [line for line in self.log() if line.strip()]
-        last = f": {brief(said[-1].strip(), 200)}" if said else ""
+        lines = [line for line in self.log() if line.strip()]
+        last = f": {brief(lines[-1].strip(), 200)}" if lines else ""
         error = WorkerDied(f"the worker ended ({how}){last}")
         if place is not None:
             if place.why and code == SPOILED:
@@ -330,16 +327,12 @@ class Orphans:
 
     def _adopted(self) -> list[int]:
         ((name, value),) = self.mark.items()
-        wanted = f"{name}={value}".encode()
-        found = []
-        here, session = os.getpid(), os.getsid(0)
-        for process in tree.processes():
-            if process.parent == here and process.session != session:
-                with contextlib.suppress(OSError):
-                    text = Path(f"/proc/{process.pid}/environ").read_bytes()
-                    if wanted in text.split(b"\0"):
-                        found.append(process.pid)
-        return found
+        session, pids = os.getsid(0), []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error, OSError):  # it has ended
+                if os.getsid(child.pid) != session and child.environ().get(name) == value:
+                    pids.append(child.pid)
+        return pids
 
 
 def _count(by: int) -> None:

@@ -27,8 +27,8 @@ from backend.store.events import read_log
 from backend.store.paths import Layout
 from backend.store.paths import cache_dir as default_cache_dir
 from backend.store.safe import check_file, make_folder
-from rocm_tui import environment as hook_env
 from rocm_tui import say
+from rocm_tui.environment import hooked, hooks_forbidden
 from rocm_tui.launch.child import Child
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
 
@@ -60,13 +60,13 @@ def run(
         child_env[TEMPLATES] = "1"
     if check:
         child_env[CHECK] = "1"
-    forbidden = hook_env.hooks_forbidden(child_env)
+    forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
     this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
     relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
     try:
-        status = Child(relay).run(command, hook_env.hooked(child_env, this.id))
+        status = Child(relay).run(command, hooked(child_env, this.id))
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)

@@ -3,11 +3,10 @@
 Where our stderr is a terminal the child's is one too (a pty of the same size that changes no
 byte), else a pipe. Its stdin, stdout, controlling terminal and process group stay what they were.
 
-Taking AUTOTUNE tables out of a stream of bytes, without holding up anything else.
-
-A table is the text that torch/_inductor/select_algorithm.py writes to stderr: two lines of
-statistics, a header, strides, dtypes, rows, a footer; each may have a launcher's or logger's
-prefix and colours. A progress bar may stand before the header on its own line, and stays.
+AUTOTUNE tables can be taken out of it, without holding up anything else. A table is the text that
+torch/_inductor/select_algorithm.py writes to stderr: two lines of statistics, a header, strides,
+dtypes, rows, a footer; each may have a launcher's or logger's prefix and colours. A progress bar
+may stand before the header on its own line, and stays.
 """
 
 from __future__ import annotations
@@ -177,9 +176,9 @@ class TableFilter:
         text = _COLOUR.sub(b"", line[_match_end(line) :]).rstrip()
         if not begun and self._is_ours(text):
             return b""
-        found = _INLINE.search(line)
-        if found is not None and self._is_ours(_COLOUR.sub(b"", line[found.start() :]).rstrip()):
-            return line[: found.start()]  # the bar goes on, on this line
+        match = _INLINE.search(line)
+        if match is not None and self._is_ours(_COLOUR.sub(b"", line[match.start() :]).rstrip()):
+            return line[: match.start()]  # the bar goes on, on this line
         return line
 
     def _is_ours(self, text: bytes) -> bool:
@@ -213,9 +212,9 @@ class TableFilter:
 
     def _inline_start(self, part: bytes) -> int:
         """Where, in the middle of a line, a table may begin."""
-        found = _INLINE.search(part)
-        if found is not None:
-            return found.start()
+        match = _INLINE.search(part)
+        if match is not None:
+            return match.start()
         for at in range(max(0, len(part) - len(_STATS)), len(part)):
             if any(start.startswith(part[at:]) for start in (_STATS, _AUTOTUNE)):
                 return at
@@ -223,5 +222,5 @@ class TableFilter:
 
 
 def _match_end(line: bytes) -> int:
-    found = _PREFIX.match(line)
-    return found.end() if found else 0
+    match = _PREFIX.match(line)
+    return match.end() if match else 0

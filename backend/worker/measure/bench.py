@@ -1,10 +1,9 @@
 """Choices that torch offers, made ready to be sampled again and again in ever other memory.
 
-Does a choice compute what it should? Without that its time is worth nothing.
-
-Its result is compared with the product in a wider type. How far off it may be is a matter of what
-is summed up: by Cauchy and Schwarz the terms of a dot product are bound by the lengths of row and
-column, and each rounding by the type that the sum is made in.
+Does a choice compute what it should? Without that its time is worth nothing. Its result is compared
+with the product in a wider type. How far off it may be is a matter of what is summed up: by Cauchy
+and Schwarz the terms of a dot product are bound by the lengths of row and column, and each rounding
+by the type that the sum is made in.
 """
 
 from __future__ import annotations
@@ -84,17 +83,17 @@ class ChoiceBench:
         """
         self._runs.clear()
         self._operands = {}
-        found = self._guarded(hash, lambda: self._result(hash))
+        result = self._guarded(hash, lambda: self._result(hash))
         own = self._question.own(hash)
         if own is None:
-            fault = "" if right is None else right.fault(found)
+            fault = "" if right is None else right.fault(result)
             if fault:
                 raise ChoiceBroke(hash, fault)
             return right is not None
         expected = own.expected()
         if expected is not None:
             try:
-                expected.check(found)
+                expected.check(result)
             except WrongResult as error:
                 raise ChoiceBroke(hash, str(error)) from error
         return expected is not None
@@ -112,8 +111,8 @@ class ChoiceBench:
             with self._house.leaving_nobody():
                 given = run()
         self._timer.wait()
-        found = self._question.returned(hash, given)
-        return out if found is None else found
+        result = self._question.returned(hash, given)
+        return out if result is None else result
 
     def renew(self, hashes: Sequence[str]) -> None:
         self._runs.clear()
@@ -199,13 +198,13 @@ class Truth:
     allowed: Tensor
     rows: slice
 
-    def fault(self, found: Tensor) -> str:
+    def fault(self, result: Tensor) -> str:
         """What is wrong with a result; nothing if it is right."""
-        if found.shape[:-2] != self.values.shape[:-2] or found.shape[-1] != self.values.shape[-1]:
-            return f"wrong result: its shape is {tuple(found.shape)}"
-        if found.is_floating_point() and (bad := int((~found.isfinite()).sum())):
-            return f"wrong result: {bad} of {found.numel()} elements are NaN or not written"
-        error = (found[..., self.rows, :].to(self.values.dtype) - self.values).abs()
+        if result.shape[:-2] != self.values.shape[:-2] or result.shape[-1] != self.values.shape[-1]:
+            return f"wrong result: its shape is {tuple(result.shape)}"
+        if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
+            return f"wrong result: {bad} of {result.numel()} elements are NaN or not written"
+        error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
         if not error.numel() or bool((error <= self.allowed).all()):
             return ""
         worst = int((error / self.allowed.clamp_min(1e-300)).argmax())
@@ -236,12 +235,12 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
         raise NoReference(f"the result is too large for {dtype}")
     if not dtype.is_floating_point:
         return Truth(values, torch.full_like(values, 0.5), rows)
-    each = _COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
-    each = max(each, _LOW.get(dtype, 8 * torch.finfo(wide).eps))
+    relative = _COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
+    relative = max(relative, _LOW.get(dtype, 8 * torch.finfo(wide).eps))
     if wide == torch.float32:
-        each = max(each, 8 * 2.0**-23)
+        relative = max(relative, 8 * 2.0**-23)
     rounding = 2 * torch.finfo(dtype).eps * values.abs()
-    return Truth(values, rounding + each * terms + 1e-30, rows)
+    return Truth(values, rounding + relative * terms + 1e-30, rows)
 
 
 def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
