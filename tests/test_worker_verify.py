@@ -119,7 +119,7 @@ sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from backend.inductor import torch_api
 from backend.records import TuningKey
 from backend.worker.rebuild import rebuild
-from backend.worker.process import specs_of
+from backend.worker.settings import specs_of
 program = rebuild("bmm", specs_of(TuningKey("bmm", sys.argv[1], "highest")))
 with torch_api.compile_settings(torch_api.MODES[0], freezing=False, graph_cache=True):
     with torch.no_grad():
@@ -185,8 +185,8 @@ def test_a_worker_that_crashes_takes_one_pin_with_it(tuned: Tuned) -> None:
         found = [(pin.op, result) for pin, result in verifying.results([*map(Asked, pins.pins())])]
     for key in tuned.keys.values():
         pins.unpin(key)
-    assert [result["ok"] for _, result in found] == [True, False, True], found
-    assert "signal 11" in found[1][1]["reason"] and verifying.workers == 2
+    assert [result.ok for _, result in found] == [True, False, True], found
+    assert "signal 11" in found[1][1].reason and verifying.workers == 2
 
 
 F32 = "'cpu', 'torch.float32'"

@@ -93,6 +93,33 @@ class Progress:
     log: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """`reason` says in a line why it is not `ok`.
+
+    It is not `conclusive` where another of the `modes` that there are is to be tried: torch keeps
+    what it made for one mode, so each needs a process of its own.
+    """
+
+    ok: bool
+    reason: str = ""
+    conclusive: bool = True
+    modes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _OfKey:
+    """About a key of the autotune cache."""
+
+    op: str
+    inputs: str
+    precision: str
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+
 # What torch is this, and what does it see?
 
 
@@ -158,25 +185,17 @@ class PeakJob(WorkerJob[PeakResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureResult:
-    """The measurement if `ok`, else why there is none.
+class MeasureResult(_Result):
+    """`log` is the path of the session's log, None where it could not be written; `missing` are
+    the hashes that this mode does not offer."""
 
-    `log` is the path of the session's log, None where it could not be written. `missing` are the
-    hashes that this mode does not offer; if there are any, it is not `conclusive`: try another of
-    the `modes` that there are, each in a process of its own.
-    """
-
-    ok: bool
     measurement: Measurement | None = None
     log: str | None = None
-    reason: str = ""
     missing: tuple[str, ...] = ()
-    conclusive: bool = True
-    modes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class MeasureJob(WorkerJob[MeasureResult]):
+class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
     """Measure the choices `hashes`.
 
     `budget`: seconds of measuring, compiling not counted. `flush`: empty the caches before each
@@ -187,9 +206,6 @@ class MeasureJob(WorkerJob[MeasureResult]):
 
     name: ClassVar[str] = "measure"
     answer: ClassVar[type[Any]] = MeasureResult
-    op: str
-    inputs: str
-    precision: str
     hashes: Names
     budget: Seconds = 30.0
     flush: bool = False
@@ -199,28 +215,18 @@ class MeasureJob(WorkerJob[MeasureResult]):
     broken: Mapping[str, str] = field(default_factory=dict)
     threads: Threads | None = None
 
-    @property
-    def key(self) -> TuningKey:
-        return TuningKey(self.op, self.inputs, self.precision)
-
 
 # Inductor's own autotuning, made again.
 
 
 @dataclass(frozen=True, slots=True)
-class TuneResult:
-    """The key that was tuned if `ok`, and its choices with their times in ms, fastest first; else
-    why not.
+class TuneResult(_Result):
+    """The key that was tuned, and its choices with their times in ms, fastest first.
 
-    `conclusive` is False where another of the `modes` is to be tried, in a process of its own.
     `skipped` is how many choices the budget left out, `pin` the state of the key's pin, `trouble`
     what went wrong after the tuning, `log` where the session is recorded.
     """
 
-    ok: bool
-    reason: str = ""
-    conclusive: bool = True
-    modes: int = 1
     op: str = ""
     inputs: str = ""
     precision: str = ""
@@ -267,43 +273,27 @@ class TuneJob(WorkerJob[TuneResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyResult:
+class VerifyResult(_Result):
     """`kernel` is the name of the choice that is called, `hash` its hash, where they are known;
-    `proof` says how that was seen, `reason` why it is not ok.
+    `proof` says how that was seen. `rebuilt` is False for an op that cannot be; `spent`: the next
+    pin needs another process."""
 
-    `rebuilt` is False for an op that cannot be. `conclusive` tells whether the cache was tuned in
-    this mode; if not, try another of the `modes` that there are (None: the worker did not get so
-    far): torch keeps what it made for one mode, so each needs a process of its own. `spent`: the
-    next pin needs another process.
-    """
-
-    ok: bool
     kernel: str | None = None
     hash: str | None = None
     proof: str = ""
-    reason: str = ""
     rebuilt: bool = True
-    conclusive: bool = True
     spent: bool = False
-    modes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyJob(WorkerJob[VerifyResult]):
+class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
     """Compile the op of a key as a program would, and see whether the choice `hash` is called."""
 
     name: ClassVar[str] = "verify"
     answer: ClassVar[type[Any]] = VerifyResult
-    op: str
-    inputs: str
-    precision: str
     hash: str
     mode: Mode = 0
     threads: Threads | None = None
-
-    @property
-    def key(self) -> TuningKey:
-        return TuningKey(self.op, self.inputs, self.precision)
 
 
 JOBS: Mapping[str, type[WorkerJob[Any]]] = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 
 from backend.records import Pin
 from backend.store.graph_match import is_own
@@ -78,12 +77,7 @@ class Verifying:
     def __enter__(self) -> Verifying:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
     def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
@@ -99,8 +93,8 @@ class Verifying:
                 mode = (mode + 1) % modes
                 continue
             answer = now.answers[mode] = self._answer(now.asked, mode, done + 1)
-            modes, final = max(modes, answer.modes or 1), answer.conclusive
-            if final and answer.modes is not None:
+            modes, final = max(modes, answer.modes), answer.conclusive
+            if final and answer.modes:
                 fits.add(mode)
             if final or len(now.answers) >= modes:
                 left.remove(now)
@@ -154,4 +148,4 @@ class Verifying:
 
 
 def _failed(reason: str) -> VerifyResult:
-    return VerifyResult(ok=False, reason=reason)
+    return VerifyResult(ok=False, reason=reason, modes=0)

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from backend.records import Choice, Pin
@@ -155,12 +154,7 @@ class TraceFolder:
     def __enter__(self) -> TraceFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._theirs is not None:
             for path, _ in self.files():
                 with contextlib.suppress(OSError):

@@ -75,9 +75,7 @@ def _measured(
         there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
         reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
         reason += f" ({there}){_why(question)}"
-        return MeasureResult(
-            False, reason=reason, missing=tuple(missing), conclusive=False, modes=modes
-        )
+        return MeasureResult(False, reason, False, modes, missing=tuple(missing))
     gone = dict.fromkeys(missing, f"this torch does not offer it{_why(question)}")
     broken = {hash: job.broken[hash] for hash in hashes if hash in job.broken}
     failed = {**gone, **broken, **caught.failed}
@@ -89,7 +87,7 @@ def _measured(
         rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
     rounds.failed.update(failed)
     measurement, log = _recorded(job, rounds, names, unchecked)
-    return MeasureResult(True, measurement, log, modes=modes)
+    return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
 def _why(question: Question) -> str:

@@ -68,13 +68,13 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
     try:
         return replace(_Verification(job, settings, tell).result(), modes=modes)
     except NotInThisMode as error:
-        return VerifyResult(False, reason=str(error), conclusive=error.conclusive, modes=modes)
+        return VerifyResult(False, str(error), error.conclusive, modes)
     except NotCompiled as error:
-        return VerifyResult(False, reason=str(error), spent=True, modes=modes)
+        return VerifyResult(False, str(error), spent=True, modes=modes)
     except NotRebuildable as error:
-        return VerifyResult(False, reason=str(error), rebuilt=False, modes=modes)
+        return VerifyResult(False, str(error), rebuilt=False, modes=modes)
     except NotVerified as error:
-        return VerifyResult(False, reason=str(error), modes=modes)
+        return VerifyResult(False, str(error), modes=modes)
 
 
 class _Verification:
@@ -112,12 +112,12 @@ class _Verification:
             f"({len(names)} choices)"
         )
         if called == self._pinned:
-            return VerifyResult(True, names[called], called, proof)
+            return VerifyResult(True, kernel=names[called], hash=called, proof=proof)
         if called is None:
             reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
-            return VerifyResult(False, reason=reason)
+            return VerifyResult(False, reason)
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
-        return VerifyResult(False, names[called], called, proof, reason)
+        return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
 
     def _offered(self, sight: Sight) -> dict[str, str]:
         """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
