@@ -77,7 +77,7 @@ def _also(stock: Any) -> Any:
 
 
 def main() -> int:
-    from backend.worker import loop
+    from backend.worker import __main__ as loop
 
     run = loop._run
 

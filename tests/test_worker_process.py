@@ -63,7 +63,7 @@ def test_a_worker_that_dies_says_how(tmp_path: Path) -> None:
 def test_what_libraries_print_does_not_reach_the_answers() -> None:
     """Lines on stdin that are no JSON, and prints below Python, next to answers."""
     program = (
-        "import os, backend.worker.loop as loop\n"
+        "import os, backend.worker.__main__ as loop\n"
         "def run(arguments, progress):\n"
         "    print('a print'); os.write(1, b'a write\\n'); os.system('echo a child')\n"
         "    progress('half'); return {'done': True}\n"

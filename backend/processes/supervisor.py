@@ -54,8 +54,7 @@ def _become_worker(supervisor: int, writing: int) -> None:
     os.close(writing)
     with contextlib.suppress(OSError):  # where memory runs out, this one goes first
         Path("/proc/self/oom_score_adj").write_text("1000")
-    with contextlib.suppress(OSError, ValueError):  # crashes are expected; their cores are large
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    without_cores()
     tree.bound_processes()
 
 
@@ -136,10 +135,20 @@ def _relay(reading: int, log: Ring | None, most: int) -> bool:
 
 def _end_like(status: int | None) -> NoReturn:
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
-    if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError, ValueError):  # some cannot be set
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-        code = 128 - code  # a signal that ends nobody
-    os._exit(code)
+    os._exit(die_by(-code) if code < 0 else code)
+
+
+def die_by(number: int) -> int:
+    """End this process by a signal, without a core dump of ours; 128 + its number if that ends
+    nobody."""
+    without_cores()
+    with contextlib.suppress(OSError, ValueError):  # some cannot be set
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def without_cores() -> None:
+    """Crashes are expected; their cores are large."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

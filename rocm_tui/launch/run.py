@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import secrets
-import signal
 import socket
 import sys
 import time
@@ -22,6 +20,7 @@ from typing import BinaryIO
 
 from backend.events import HooksOff, SessionStarted, TuningStarted
 from backend.inductor.templates_wanted import CHECK, TEMPLATES
+from backend.processes.supervisor import die_by
 from backend.store.errors import StoreError
 from backend.store.events import read_log
 from backend.store.paths import Layout
@@ -72,7 +71,10 @@ def run(
         return _cannot_start(command[0], error)
     if quiet or relay.terminal:
         _say(_summary(this))
-    return status if status >= 0 else _die_by(-status)
+    if status >= 0:
+        return status
+    sys.stdout.flush()
+    return die_by(-status)
 
 
 def run_id() -> str:
@@ -109,17 +111,6 @@ def _cannot_start(name: str, error: OSError) -> int:
         return NOT_FOUND
     _say(f"{name}: cannot be run: {error.strerror}")
     return NOT_EXECUTABLE
-
-
-def _die_by(number: int) -> int:
-    """End by the signal `number`, without a core dump of ours."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-    sys.stdout.flush()
-    with contextlib.suppress(OSError, ValueError):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    return 128 + number
 
 
 def _summary(this: _Run) -> str:
