@@ -66,7 +66,7 @@ def mark_argument(words: Words) -> Mark:
 
 _PART = 3000
 """Bytes of JSON in a line; with its token it has to fit into PIPE_BUF, which is 4,096."""
-_MORE, _LAST = "+", "."
+_MORE, _LAST = b"+", b"."
 MOST = 16 << 20
 """Bytes of an event."""
 
@@ -77,7 +77,7 @@ class Answers:
     def __init__(self, channel: int, job_id: Any, token: str) -> None:
         self._channel = channel
         self._id = job_id
-        self._token = token
+        self._token = token.encode()
 
     def progress(self, what: str, **facts: Any) -> None:
         self._write({**facts, "event": "progress", "what": what})
@@ -89,11 +89,11 @@ class Answers:
         self._write({"event": "error", "error": " ".join(error.split())[:1000]})
 
     def _write(self, event: dict[str, Any]) -> None:
-        text = dumps({"id": self._id, **event})
+        text = dumps({"id": self._id, **event}).encode()
         for at in range(0, len(text), _PART):
             mark = _LAST if at + _PART >= len(text) else _MORE
-            line = f"\n{self._token}{mark}{text[at : at + _PART]}\n"
-            os.write(self._channel, line.encode())
+            line = b"\n%b%b%b\n" % (self._token, mark, text[at : at + _PART])
+            os.write(self._channel, line)
 
 
 class Events:
@@ -117,12 +117,9 @@ class Events:
             self._unread = b"-"  # nor is what else comes on this one
 
     def _line(self, line: bytes) -> Mapping[str, Any] | None:
-        token, mark, part = (
-            line[: len(self._token)],
-            line[len(self._token) :][:1].decode(errors="replace"),
-            line[len(self._token) + 1 :],
-        )
-        if token != self._token or mark not in (_MORE, _LAST) or not mark:
+        at = len(self._token)
+        mark, part = line[at : at + 1], line[at + 1 :]
+        if not line.startswith(self._token) or mark not in (_MORE, _LAST):
             self.noise += len(line)
             return None
         self._parts.append(part)

@@ -9,7 +9,6 @@ children that we did not start, with the worker's mark in their environment. We 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import select
@@ -29,6 +28,7 @@ from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
 from backend.store.errors import brief
 from backend.store.paths import cache_dir as default_cache_dir
+from backend.wire.codec import dumps
 from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
 from rocm_tui.environment import BACKEND, HOOKS, unhooked
@@ -212,7 +212,7 @@ class Worker:
         assert self._process.stdin is not None
         try:
             self._mark.clear()
-            line = json.dumps({**words, "mark": self._mark.descriptor, "token": self._token})
+            line = dumps({**words, "mark": self._mark.descriptor, "token": self._token})
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:

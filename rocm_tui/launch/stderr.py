@@ -16,6 +16,7 @@ import errno
 import fcntl
 import os
 import re
+import select
 import termios
 import tty
 from collections.abc import Callable
@@ -115,8 +116,6 @@ class StderrRelay:
 
     def _wait_for_room(self) -> None:
         """Somebody made our stderr non-blocking; wait as a blocking write would."""
-        import select
-
         if self._target is not None:
             select.select([], [self._target], [])
 

@@ -51,7 +51,7 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
 def _triton() -> str | None:
     """The version of Triton, if this Python has it."""
     try:
-        import triton
+        import triton  # optional, and slow to load
     except ImportError:
         return None
     return str(triton.__version__)
