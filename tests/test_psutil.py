@@ -49,7 +49,7 @@ def test_the_end_of_a_process_is_that_of_all_below_it() -> None:
         while len(below := tree.below(process.pid)) < 2 or not all(p.resident for p in below):
             time.sleep(0.05)
         pids = {process.pid, *(started.pid for started in below)}
-        assert 0 < proportional(below)
+        assert proportional(below) > 0
         assert tree.end(process.pid, bury=bury) == pids
         assert all(tree.read(pid) is None for pid in pids)
         assert process.wait() == (0 if bury else -9)
