@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -78,13 +77,19 @@ def _candidates(env: Mapping[str, str]) -> Iterator[str]:
     active = env.get("VIRTUAL_ENV")
     if active:
         yield str(Path(active, "bin", "python"))
-    program = shutil.which("python3", path=env.get("PATH"))
+    program = _which("python3", env)
     if program:
         yield program
 
 
+def _which(name: str, env: Mapping[str, str]) -> str | None:
+    import shutil  # with its compressors, which `rocm-tui run` needs not
+
+    return shutil.which(name, path=env.get("PATH"))
+
+
 def _checked(given: str, env: Mapping[str, str]) -> str:
-    program = shutil.which(given, path=env.get("PATH"))
+    program = _which(given, env)
     if program is None:
         raise NoTorchPython(f"{given} is no program that can be run; --python takes an interpreter")
     if not _has_torch(program, env):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from backend.processes import tree
+from backend.processes.ending import die_by, without_cores
 from backend.processes.shared import Ring, is_ring
 
 _LOOK = 5.0
@@ -136,19 +136,3 @@ def _relay(reading: int, log: Ring | None, most: int) -> bool:
 def _end_like(status: int | None) -> NoReturn:
     code = 1 if status is None else os.waitstatus_to_exitcode(status)
     os._exit(die_by(-code) if code < 0 else code)
-
-
-def die_by(number: int) -> int:
-    """End this process by a signal, without a core dump of ours; 128 + its number if that ends
-    nobody."""
-    without_cores()
-    with contextlib.suppress(OSError, ValueError):  # some cannot be set
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    return 128 + number
-
-
-def without_cores() -> None:
-    """Crashes are expected; their cores are large."""
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

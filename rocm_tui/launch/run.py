@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from backend.events import HooksOff, SessionStarted, TuningStarted
 from backend.inductor.templates_wanted import CHECK, TEMPLATES
-from backend.processes.supervisor import die_by
+from backend.processes.ending import die_by
 from backend.store.errors import StoreError
 from backend.store.events import read_log
 from backend.store.paths import Layout
