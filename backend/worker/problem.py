@@ -16,7 +16,7 @@ from backend.worker.settings import specs_of
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Recipe:
     """`specs` are the inputs to rebuild; `inputs` is the key that must come out, where one was
     asked for. Without it any key of that op with those sizes is the one."""
 
@@ -53,7 +53,7 @@ def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
 
 
-def asked_problem(job: TuneJob) -> Problem:
+def asked_problem(job: TuneJob) -> Recipe:
     """What a job asks for; without a device on the GPU, else the CPU.
 
     Raises BadJob; NotRebuildable for an inputs key that cannot be read.
@@ -62,7 +62,7 @@ def asked_problem(job: TuneJob) -> Problem:
         if job.precision is None:
             raise BadJob("the job needs the text `precision`")
         key = TuningKey(job.op, job.inputs, job.precision)
-        return Problem(job.op, specs_of(key), key.precision, key.inputs)
+        return Recipe(job.op, specs_of(key), key.precision, key.inputs)
     dtypes = job.dtypes * len(job.shapes) if len(job.dtypes) == 1 else job.dtypes
     strides = job.strides or tuple(map(contiguous, job.shapes))
     if not job.shapes or not len(dtypes) == len(strides) == len(job.shapes):
@@ -74,7 +74,7 @@ def asked_problem(job: TuneJob) -> Problem:
     )
     if job.op == PACKED[0] and len(specs) == 2:  # its key has the weight twice: packed, and as is
         specs = (*specs, specs[1])
-    return Problem(job.op, specs, job.precision or torch_api.precision())
+    return Recipe(job.op, specs, job.precision or torch_api.precision())
 
 
 def contiguous(shape: Shape) -> Shape:

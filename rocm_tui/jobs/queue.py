@@ -28,8 +28,8 @@ from rocm_tui.jobs.run import RunJob, run_watched
 from rocm_tui.jobs.worker import Worker
 
 R = TypeVar("R")
-State = Literal["queued", "running", "done", "failed", "cancelled"]
-Kind = Literal["tune", "measure"]
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+JobKind = Literal["tune", "measure"]
 
 KEPT = 200
 """Ended jobs that are remembered."""
@@ -42,7 +42,7 @@ class Order:
     """What somebody wants done. `work` gets a function that does a job in a worker, and says in a
     line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device."""
 
-    kind: Kind
+    kind: JobKind
     title: str
     lane: str
     work: Callable[[RunJob], str]
@@ -60,12 +60,12 @@ class Job:
     """
 
     id: int
-    kind: Kind
+    kind: JobKind
     title: str
     device: str
     key: TuningKey | None
     tuning: str | None
-    state: State
+    state: JobState
     asked: float
     started: float | None = None
     ended: float | None = None
@@ -259,7 +259,7 @@ class JobQueue:
                 entry.job = replace(entry.job, progress=progress)
         self._ring()
 
-    def _finish(self, entry: _Entry, state: State, outcome: str = "", reason: str = "") -> None:
+    def _finish(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:
         with self._lock:
             if not entry.job.over:
                 self._end(entry, state, plain(outcome), plain(reason))
@@ -267,7 +267,7 @@ class JobQueue:
             self._next(entry.order.lane)
         self._ring()
 
-    def _end(self, entry: _Entry, state: State, outcome: str = "", reason: str = "") -> None:
+    def _end(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:
         entry.job = replace(
             entry.job, state=state, ended=time.time(), outcome=outcome, reason=reason
         )

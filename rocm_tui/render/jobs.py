@@ -7,12 +7,13 @@ from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
 from backend.wire.jobs import Progress
 from rocm_tui import format as fmt
+from rocm_tui.harmless import plain
 from rocm_tui.session import stats
 
 
 def problem_title(problem: Tuning) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
-    return fmt.plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
+    return plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
 
 
 def pin_title(pin: Pin) -> str:
@@ -20,7 +21,7 @@ def pin_title(pin: Pin) -> str:
     try:
         specs = parse_inputs_key(pin.inputs).specs
     except InputsKeyInvalid:
-        return fmt.plain(pin.op)
+        return plain(pin.op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
     return problem_title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
 
@@ -48,4 +49,4 @@ def outcome(tuned: Tuning) -> str:
         near = stats.tied(tuned)
         ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
         text += f", {ahead} {timed[1].label}"
-    return fmt.plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
+    return plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))

@@ -35,7 +35,7 @@ from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout, cache_dir
 from backend.wire.jobs import TuneJob, TuneResult
-from backend.worker.problem import Problem, asked_problem
+from backend.worker.problem import Recipe, asked_problem
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, rebuild
 from backend.worker.settings import set_precision, set_threads, settings_of
@@ -87,7 +87,7 @@ class Visits(retuning.Visits):
 class _Tuning:
     def __init__(
         self,
-        problem: Problem,
+        problem: Recipe,
         job: TuneJob,
         settings: Mapping[str, object],
         tell: TellProgress,
