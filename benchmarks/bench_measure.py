@@ -67,14 +67,14 @@ def _both(worker: Worker, problem: str, runs: int, budget: float) -> dict[str, A
     batch, m, n, k = map(int, problem.split("x"))
     shapes = [[batch, m, k], [batch, k, n]]
     tune = {"job": "tune", "op": "bmm", "shapes": shapes, "dtypes": ["torch.float32"]}
-    single = [worker.run(tune) for _ in range(runs)]
+    single = [worker.exchange(tune) for _ in range(runs)]
     job = {
         "job": "measure",
         **{name: single[0][name] for name in ("op", "inputs", "precision")},
         "hashes": [choice["hash"] for choice in single[0]["choices"]],
         "budget": budget,
     }
-    measured = [measurement_of(worker.run(job)) for _ in range(runs)]
+    measured = [measurement_of(read(MeasureResult, worker.exchange(job))) for _ in range(runs)]
     times = [{c["hash"]: c["ms"] for c in one["choices"]} for one in single]
     medians = [{c.hash: c.ms for c in one.choices} for one in measured]
     return {

@@ -59,7 +59,7 @@ def verify(layout: Layout, env: dict[str, str]) -> bool:
             now = time.perf_counter()
             seconds.append(now - last)
             last = now
-            assert result["ok"], (pin.inputs, result)
+            assert result.ok, (pin.inputs, result)
     further = statistics.median(seconds[1:])
     print(
         f"verify of {len(pins)} pins: {sum(seconds):.1f} s with {verifying.workers} worker(s); the "

@@ -13,9 +13,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from backend.disk.layout import Layout
+
+if TYPE_CHECKING:
+    from backend.wire.jobs import Environment
 
 Verdict = Literal["ok", "note", "bad"]
 """`note` limits something and harms nothing; `bad` keeps the main job from working."""
@@ -62,10 +65,10 @@ def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
+    from backend.wire.jobs import EnvironmentJob
+    from rocm_tui.environment import find_python, hooks_forbidden
     from rocm_tui.errors import RocmTuiError
-    from rocm_tui.hook_env import hooks_forbidden
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
+    from rocm_tui.jobs.worker import run_job
 
     try:
         python = find_python(wanted)
@@ -74,42 +77,42 @@ def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
         return
     yield Check("python", "ok", python)
     try:
-        found = run_job({"job": "environment", "fit": True}, python=python, cache_dir=layout.root)
+        found = run_job(EnvironmentJob(fit=True), python=python, cache_dir=layout.root)
     except RocmTuiError as error:
         yield Check("torch", "bad", "does not start", str(error))
         return
-    runtime = found["hip"] or found["cuda"]
-    kind = "HIP " if found["hip"] else "CUDA "
-    yield Check("torch", "ok", f"{found['torch']}, {kind + runtime if runtime else 'CPU only'}")
+    runtime = found.hip or found.cuda
+    kind = "HIP " if found.hip else "CUDA "
+    yield Check("torch", "ok", f"{found.torch}, {kind + runtime if runtime else 'CPU only'}")
     yield _device(found)
-    if off := found["hooks_off"]:
+    if off := found.hooks_off:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
         yield Check("hooks", "note", f"off: {off}", advice)
     elif forbidden := hooks_forbidden(os.environ):
         yield Check("hooks", "bad", "kept out", forbidden)
     else:
         yield Check("hooks", "ok", "fit this torch")
-    if off := found["templates_off"]:
+    if off := found.templates_off:
         yield Check("templates", "note", f"off: {off}", "`run --templates` offers none of ours")
     else:
         yield Check("templates", "ok", "fit this torch")
     yield _triton_target(found)
 
 
-def _device(found: Mapping[str, Any]) -> Check:
-    units = f", {found['compute_units']} compute units" if found["compute_units"] else ""
-    arch = f" ({found['arch']})" if found["arch"] else ""
-    value = f"{found['device']}{arch}{units}"
-    if found["gpu"]:
+def _device(found: Environment) -> Check:
+    units = f", {found.compute_units} compute units" if found.compute_units else ""
+    arch = f" ({found.arch})" if found.arch else ""
+    value = f"{found.device}{arch}{units}"
+    if found.gpu:
         return Check("device", "ok", value)
     return Check("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
 
 
-def _triton_target(found: Mapping[str, Any]) -> Check:
+def _triton_target(found: Environment) -> Check:
     """What our Triton template can be made for, in the Python that has torch."""
-    if off := found["triton_off"]:
+    if off := found.triton_off:
         return Check("target triton", "note", "off", off)
-    return Check(f"target triton:{found['triton_target']}", "ok", f"Triton {found['triton']}")
+    return Check(f"target triton:{found.triton_target}", "ok", f"Triton {found.triton}")
 
 
 def _cache(layout: Layout) -> Iterator[Check]:

@@ -10,7 +10,7 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from backend.worker.supervisor import apart
+from backend.processes.supervisor import apart
 
 IDLE_SECONDS = 300.0
 """On a GPU an idle process keeps memory that the program may need."""

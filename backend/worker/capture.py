@@ -10,10 +10,10 @@ import torch
 
 from backend.inductor import torch_api
 from backend.inductor.torch_timing import Question
-from backend.model.problem import TuningKey
-from backend.worker.mark import Mark
-from backend.worker.probe import ours
+from backend.processes.shared import Mark
+from backend.records import TuningKey
 from backend.worker.rebuild import NotRebuildable, Rebuilt
+from backend.worker.settings import ours
 
 
 class _Caught(Exception):

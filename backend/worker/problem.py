@@ -13,7 +13,8 @@ from backend.model.ops import OPS
 from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
-from backend.worker.protocol import Arguments, BadJob, text_argument
+from backend.wire.jobs import BadJob, TuneJob
+from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of
 
 
@@ -57,36 +58,28 @@ def _alike(asked: TensorSpec, given: TensorSpec) -> bool:
     return asked.sizes[-len(given.sizes) :] == given.sizes and asked.device == given.device
 
 
-def problem_argument(arguments: Arguments) -> Recipe:
-    """From `op`, `inputs`, `precision`; or from `op`, `shapes`, `dtypes`, and where wanted
-    `strides` (else contiguous), `device` (else the GPU, else the CPU) and `precision`.
+def asked_problem(job: TuneJob) -> Recipe:
+    """What a job asks for; without a device on the GPU, else the CPU.
 
     Raises BadJob; NotRebuildable for an inputs key that cannot be read.
     """
-    op = text_argument(arguments, "op")
-    if "inputs" in arguments:
-        key = TuningKey(
-            op, text_argument(arguments, "inputs"), text_argument(arguments, "precision")
-        )
-        return Recipe(op, specs_of(key), key.precision, key.inputs)
-    shapes = _shapes(arguments, "shapes")
-    dtypes = _texts(arguments, "dtypes")
-    strides = _shapes(arguments, "strides") if arguments.get("strides") else None
-    if len(dtypes) == 1:
-        dtypes *= len(shapes)
-    if len(dtypes) != len(shapes) or (strides is not None and len(strides) != len(shapes)):
-        raise BadJob("the job needs as many `dtypes` and `strides` as `shapes`")
-    device = arguments.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-    steps = strides or tuple(map(contiguous, shapes))
+    if job.inputs is not None:
+        if job.precision is None:
+            raise BadJob("the job needs the text `precision`")
+        key = TuningKey(job.op, job.inputs, job.precision)
+        return Recipe(job.op, specs_of(key), key.precision, key.inputs)
+    dtypes = job.dtypes * len(job.shapes) if len(job.dtypes) == 1 else job.dtypes
+    strides = job.strides or tuple(map(contiguous, job.shapes))
+    if not job.shapes or not len(dtypes) == len(strides) == len(job.shapes):
+        raise BadJob("the job needs `shapes`, and as many `dtypes` and `strides`")
+    device = job.device or ("cuda" if torch.cuda.is_available() else "cpu")
     specs = tuple(
-        TensorSpec(str(device), dtype, shape, stride, 0)
-        for shape, stride, dtype in zip(shapes, steps, dtypes, strict=True)
+        TensorSpec(device, dtype, shape, stride, 0)
+        for shape, stride, dtype in zip(job.shapes, strides, dtypes, strict=True)
     )
-    row = OPS.get(op)
-    if row and "copy" in row.inputs and len(specs) == 2:  # the weight: packed, and as it was
+    if job.op == PACKED[0] and len(specs) == 2:  # its key has the weight twice: packed, and as is
         specs = (*specs, specs[1])
-    precision = arguments.get("precision") or torch_api.precision()
-    return Recipe(op, specs, str(precision))
+    return Recipe(job.op, specs, job.precision or torch_api.precision())
 
 
 def contiguous(shape: Shape) -> Shape:
@@ -97,21 +90,3 @@ def contiguous(shape: Shape) -> Shape:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
-
-
-def _shapes(arguments: Arguments, name: str) -> tuple[Shape, ...]:
-    value = arguments.get(name)
-    if isinstance(value, list) and value and all(map(_is_shape, value)):
-        return tuple(map(tuple, value))
-    raise BadJob(f"the job needs `{name}`: one list of whole numbers for each input")
-
-
-def _is_shape(value: object) -> bool:
-    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
-
-
-def _texts(arguments: Arguments, name: str) -> list[str]:
-    value = arguments.get(name)
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return list(value)
-    raise BadJob(f"the job needs `{name}`: a list of texts")

@@ -1,57 +1,72 @@
 """What goes over the pipes: JSON objects.
 
-To the worker, a job:     {"id": 1, "job": "verify", "token": "...", ...its arguments}
+To the worker, a job:     {"id": 1, "job": "verify", "token": "...", "mark": 5, ...its fields}
 From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
                           {"id": 1, "event": "result", "result": {...}}
                           {"id": 1, "event": "error", "error": "one line"}
 
 A job is a line. An event is one or more lines that begin with the job's token, since a choice that
 runs in the worker may write to whatever descriptor it finds: what does not begin so is nothing of
-ours. A line is short enough for the system not to mix it with another's.
+ours. A line is short enough for the system not to mix it with another's. What the fields may be is
+told by `backend.wire.jobs`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-Arguments = Mapping[str, Any]
+from backend.processes.shared import MARK_SIZE, Mark
+from backend.wire.codec import WireError, dumps, loads
+from backend.wire.jobs import BadJob
+
+Words = Mapping[str, Any]
+"""A JSON object."""
 
 
-class Progress(Protocol):
-    """How a job says what it does; `facts` are JSON values for a program."""
+class TellProgress(Protocol):
+    """How a job says what it does; `facts` are fields of `Progress`."""
 
     def __call__(self, what: str, **facts: Any) -> None: ...
 
 
-class BadJob(Exception):
-    """What was asked makes no sense: no such job, or an argument is missing or of another type."""
-
-
-def text_argument(arguments: Arguments, name: str) -> str:
-    """The argument `name`, a string. Raises BadJob."""
-    value = arguments.get(name)
-    if not isinstance(value, str):
-        raise BadJob(f"the job needs the text `{name}`")
-    return value
-
-
-def parse_job(line: str) -> Arguments:
+def parse_job(line: str) -> Words:
     """The object of a line. Raises BadJob."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadJob("a job is one JSON object on a line") from error
-    if not isinstance(found, dict):
+    words = _object(line)
+    if words is None:
         raise BadJob("a job is one JSON object on a line")
-    return found
+    return words
+
+
+def _object(text: str | bytes) -> Words | None:
+    try:
+        value = loads(text)
+    except WireError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+_marks: dict[int, Mark] = {}
+
+
+def mark_argument(words: Words) -> Mark:
+    """From `mark`, a descriptor of `MARK_SIZE` bytes; optional. Raises BadJob."""
+    descriptor = words.get("mark")
+    if descriptor is None:
+        return Mark()
+    try:
+        if descriptor not in _marks:
+            _marks[descriptor] = Mark(descriptor)
+            os.close(descriptor)  # nobody else shall write there
+        return _marks[descriptor]
+    except (OSError, TypeError, ValueError) as error:
+        raise BadJob(f"the job's `mark` is no descriptor of {MARK_SIZE} bytes: {error}") from error
 
 
 _PART = 3000
 """Bytes of JSON in a line; with its token it has to fit into PIPE_BUF, which is 4,096."""
-_MORE, _LAST = "+", "."
+_MORE, _LAST = b"+", b"."
 MOST = 16 << 20
 """Bytes of an event."""
 
@@ -62,7 +77,7 @@ class Answers:
     def __init__(self, channel: int, job_id: Any, token: str) -> None:
         self._channel = channel
         self._id = job_id
-        self._token = token
+        self._token = token.encode()
 
     def progress(self, what: str, **facts: Any) -> None:
         self._write({**facts, "event": "progress", "what": what})
@@ -74,11 +89,11 @@ class Answers:
         self._write({"event": "error", "error": " ".join(error.split())[:1000]})
 
     def _write(self, event: dict[str, Any]) -> None:
-        text = json.dumps({"id": self._id, **event})
+        text = dumps({"id": self._id, **event}).encode()
         for at in range(0, len(text), _PART):
             mark = _LAST if at + _PART >= len(text) else _MORE
-            line = f"\n{self._token}{mark}{text[at : at + _PART]}\n"
-            os.write(self._channel, line.encode())
+            line = b"\n%b%b%b\n" % (self._token, mark, text[at : at + _PART])
+            os.write(self._channel, line)
 
 
 class Events:
@@ -102,21 +117,15 @@ class Events:
             self._unread = b"-"  # nor is what else comes on this one
 
     def _line(self, line: bytes) -> Mapping[str, Any] | None:
-        token, mark, part = (
-            line[: len(self._token)],
-            line[len(self._token) :][:1].decode(errors="replace"),
-            line[len(self._token) + 1 :],
-        )
-        if token != self._token or mark not in (_MORE, _LAST) or not mark:
+        at = len(self._token)
+        mark, part = line[at : at + 1], line[at + 1 :]
+        if not line.startswith(self._token) or mark not in (_MORE, _LAST):
             self.noise += len(line)
             return None
         self._parts.append(part)
         if mark == _MORE and sum(map(len, self._parts)) <= MOST:
             return None
         text, self._parts = b"".join(self._parts), []
-        try:
-            event = json.loads(text)
-        except (ValueError, RecursionError):
-            self.noise += len(text)
-            return None
-        return event if isinstance(event, dict) else None
+        event = _object(text)
+        self.noise += len(text) if event is None else 0
+        return event

@@ -1,54 +1,34 @@
-"""What every job that compiles an op again has to set, and how it reads that from its arguments."""
+"""What every job that compiles an op again has to set."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
-from backend.cache.inputs_key import parse_inputs_key
-from backend.errors import InputsKeyInvalid
-from backend.inductor import torch_api
-from backend.model.problem import TensorSpec, TuningKey
+from backend.inductor import rocm_offer, templates_on, torch_api
+from backend.records import TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key
-from backend.worker.protocol import Arguments, BadJob, text_argument
+from backend.wire.jobs import BadJob
 from backend.worker.rebuild import NotRebuildable
 
 _THREADS = torch.get_num_threads()
 """What a program in this environment has by itself."""
 
 
-def key_argument(arguments: Arguments) -> TuningKey:
-    """The texts `op`, `inputs` and `precision`. Raises BadJob."""
-    return TuningKey(*(text_argument(arguments, name) for name in ("op", "inputs", "precision")))
-
-
-def mode_argument(arguments: Arguments) -> int:
-    """`mode`, an index of `torch_api.MODES`; the first one if left out. Raises BadJob."""
-    mode = arguments.get("mode", 0)
-    if not isinstance(mode, int) or not 0 <= mode < len(torch_api.MODES):
+def settings_of(mode: int) -> Mapping[str, bool]:
+    """Inductor's settings in the mode with this index. Raises BadJob."""
+    if not 0 <= mode < len(torch_api.MODES):
         raise BadJob(f"the job's `mode` goes from 0 to {len(torch_api.MODES) - 1}")
-    return mode
+    return torch_api.MODES[mode]
 
 
-def broken_argument(arguments: Arguments) -> dict[str, str]:
-    """`broken`: choices by hash that ended an earlier worker, with the reasons; optional. Raises
-    BadJob."""
-    broken = arguments.get("broken", {})
-    if not (isinstance(broken, dict) and all(isinstance(why, str) for why in broken.values())):
-        raise BadJob("the job's `broken` has a text for each hash")
-    return broken
-
-
-def set_threads(arguments: Arguments) -> None:
-    """Compute with as many threads as `threads` says, else with as many as the worker began with,
-    whatever the last job set: on a CPU the hash of a C++ choice depends on their number. Raises
-    BadJob."""
-    threads = arguments.get("threads")
-    if threads is None:
-        threads = _THREADS
-    if type(threads) is not int or not 0 < threads < 1 << 16:
-        raise BadJob("the job's `threads` is a whole number above 0")
-    torch.set_num_threads(threads)
+def set_threads(threads: int | None) -> None:
+    """Compute with so many threads, else with as many as the worker began with, whatever the last
+    job set: on a CPU the hash of a C++ choice depends on their number."""
+    torch.set_num_threads(_THREADS if threads is None else threads)
 
 
 def specs_of(key: TuningKey) -> tuple[TensorSpec, ...]:
@@ -69,11 +49,11 @@ def _check_suffix(suffix: str, usual: str) -> None:
         return
     if suffix.startswith("_"):
         raise NotRebuildable(f"its inputs key ends in {suffix}, which is not rebuilt")
-    found, written = (
+    given, written = (
         f"ends in {text}" if text else "ends with the list" for text in (suffix, usual)
     )
     raise NotRebuildable(
-        f"its inputs key {found}, and one of this torch ({torch.__version__}) {written}: tuned by "
+        f"its inputs key {given}, and one of this torch ({torch.__version__}) {written}: tuned by "
         "another version"
     )
 
@@ -90,3 +70,9 @@ def set_precision(key: TuningKey) -> None:
         torch_api.set_precision(key.precision)
     except (RuntimeError, ValueError) as error:
         raise NotRebuildable(f"this torch cannot set the precision {key.precision}") from error
+
+
+def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
+    """The choices of our templates; the device's scheduling then knows their kernels."""
+    templates_on.schedule()
+    return rocm_offer.offer(name, choices, input_nodes, layout)

@@ -29,7 +29,7 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rocm_tui.app import run_watch
-    from rocm_tui.python_env import find_python
+    from rocm_tui.environment import find_python
 
     python = find_python(args.python)
     root = (args.cache_dir or _default_dir()).absolute()

@@ -135,15 +135,18 @@ class _Facts:
 
     def _ask(self) -> Mapping[str, object]:
         """What the user's torch says of this machine; nothing where there is none."""
+        from dataclasses import asdict
+
+        from backend.wire.jobs import EnvironmentJob
+        from rocm_tui.environment import find_python
         from rocm_tui.errors import RocmTuiError
-        from rocm_tui.jobs import run_job
-        from rocm_tui.python_env import find_python
+        from rocm_tui.jobs.worker import run_job
 
         if self._environment is None:
             try:
                 python = find_python(self._python)
-                job = {"job": "environment"}
-                self._environment = run_job(job, python=python, cache_dir=self._layout.root)
+                here = run_job(EnvironmentJob(), python=python, cache_dir=self._layout.root)
+                self._environment = asdict(here)
             except RocmTuiError:
                 self._environment = {}
         return self._environment

@@ -90,8 +90,14 @@ def _this_machine(python: str | None, layout: Layout) -> Machine:
     from rocm_tui.jobs import JobFailed, run_job
     from rocm_tui.python_env import find_python
 
-    job = {"job": "environment"}
-    here = machine_here(run_job(job, python=find_python(python), cache_dir=layout.root))
+    from backend.store.share_facts import machine_here
+    from backend.wire.jobs import EnvironmentJob
+    from rocm_tui.environment import find_python
+    from rocm_tui.jobs.errors import JobFailed
+    from rocm_tui.jobs.worker import run_job
+
+    found = run_job(EnvironmentJob(), python=find_python(python), cache_dir=layout.root)
+    here = machine_here(asdict(found))
     if here.system_hash is None:
         raise JobFailed("torch does not tell the name of this machine's cache file")
     return here

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rocm_tui import say
+
+if TYPE_CHECKING:
+    from backend.wire.jobs import Progress
 
 
 class LiveLine:
@@ -30,10 +32,8 @@ class LiveLine:
         line = shorten(plain(f"{self.title}: {text}"), width) if text else ""
         say.overwrite(line)
 
-    def heard(self, event: Mapping[str, Any]) -> None:
-        """Show the progress that an event of a worker tells."""
-        from rocm_tui.progress import progress_of
+    def progressed(self, progress: Progress) -> None:
+        """Show how far a worker is."""
+        from rocm_tui.render.jobs import progress_text
 
-        progress = progress_of(event)
-        if progress is not None:
-            self.show(progress.text)
+        self.show(progress_text(progress))

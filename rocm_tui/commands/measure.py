@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace, row: Row) -> Sequence[Choice]:
-    from rocm_tui.measuring import worth_measuring
+    from rocm_tui.actions.measure import worth_measuring
     from rocm_tui.session.find import find_choice
 
     if args.choices:
@@ -110,11 +110,11 @@ def _measured(
     args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
+    from rocm_tui.actions.measure import Measuring, measure_job
     from rocm_tui.commands.work import Work, with_log
-    from rocm_tui.job_errors import JobError
-    from rocm_tui.measuring import Measuring, measure_job
+    from rocm_tui.jobs.errors import JobError
+    from rocm_tui.render.jobs import problem_title
     from rocm_tui.session import measured_again
-    from rocm_tui.tune_request import title
 
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
     work = Work(layout, args.python, args.device)
@@ -124,7 +124,7 @@ def _measured(
     found: list[Measurement] = []
     for at in range(1, args.repeat + 1):
         count = f" ({at} of {args.repeat})" if args.repeat > 1 else ""
-        work.line.title = title(row.tuning) + count
+        work.line.title = problem_title(row.tuning) + count
         work.line.show("starting a worker")
         try:
             found.append(measuring.once())

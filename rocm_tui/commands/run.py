@@ -37,7 +37,7 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from rocm_tui.errors import UsageError
-    from rocm_tui.launch import run as launch
+    from rocm_tui.launch.run import run as launch
 
     command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not command:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from backend.model.problem import Problem
     from backend.model.tuning import Tuning
     from backend.store.paths import Layout
+    from rocm_tui.actions.tune import TuneOptions
     from rocm_tui.commands.work import Work
     from rocm_tui.session.model import Row
-    from rocm_tui.tune_request import TuneOptions
 
 
 def add(commands: common.Subparsers) -> None:
@@ -83,10 +83,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> TuneOptions:
+    from rocm_tui.actions.tune import TuneOptions, backends
     from rocm_tui.devices import device_env
     from rocm_tui.errors import UsageError
-    from rocm_tui.tune_request import TuneOptions
-    from rocm_tui.tune_words import backends
 
     if args.budget is not None and not 0 < args.budget < 1e9:
         raise UsageError("--budget is a number of seconds above 0")
@@ -101,9 +100,8 @@ def _options(args: argparse.Namespace) -> TuneOptions:
 
 def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, bool]]:
     """Each problem to tune, and whether our kernels shall be offered."""
+    from rocm_tui.actions.tune import distinct, is_shape, problem_of, typed_problem
     from rocm_tui.errors import UsageError
-    from rocm_tui.tune_request import problem_of
-    from rocm_tui.tune_words import distinct, is_shape, typed_problem
 
     words, logs = args.words, args.from_log
     if len(words) > 1 and is_shape(words[1]) and not logs:
@@ -133,11 +131,12 @@ def _ours(row: Row, wanted: bool | None) -> bool:
 
 def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning | str:
     """The tuning with its times, or why there is none."""
+    from rocm_tui.actions.tune import tune
     from rocm_tui.commands.work import with_log
     from rocm_tui.errors import RocmTuiError
-    from rocm_tui.tune_request import title, tune
+    from rocm_tui.render.jobs import problem_title
 
-    work.line.title = title(problem)
+    work.line.title = problem_title(problem)
     work.line.show("starting a worker")
     try:
         return tune(work, problem, options)
@@ -153,7 +152,7 @@ def _list(problems: list[tuple[Problem, bool]], as_json: bool) -> int:
     if as_json:
         say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
     for problem, ours in () if as_json else problems:
-        name = f"{problem.id}  {title(problem)}" if problem.key else title(problem)
+        name = f"{problem.id}  {problem_title(problem)}" if problem.key else problem_title(problem)
         say.out(f"{name}  with our kernels" if ours else name)
     return 0 if problems else 1
 
@@ -162,9 +161,10 @@ def _tell(
     layout: Layout, tuned: list[Tuning], failed: list[tuple[Problem, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
+    from rocm_tui.actions.tune import words_of
+    from rocm_tui.render.jobs import problem_title
     from rocm_tui.session.as_json import row_json
     from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
-    from rocm_tui.tune_request import title, words_of
 
     model = common.load(layout, [])
     rows = [common.find_row(model, tuning.id) for tuning in tuned]
@@ -174,4 +174,4 @@ def _tell(
     elif rows:
         say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
     for problem, why in failed:
-        say.err(f"{title(problem)} was not tuned: {why}")
+        say.err(f"{problem_title(problem)} was not tuned: {why}")

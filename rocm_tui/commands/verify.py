@@ -11,7 +11,8 @@ from rocm_tui.commands import common
 if TYPE_CHECKING:
     from backend.model.pin import Pin
     from backend.store.paths import Layout
-    from rocm_tui.verifying import Asked, Result
+    from backend.wire.jobs import VerifyResult
+    from rocm_tui.actions.verify import Asked
 
 TAKES_COMMAND = True
 """What follows `--` are the words of a program."""
@@ -73,10 +74,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int:
     """Verify in a worker; each sentence is said as soon as it is known."""
+    from backend.wire.codec import to_json
+    from rocm_tui.actions.verify import Verifying
     from rocm_tui.commands.live_line import LiveLine
     from rocm_tui.commands.work import ended_by_signals
-    from rocm_tui.python_env import find_python
-    from rocm_tui.verifying import Verifying, pin_title
+    from rocm_tui.environment import find_python
+    from rocm_tui.render.jobs import pin_title
 
     line = LiveLine()
 
@@ -86,7 +89,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int
 
     python = find_python(args.python)
     asked = _asked(layout, chosen)
-    found: dict[int, Result] = {}
+    found: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
         Verifying(python, layout, seconds=args.timeout, tell=tell) as verifying,
@@ -100,13 +103,13 @@ def _rebuild(args: argparse.Namespace, layout: Layout, chosen: list[Pin]) -> int
         finally:
             line.show("")
     if args.json:
-        say.out_json({"pins": [{"id": pin.id, **found[id(pin)]} for pin in chosen]})
-    return 0 if all(result["ok"] for result in found.values()) else 1
+        say.out_json({"pins": [{"id": pin.id, **to_json(found[id(pin)])} for pin in chosen]})
+    return 0 if all(result.ok for result in found.values()) else 1
 
 
 def _asked(layout: Layout, pins: list[Pin]) -> list[Asked]:
     """With as many threads as the process had that tuned what is pinned, where a session tells."""
-    from rocm_tui.verifying import Asked
+    from rocm_tui.actions.verify import Asked
 
     threads = {
         (row.tuning.key, choice.hash): row.tuning.threads
@@ -116,13 +119,13 @@ def _asked(layout: Layout, pins: list[Pin]) -> list[Asked]:
     return [Asked(pin, threads.get((pin.key, pin.hash))) for pin in pins]
 
 
-def _sentence(pin: Pin, result: Result) -> str:
+def _sentence(pin: Pin, result: VerifyResult) -> str:
     from rocm_tui import format as fmt
 
-    if result["ok"]:
-        line = f"{pin.id}: the generated code calls {pin.label} ({result.get('kernel', pin.hash)})"
+    if result.ok:
+        line = f"{pin.id}: the generated code calls {pin.label} ({result.kernel or pin.hash})"
     else:
-        line = f"{pin.id}: not verified: {result['reason']}"
-        if not result.get("rebuilt", True):
+        line = f"{pin.id}: not verified: {result.reason}"
+        if not result.rebuilt:
             line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
     return fmt.plain(line)

@@ -16,16 +16,15 @@ if TYPE_CHECKING:
     from backend.model.choice import Choice
     from backend.model.pin import Pin
     from backend.store.paths import Layout
-    from rocm_tui.trace_folder import TraceFolder
-    from rocm_tui.witness import Finding, Witness
+    from rocm_tui.actions.witness import Finding, TraceFolder, Witness
 
 
 def run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
     """Run CMD as it would run by itself, then say what its code calls."""
-    from rocm_tui import hook_env
-    from rocm_tui.child import Child
+    from rocm_tui import environment as hook_env
+    from rocm_tui.actions.witness import TraceFolder
     from rocm_tui.commands.work import ended_by_signals
-    from rocm_tui.trace_folder import TraceFolder
+    from rocm_tui.launch.child import Child
 
     env = hook_env.unhooked(os.environ)
     if args.cache_dir is not None:
@@ -49,8 +48,8 @@ class _Heard:
     """What the processes of a program said."""
 
     def __init__(self, folder: TraceFolder, layout: Layout, pins: list[Pin]) -> None:
+        from rocm_tui.actions.witness import Witness
         from rocm_tui.ingest.trace_code import TraceCode
-        from rocm_tui.witness import Witness
 
         witness: Witness = Witness(pins, _choices(layout))
         files = folder.files()

@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from rocm_tui.commands.live_line import LiveLine
 
 if TYPE_CHECKING:
     from backend.disk.layout import Layout
     from rocm_tui.errors import RocmTuiError
+
+R = TypeVar("R")
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -28,8 +30,8 @@ class Work:
     def __init__(self, layout: Layout, python: str | None, device: str | None) -> None:
         """Raises UsageError and NoTorchPython."""
         from rocm_tui.devices import device_env
-        from rocm_tui.jobs import Limits
-        from rocm_tui.python_env import find_python
+        from rocm_tui.environment import find_python
+        from rocm_tui.jobs.limits import Limits
 
         self.line = LiveLine()
         self._layout = layout
@@ -37,9 +39,9 @@ class Work:
         self._python = find_python(python, self._env)
         self._limits = Limits.of_this_machine()
 
-    def __call__(self, job: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, job: WorkerJob[R]) -> R:
         """Raises JobError."""
-        from rocm_tui.job_run import run_watched
+        from rocm_tui.jobs.run import run_watched
 
         with ended_by_signals():
             return run_watched(
@@ -48,7 +50,7 @@ class Work:
                 layout=self._layout,
                 env=self._env,
                 limits=self._limits,
-                on_event=self.line.heard,
+                on_progress=self.line.progressed,
             )
 
 

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
-from rocm_tui.job_queue import Job
+from rocm_tui.jobs.queue import Job
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.widgets.bars import bar
 from rocm_tui.widgets.columns import Column

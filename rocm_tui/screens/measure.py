@@ -11,11 +11,10 @@ from backend.model.tuning import Tuning
 from rocm_tui.devices import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
-from rocm_tui.job_queue import Order
-from rocm_tui.job_run import RunJob
-from rocm_tui.measuring import measure, measure_job, worth_measuring
+from rocm_tui.jobs.queue import Order
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.render.jobs import problem_title
 from rocm_tui.session.measured_text import meaning, standing
-from rocm_tui.tune_request import title
 from rocm_tui.widgets.choice_lines import name_of
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def order(
 
     return Order(
         kind="measure",
-        title=title(tuning),
+        title=problem_title(tuning),
         lane=lane(None, tuning.device),
         work=work,
         key=tuning.key,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import socket
 from asyncio import to_thread
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from backend.wire.jobs import PeakJob, PeakResult
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.session.devices import Peak
@@ -45,13 +46,12 @@ async def measure_peak(app: RocmTui, machine: TunedDevice) -> None:
         update()
 
 
-def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
+def _run(app: RocmTui, device: str) -> PeakResult:
+    from rocm_tui.environment import find_python
+    from rocm_tui.jobs.worker import run_job
 
-    job = {"job": "peak", "device": device}
     python = find_python(app.python)
-    return run_job(job, python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
+    return run_job(PeakJob(device), python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
 
 
 def _read(result: Mapping[str, Any], host: str) -> tuple[TunedDevice, Peak]:

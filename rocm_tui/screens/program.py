@@ -29,7 +29,7 @@ from rocm_tui.widgets.line_view import LineView
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
     from rocm_tui.feed import Feed
-    from rocm_tui.job_queue import Job, JobQueue
+    from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.session.devices import Peak
     from rocm_tui.session.roofline import TunedDevice
 
@@ -104,7 +104,7 @@ class RocmTui(App[int]):
     def jobs(self) -> JobQueue:
         """The jobs that this screen runs; made when it is first asked for."""
         if self._jobs is None:
-            from rocm_tui.job_queue import JobQueue
+            from rocm_tui.jobs.queue import JobQueue
 
             self._jobs = JobQueue(self.layout, self._wake, python=self.python)
         return self._jobs

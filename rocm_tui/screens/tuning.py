@@ -16,11 +16,13 @@ from textual.widgets import Button, Input, Static
 from backend.model.origin import is_own
 from backend.model.problem import Problem
 from rocm_tui import format as fmt
+from rocm_tui.actions.tune import TuneOptions, backends, problem_of, tune
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.format import plain
-from rocm_tui.job_queue import Order
-from rocm_tui.job_run import RunJob
+from rocm_tui.jobs.queue import Order
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.render.jobs import outcome, problem_title
 from rocm_tui.screens.base import Dialog
 from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
 from rocm_tui.tune_words import backends
@@ -79,7 +81,7 @@ class TuneScreen(Dialog[Asked]):
     def compose(self) -> ComposeResult:
         ours = any(is_own(choice.hash) for choice in self._row.tuning.choices)
         with Vertical(id="question"):
-            yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
+            yield Static(Content(f"Tune {problem_title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
             yield Tick("exhaustive search space: hours rather than minutes", id="space")
             yield Tick("our kernels too", ours, id="templates")
@@ -174,7 +176,7 @@ def order(problem: Problem, asked: Asked, id: str) -> Order:
 
     return Order(
         kind="tune",
-        title=title(problem),
+        title=problem_title(problem),
         lane=lane(asked.device, problem.device),
         work=work,
         env=device_env(os.environ, asked.device),

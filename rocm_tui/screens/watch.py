@@ -324,7 +324,11 @@ class WatchScreen(BaseScreen):
 
 
 def _of_jobs(jobs: list[Job]) -> list[str]:
-    """`1 job running (J)`; queued ones count too."""
+    """`1 job running, 2 queued (J)`."""
+    running = sum(job.state == "running" for job in jobs)
+    queued = len(jobs) - running
     if not jobs:
         return []
-    return [f"{len(jobs)} jobs running (J)" if len(jobs) > 1 else "1 job running (J)"]
+    first = running or queued
+    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
+    return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]

@@ -37,6 +37,7 @@ from backend.store.tuned_journal import Journal
 from backend.toolchain import code_cache
 from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
+from backend.wire.codec import to_json
 from rocm_tui import say
 from rocm_tui.actions.bundle import examine_bundle
 from rocm_tui.errors import RocmTuiError
@@ -50,8 +51,9 @@ from rocm_tui.ingest.stderr_log import StderrLog
 from rocm_tui.ingest.tailer import Tailer
 from rocm_tui.ingest.torch_trace import TorchTrace
 from rocm_tui.ingest.trace_code import TraceCode
-from rocm_tui.measuring import measure_job
-from rocm_tui.progress import progress_of
+from rocm_tui.jobs.worker import heard_progress
+from rocm_tui.launch.stderr import CHUNK, TableFilter
+from rocm_tui.render.jobs import progress_text
 from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
 from rocm_tui.session.as_json import problem_json, row_json, status_json
 from rocm_tui.session.compare import compare, whole
@@ -62,9 +64,6 @@ from rocm_tui.session.model import Model
 from rocm_tui.session.report import report
 from rocm_tui.session.report_json import report_json
 from rocm_tui.session.roofline import rooflines
-from rocm_tui.stderr_relay import CHUNK
-from rocm_tui.table_filter import TableFilter
-from rocm_tui.tune_request import problem_of, words_of
 from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
 from tests.campaign import _mutate, _seeds
 
@@ -126,7 +125,7 @@ def shown(records: Iterable[Record], data: bytes) -> None:
         choices = side_by_side.default_choices(row.tuning)
         side_by_side.facts(row.tuning, choices, {}, all_keys=True)
         with suppress(*REFUSALS):
-            strict(words_of(problem_of(row.tuning)), measure_job(row.tuning, choices))
+            strict(words_of(problem_of(row.tuning)), to_json(measure_job(row.tuning, choices)))
     reported(model)
 
 
@@ -299,9 +298,9 @@ def _worker(data: bytes, folder: Path) -> None:
         except (ValueError, RecursionError):
             continue
         if isinstance(event, Mapping):
-            progress = progress_of({**event, "event": "progress"})
+            progress = heard_progress({**event, "event": "progress"})
             assert progress is not None
-            harmless(progress.text)
+            harmless(progress_text(progress))
 
 
 _KEPT: dict[str, bytes] = {}

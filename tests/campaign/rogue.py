@@ -19,10 +19,10 @@ from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
 from backend.store.paths import Layout
+from rocm_tui.actions.measure import Measuring
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.measuring import Measuring
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
 from tests.campaign import Figure
 from tests.support.rogue_acts import ACTS, HARMLESS, LIARS, MARK, left
 from tests.support.rogue_workers import hash_of, rogue_python
@@ -98,7 +98,7 @@ def _measured(folder: Path, names: list[str], value: str) -> Measurement | str:
                 layout=layout,
                 env=env,
                 limits=Limits(stuck=STUCK, memory=4 << 30, of=4 << 30),
-                on_event=lambda event: None,
+                on_progress=lambda progress: None,
             ),
             tuning,
             choices,

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,8 @@ class Runs:
         self.modes: list[int] = []
         self.heard: list[Any] = []
 
-    def __call__(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        self.modes.append(job["mode"])
+    def __call__(self, job: Any) -> Any:
+        self.modes.append(job.mode)
         with spawn_worker(sys.executable, self.cache, self.env) as worker:
             return worker.run(job, self.heard.append, 300)
 
@@ -96,9 +95,9 @@ def test_the_model_s_own_mode_is_found_and_it_benchmarks_nothing(tmp_path: Path)
     after = times(cache)
     assert after.keys() == before.keys() and after != before
     assert tuned.key == key
-    told = [event for event in runs.heard if event.get("total")]
-    assert told[-1]["timed"] == told[-1]["total"] == len(tuned.choices)
-    assert max(event["compiled"] for event in told) >= 5
+    told = [progress for progress in runs.heard if progress.total]
+    assert told[-1].timed == told[-1].total == len(tuned.choices)
+    assert max(progress.compiled for progress in told) >= 5
     assert model(cache) == 0
 
 
@@ -143,7 +142,7 @@ def test_cancel_leaves_no_process(tmp_path: Path) -> None:
         thread = threading.Thread(target=kill)
         thread.start()
         with pytest.raises(WorkerDied):
-            worker.run(
+            worker.exchange(
                 {**job, "search_space": "EXHAUSTIVE"}, lambda e: e.get("total") and seen.set()
             )
         thread.join()

@@ -50,7 +50,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         tuple(MeasuredChoice(h, 1.0, 1.0, 1.0, 0.0, 9, 1.0, 1.0, 1.0, "tied") for h in able),
         tuple(Choice(h, h, failed=True, reason=why) for h, why in job["broken"].items()),
     )
-    return {"ok": True, "measurement": json.loads(encode(TuningMeasured(found)))}
+    return {"ok": True, "measurement": to_json(found)}
 
 
 def happen(hash: str) -> None:

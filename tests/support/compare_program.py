@@ -72,14 +72,16 @@ def tune() -> None:
 
 
 def measure() -> None:
+    from backend.processes.shared import Mark
+    from backend.wire.jobs import MeasureJob
     from backend.worker.jobs import measure as job
 
     (cache,) = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "cache").iterdir()
     ((inputs, precisions),) = json.loads(cache.read_text())["cache"]["bmm"].items()
-    key = {"op": "bmm", "inputs": inputs, "precision": "highest"}
-    choices = {"hashes": list(precisions["highest"]), "budget": SECONDS, "rounds": ROUNDS}
-    done = job.run({**key, **choices}, lambda *_, **__: None)
-    assert done["ok"], done["reason"]
+    hashes = tuple(precisions["highest"])
+    asked = MeasureJob("bmm", inputs, "highest", hashes, budget=SECONDS, rounds=ROUNDS)
+    done = job.run(asked, lambda *_, **__: None, Mark())
+    assert done.ok, done.reason
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from tests.support.torch_models import child_env
 LAUNCHER = [
     sys.executable,
     "-c",
-    "import sys; from rocm_tui.launch import run; "
+    "import sys; from rocm_tui.launch.run import run; "
     "split = sys.argv.index('--'); flags = sys.argv[1:split]; "
     "sys.exit(run(sys.argv[split + 1 :], quiet='--quiet' in flags, "
     "max_autotune='--max-autotune' in flags))",

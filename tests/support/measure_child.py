@@ -16,7 +16,8 @@ from backend.inductor.torch_timing import Operands, Question, moved
 from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.worker.bench import _somewhere
 from backend.worker.capture import capture
-from backend.worker.probe import ProbeSelector
+from backend.worker.jobs.verify import ProbeSelector
+from backend.worker.measure.bench import _somewhere
 from backend.worker.problem import contiguous
 from backend.worker.rebuild import Rebuilt, rebuild
 

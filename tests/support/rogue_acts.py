@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from backend.worker import tree
+from backend.processes import tree
 
 MARK = "LEFT_BY_A_ROGUE"
 LIFE = 120

@@ -77,7 +77,7 @@ def _also(stock: Any) -> Any:
 
 
 def main() -> int:
-    from backend.worker import loop
+    from backend.worker import __main__ as loop
 
     run = loop._run
 
@@ -95,6 +95,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from backend.worker.supervisor import apart
+    from backend.processes.supervisor import apart
 
     sys.exit(apart(main))

@@ -1,1 +1,1 @@
-"""One file a job: `run(arguments, progress)` gives the result, or raises."""
+"""One file a kind of job: `run(job, tell, mark)` gives the result, or raises."""

@@ -1,51 +1,151 @@
-"""What torch is this, and what does it see?"""
+"""What torch is this, and what does it see?
+
+Whether the hooks and our templates fit it is seen by asking Inductor for one small product. The
+compile ends when the selector has answered: nothing is benchmarked or recorded, and no kernel
+is made.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor import rocm_triton_target, torch_api
-from backend.worker import fit
-from backend.worker.protocol import Arguments, Progress
+from backend.events import ChoiceSelected, Event, TuningStarted
+from backend.inductor import rocm_offer, rocm_triton_target, templates_on, torch_api, versions
+from backend.inductor.pinned import PinLookup
+from backend.inductor.recording import Recorder
+from backend.inductor.selector import Selector
+from backend.processes.shared import Mark
+from backend.records import Pin, TuningKey
+from backend.wire.jobs import Environment, EnvironmentJob
+from backend.worker.protocol import TellProgress
 
 
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """The result: versions of torch, HIP, CUDA and Triton; the device's facts. With the argument
-    `fit`, which costs seconds, `hooks_off` and `templates_off` say why those do not work; else
-    nothing.
-
-    `triton_target` is what our Triton template is made for there; else null, and `triton_off` says
-    why, in a line.
-    """
-    fitting = fit.examine() if arguments.get("fit") else fit.Fit()
+def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
+    fitting = examine() if job.fit else Fit()
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
     triton = rocm_triton_target.examine(place)
     off = triton.reason if isinstance(triton, rocm_triton_target.Off) else ""
-    return {
-        "torch": str(torch.__version__),
-        "hip": torch.version.hip,
-        "cuda": torch.version.cuda,
-        "triton": _triton(),
-        "triton_target": None if off else str(triton),
-        "triton_off": off,
-        "hooks_off": fitting.hooks,
-        "templates_off": fitting.templates,
-        "gpu": gpu,
-        "device": device.name,
-        "arch": device.arch,
-        "compute_units": device.compute_units,
-        "system_hash": torch_api.system_hash(),
-    }
+    return Environment(
+        torch=str(torch.__version__),
+        hip=torch.version.hip,
+        cuda=torch.version.cuda,
+        triton=_triton(),
+        triton_target=None if off else str(triton),
+        triton_off=off,
+        hooks_off=fitting.hooks,
+        templates_off=fitting.templates,
+        gpu=gpu,
+        device=device.name,
+        arch=device.arch,
+        compute_units=device.compute_units,
+        system_hash=torch_api.system_hash(),
+    )
 
 
 def _triton() -> str | None:
     """The version of Triton, if this Python has it."""
     try:
-        import triton
+        import triton  # optional, and slow to load
     except ImportError:
         return None
     return str(triton.__version__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Why the hooks, or our templates, do not work; nothing where they do."""
+
+    hooks: str = ""
+    templates: str = ""
+
+
+class _Answered(Exception):
+    """Ends the compile: what we want is known."""
+
+
+class _Heard(Recorder):
+    """Keeps events to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def next_number(self) -> int:
+        return 1
+
+    def write(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class _NoPins(PinLookup):
+    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
+        return None
+
+
+class _Trial(Selector):
+    """Our selector, asked once. `templates` says why ours are not offered."""
+
+    def __init__(self) -> None:
+        self.heard = _Heard()
+        super().__init__(self.heard, _NoPins())
+        self.asked = False
+        self.templates = ""
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        self.asked = True
+        self.templates = _why_not_offered(name, choices, input_nodes, layout)
+        torch_api.tuning_key(name, input_nodes, layout, kwargs)  # what it raises is told in full
+        super().__call__(name, choices[:1], input_nodes, layout, *args, **kwargs)
+        raise _Answered
+
+
+def examine() -> Fit:
+    """Takes seconds; compiles nothing to its end."""
+    version = str(torch.__version__)
+    if not versions.known(version):
+        off = f"torch {version} is not known to the hooks ({versions.range_text()} are)"
+        return Fit(off, off)
+    before = torch_api.selector()
+    trial = _Trial()
+    torch_api.set_selector(trial)
+    try:
+        trouble = _compile()
+    finally:
+        torch_api.set_selector(before)
+    kinds = {type(event) for event in trial.heard.events}
+    hooks = ""
+    if trouble or not trial.asked:
+        hooks = trouble or "Inductor asked its selector for nothing"
+    elif not {TuningStarted, ChoiceSelected} <= kinds:
+        hooks = "a tuning was not recorded"
+    return Fit(hooks, trial.templates or hooks)
+
+
+def _compile() -> str:
+    """What went wrong other than that the compile was ended."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a, b = (torch.ones(2, 16, 16, device=device) for _ in range(2))
+    mode = torch_api.MODES[0]
+    try:
+        with torch_api.compile_settings(mode, freezing=False, graph_cache=False), torch.no_grad():
+            torch.compile(torch.bmm, dynamic=False)(a, b)
+    except Exception as error:  # whatever the compiler makes of the end of the compile
+        return "" if _Answered.__name__ in repr(error) else torch_api.describe(error)
+    return ""
+
+
+def _why_not_offered(name: str, choices: Sequence[Any], nodes: Any, layout: Any) -> str:
+    try:
+        templates_on.schedule()
+        offered = rocm_offer.offer(name, choices, nodes, layout)
+    except Exception as error:  # whatever does not fit is the answer
+        return torch_api.describe(error)
+    return "" if offered else "none is offered on this device: see the targets"

@@ -10,43 +10,27 @@ A choice whose result is wrong is not measured, nor one that is right at first a
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from statistics import median
-from typing import Any
 
 import torch
 
 from backend.inductor import recording, torch_api
 from backend.inductor.torch_timing import Question
 from backend.measure.disturbance import disturbances
-from backend.model.choice import Choice
-from backend.model.events import SessionEnded, TuningMeasured
-from backend.model.measurement import Measurement
-from backend.model.ops import OPS
-from backend.model.origin import is_own
-from backend.model.problem import TuningKey
-from backend.model.session import Session
-from backend.store.events import encode
-from backend.worker.bench import ChoiceBench
+from backend.processes.shared import Mark
+from backend.records import Choice, Measurement, Session, TuningKey
+from backend.store.graph_match import is_own
+from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import capture
-from backend.worker.mark import Mark, mark_argument
-from backend.worker.protocol import Arguments, BadJob, Progress
+from backend.worker.measure.bench import ChoiceBench, NoReference
+from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.rounds import ChoiceBroke, Rounds, Tell, measure
-from backend.worker.settings import (
-    broken_argument,
-    key_argument,
-    mode_argument,
-    set_precision,
-    set_threads,
-    specs_of,
-)
-from backend.worker.truth import NoReference
+from backend.worker.settings import set_precision, set_threads, settings_of, specs_of
 
 LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""
@@ -56,111 +40,53 @@ class NotMeasured(Exception):
     """There is no measurement; one line says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    key: TuningKey
-    hashes: tuple[str, ...]
-    mode: int
-    budget: float
-    flush: bool
-    partly: bool
-    least: int
-    broken: Mapping[str, str]
-    mark: Mark
-
-
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """Arguments: `op`, `inputs`, `precision`, texts; `hashes`, the choices, a list; `budget`,
-    seconds of measuring, compiling not counted; `flush`, whether to empty the caches before each
-    call; `mode`, an index of the `MODES`; `partly`, whether to go on without those choices that
-    are not offered in this mode; `rounds`, so many at least, while there is time; `broken`, those
-    of the choices that are not run, since they ended an earlier worker, with the reasons; `mark`,
-    see `mark_argument`; `threads`, see `set_threads`.
-
-    The result: `ok`; `reason`, why it is not; `measurement`, as an event of a session log; `log`,
-    the path of that log, null where it could not be written; `conclusive`, whether all choices were
-    offered in this mode, and `missing`, those that were not. If there are any, try another of the
-    `modes` that there are, each in a process of its own.
-    """
-    task = _task(arguments)
-    set_threads(arguments)
-    try:
-        return _measured(task, progress)
-    except (NotMeasured, NotRebuildable) as error:
-        return _result(reason=str(error))
-
-
-def _task(arguments: Arguments) -> Task:
-    hashes, budget = arguments.get("hashes"), arguments.get("budget", 30.0)
-    if not (isinstance(hashes, list) and hashes and all(isinstance(h, str) for h in hashes)):
-        raise BadJob("the job needs `hashes`, a list of texts")
-    if type(budget) not in (int, float) or not (math.isfinite(budget) and budget > 0):
-        raise BadJob("the job's `budget` is a number of seconds above 0")
-    least = arguments.get("rounds", 0)
-    if type(least) is not int:
-        raise BadJob("the job's `rounds` is a whole number")
-    broken = broken_argument(arguments)
-    if not set(hashes) - set(broken):
+def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
+    """Raises BadJob where every choice is broken, or there is no such mode."""
+    if not set(job.hashes) - set(job.broken):
         raise BadJob("the job's `hashes` are all broken")
-    return Task(
-        key=key_argument(arguments),
-        hashes=tuple(dict.fromkeys(hashes)),
-        mode=mode_argument(arguments),
-        budget=float(budget),
-        flush=bool(arguments.get("flush", False)),
-        partly=bool(arguments.get("partly", False)),
-        least=least,
-        broken={hash: broken[hash] for hash in hashes if hash in broken},
-        mark=mark_argument(arguments),
-    )
+    settings = settings_of(job.mode)
+    set_threads(job.threads)
+    try:
+        return _measured(job, settings, tell, mark)
+    except (NotMeasured, NotRebuildable) as error:
+        return MeasureResult(ok=False, reason=str(error), modes=len(torch_api.MODES))
 
 
-def _result(
-    *,
-    measurement: Measurement | None = None,
-    log: str | None = None,
-    reason: str = "",
-    missing: Sequence[str] = (),
-) -> dict[str, Any]:
-    event = None if measurement is None else json.loads(encode(TuningMeasured(measurement)))
-    return {
-        "ok": measurement is not None,
-        "measurement": event,
-        "log": log,
-        "reason": reason,
-        "missing": list(missing),
-        "conclusive": not missing,
-        "modes": len(torch_api.MODES),
-    }
-
-
-def _measured(task: Task, progress: Progress) -> dict[str, Any]:
-    program = rebuild(task.key.op, specs_of(task.key))
-    set_precision(task.key)
-    progress(f"compiling {task.key.op} up to its choices")
+def _measured(
+    job: MeasureJob, settings: Mapping[str, bool], tell: TellProgress, mark: Mark
+) -> MeasureResult:
+    hashes = list(dict.fromkeys(job.hashes))
+    program = rebuild(job.op, specs_of(job.key))
+    set_precision(job.key)
+    tell(f"compiling {job.op} up to its choices")
     caught = capture(
         program,
-        task.key,
-        [hash for hash in task.hashes if hash not in task.broken],
-        torch_api.MODES[task.mode],
-        templates=any(map(is_own, task.hashes)),
-        mark=task.mark,
+        job.key,
+        [hash for hash in hashes if hash not in job.broken],
+        settings,
+        templates=any(map(is_own, hashes)),
+        mark=mark,
     )
-    offered = caught.question.choices
-    missing = [hash for hash in task.hashes if hash not in offered]
-    if missing and not task.partly:
+    question, offered = caught.question, caught.question.choices
+    missing = [hash for hash in hashes if hash not in offered]
+    modes = len(torch_api.MODES)
+    if missing and not job.partly:
         there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
         reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
-        return _result(reason=f"{reason} ({there}){_why(caught.question)}", missing=missing)
-    gone = dict.fromkeys(missing, f"this torch does not offer it{_why(caught.question)}")
-    failed = {**gone, **task.broken, **caught.failed}
-    able = [hash for hash in task.hashes if hash not in failed]
+        reason += f" ({there}){_why(question)}"
+        return MeasureResult(False, reason, False, modes, missing=tuple(missing))
+    gone = dict.fromkeys(missing, f"this torch does not offer it{_why(question)}")
+    broken = {hash: job.broken[hash] for hash in hashes if hash in job.broken}
+    failed = {**gone, **broken, **caught.failed}
+    able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked = Rounds([]), tuple[str, ...]()
     if able:
-        rounds, unchecked = _rounds(task, caught.question, able, _teller(progress, names))
+        bench = ChoiceBench(question, able, mark, flush=job.flush)
+        rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
     rounds.failed.update(failed)
-    return _recorded(task, rounds, names, unchecked)
+    measurement, log = _recorded(job, rounds, names, unchecked)
+    return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
 def _why(question: Question) -> str:
@@ -172,14 +98,13 @@ def _why(question: Question) -> str:
 
 
 def _rounds(
-    task: Task, question: Question, able: Sequence[str], tell: Tell
+    job: MeasureJob, question: Question, bench: ChoiceBench, able: Sequence[str], hear: OnRounds
 ) -> tuple[Rounds, tuple[str, ...]]:
     """What was seen of those whose results are right, and a sentence on those that could not be
     checked."""
-    bench = ChoiceBench(question, able, task.mark, flush=task.flush)
-    bench.set_reference(_operations(task, question.columns))
+    bench.set_reference(_operations(job.key, question.columns))
     try:
-        right, unknown = bench.truth(task.key.op, task.key.precision), ""
+        right, unknown = bench.truth(job.op, job.precision), ""
     except NoReference as error:
         right, unknown = None, f": {error}"
     wrong: dict[str, str] = {}
@@ -193,7 +118,7 @@ def _rounds(
     able = [hash for hash in able if hash not in wrong]
     rounds = Rounds([])
     if able:
-        rounds = measure(bench, able, time.monotonic() + task.budget, tell, task.least)
+        rounds = measure(bench, able, time.monotonic() + job.budget, hear, job.rounds)
     for hash in list(rounds.hashes):
         try:
             bench.check(hash, right)
@@ -208,13 +133,15 @@ def _rounds(
     return rounds, (f"not checked whether it is right: {', '.join(left)}{unknown}",)
 
 
-def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
-    def tell(rounds: Rounds, left: float) -> None:
-        told, left = rounds.standings, round(max(0.0, left), 1)
-        settled = sum(standing.verdict != "unclear" for standing in told[1:])
-        best = names[told[0].hash] if told else None
-        ahead = f", {settled} of {len(told) - 1} verdicts clear, best {best}" if told else ""
-        progress(
+def _teller(tell: TellProgress, names: Mapping[str, str]) -> OnRounds:
+    def hear(rounds: Rounds, seconds: float) -> None:
+        standings, left = rounds.standings, round(max(0.0, seconds), 1)
+        settled = sum(standing.verdict != "unclear" for standing in standings[1:])
+        best, ahead = "", ""
+        if standings:
+            best = names[standings[0].hash]
+            ahead = f", {settled} of {len(standings) - 1} verdicts clear, best {best}"
+        tell(
             f"{rounds.clean.count} rounds{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
             settled=settled,
@@ -223,43 +150,43 @@ def _teller(progress: Progress, names: Mapping[str, str]) -> Tell:
             seconds_left=left,
         )
 
-    return tell
+    return hear
 
 
-def _operations(task: Task, columns: int) -> float:
+def _operations(key: TuningKey, columns: int) -> float:
     """About as many multiplications as the op has, if it is a product of matrices."""
-    specs = specs_of(task.key)
-    op = OPS.get(task.key.op)
-    left = specs[op.place("a") if op else 0]
+    specs = specs_of(key)
+    left = specs[1] if key.op in ("addmm", "baddbmm") else specs[0]
     return float(prod(left.sizes) * columns)
 
 
 def _recorded(
-    task: Task, rounds: Rounds, names: Mapping[str, str], unchecked: tuple[str, ...]
-) -> dict[str, Any]:
-    """The result, also written as a session. Raises NotMeasured where no choice could be run."""
+    job: MeasureJob, rounds: Rounds, names: Mapping[str, str], unchecked: tuple[str, ...]
+) -> tuple[Measurement, str | None]:
+    """The measurement, and the log of the session that it was written as. Raises NotMeasured where
+    no choice could be run."""
     if not rounds.standings:
         hash, reason = next(iter(rounds.failed.items()))
         raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
-    found = _measurement(task, rounds, names, log.session)
-    found = replace(found, trouble=(*found.trouble, *unchecked))
-    for event in (TuningMeasured(found), SessionEnded(time.time())):
+    measurement = _measurement(job, rounds, names, log.session)
+    measurement = replace(measurement, trouble=(*measurement.trouble, *unchecked))
+    for event in (TuningMeasured(measurement), SessionEnded(time.time())):
         log.write(event)
     log.close()
-    if log.error:
-        found = replace(found, trouble=(*found.trouble, f"this is kept nowhere: {log.error}"))
-    return _result(measurement=found, log=None if log.error else str(log.path))
+    if not log.error:
+        return measurement, str(log.path)
+    lost = f"this is kept nowhere: {log.error}"
+    return replace(measurement, trouble=(*measurement.trouble, lost)), None
 
 
 def _measurement(
-    task: Task, rounds: Rounds, names: Mapping[str, str], session: Session
+    job: MeasureJob, rounds: Rounds, names: Mapping[str, str], session: Session
 ) -> Measurement:
-    told = rounds.told
     return Measurement(
-        op=task.key.op,
-        inputs=task.key.inputs,
-        precision=task.key.precision,
+        op=job.op,
+        inputs=job.inputs,
+        precision=job.precision,
         when=time.time(),
         choices=tuple(
             replace(standing, name=names[standing.hash]) for standing in rounds.standings
@@ -268,10 +195,10 @@ def _measurement(
             Choice(name=names.get(hash), hash=hash, failed=True, reason=reason)
             for hash, reason in rounds.failed.items()
         ),
-        rounds=told.count,
+        rounds=rounds.judged.count,
         seconds=rounds.signs.seconds or 0.0,
-        flushed=task.flush,
-        reference_ms=median(told.reference),
+        flushed=job.flush,
+        reference_ms=median(rounds.judged.reference),
         trouble=_trouble(rounds),
         device=session.device,
         system_hash=session.system_hash,
@@ -280,11 +207,11 @@ def _measurement(
 
 
 def _trouble(rounds: Rounds) -> tuple[str, ...]:
-    sentences = disturbances(rounds.told.reference, rounds.signs)
+    sentences = disturbances(rounds.judged.reference, rounds.signs)
     clean, lost = rounds.clean.count, rounds.disturbed.count
     if not clean:
         return (*sentences, "other processes took the CPU in every round, so nothing is proved")
     if lost > LOST_SHARE * (clean + lost):
-        told = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
-        return (*sentences, told)
+        share = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
+        return (*sentences, share)
     return sentences

@@ -7,14 +7,15 @@ a roof is what was reached once. The copy counts each byte read and written once
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 
 from backend.inductor import torch_api
-from backend.worker.protocol import Arguments, BadJob, Progress, text_argument
+from backend.processes.shared import Mark
+from backend.wire.jobs import Arithmetic, BadJob, PeakJob, PeakResult
+from backend.worker.protocol import TellProgress
 
 _SECONDS = 0.3
 """For each kind of arithmetic, and for the copy."""
@@ -23,32 +24,35 @@ _EACH = 0.05
 _SMALLEST, _LARGEST = 256, 8192
 _COPIED = {"cpu": 256 << 20, "cuda": 1 << 30}
 """Bytes; beyond what a cache holds."""
-_KINDS = {"fp64": torch.float64, "fp32": torch.float32, "half": torch.bfloat16}
+_KINDS: Mapping[Arithmetic, torch.dtype] = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "half": torch.bfloat16,
+}
 
 
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """`device` is `cpu` or `cuda`. The result: the device's facts; `tflops`, 10^12 operations a
-    second by kind of arithmetic; `gbs`, 10^9 bytes a second; `seconds` that it took."""
-    device = text_argument(arguments, "device")
+def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
+    """Raises BadJob where there is no such device."""
+    device = job.device
     if device not in _COPIED or (device == "cuda" and not torch.cuda.is_available()):
         raise BadJob(f"this torch has no device {device} to measure")
     facts = torch_api.device_facts()
     on_gpu = device == "cuda"
     started = time.perf_counter()
-    tflops = {}
+    tflops: dict[Arithmetic, float] = {}
     for kind, dtype in _KINDS.items():
-        progress(f"multiplying {kind} matrices")
+        tell(f"multiplying {kind} matrices")
         tflops[kind] = _products(device, dtype)
-    progress("copying")
-    return {
-        "device": facts.name if on_gpu else "cpu",
-        "arch": facts.arch if on_gpu else None,
-        "compute_units": facts.compute_units if on_gpu else None,
-        "tflops": tflops,
-        "gbs": _copies(device),
-        "threads": torch.get_num_threads(),
-        "seconds": time.perf_counter() - started,
-    }
+    tell("copying")
+    return PeakResult(
+        device=facts.name if on_gpu else "cpu",
+        arch=facts.arch if on_gpu else None,
+        compute_units=facts.compute_units if on_gpu else None,
+        tflops=tflops,
+        gbs=_copies(device),
+        threads=torch.get_num_threads(),
+        seconds=time.perf_counter() - started,
+    )
 
 
 def _products(device: str, dtype: torch.dtype) -> float:

@@ -9,32 +9,36 @@ decide here; a pinned tuning stays pinned and learns the new times.
 from __future__ import annotations
 
 import contextlib
-import math
+import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
-from backend.cache.autotune import read_cache
-from backend.disk.layout import Layout, cache_dir
-from backend.errors import CacheUnreadable
+from backend.events import (
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    TuningStarted,
+)
 from backend.inductor import retuning, selector, torch_api, versions
+from backend.inductor.recording import Recorder
 from backend.inductor.retuning import Budget, Task
-from backend.model.choice import Choice
+from backend.processes.house import House
+from backend.processes.shared import Mark
+from backend.records import Choice, sort_choices
 from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable
 from backend.store.paths import Layout, cache_dir
-from backend.worker.house import House
-from backend.worker.mark import Mark, mark_argument
-from backend.worker.problem import Recipe, problem_argument
-from backend.worker.protocol import Arguments, BadJob, Progress
+from backend.wire.jobs import TuneJob, TuneResult
+from backend.worker.problem import Recipe, asked_problem
+from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.settings import broken_argument, mode_argument, set_precision, set_threads
-from backend.worker.story import Story
-
-SPACES = ("DEFAULT", "EXHAUSTIVE")
+from backend.worker.settings import set_precision, set_threads, settings_of
 
 
 class NotTuned(Exception):
@@ -45,51 +49,21 @@ class OtherMode(NotTuned):
     """The cache tells that this key was tuned in another mode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What Inductor shall try; None is what it would do by itself."""
-
-    backends: tuple[str, ...] | None
-    search_space: str | None
-    templates: bool
-    budget: float | None
-    mode: int
-    any_mode: bool
-    broken: Mapping[str, str]
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """The names and values of Inductor's own options."""
-        found: dict[str, object] = dict(torch_api.MODES[self.mode])
-        if self.backends is not None:
-            found["max_autotune_gemm_backends"] = ",".join(self.backends)
-        if self.search_space is not None:
-            found["max_autotune_gemm_search_space"] = self.search_space
-        return found
-
-
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """Arguments: the problem, see `problem_argument`; and, all optional, `backends` (Inductor's
-    `max_autotune_gemm_backends`, a list), `search_space` (one of `SPACES`), `templates` (offer
-    ours too), `budget` (seconds from the first choice on), `mode` (an index of the `MODES`),
-    `any_mode` (tune in this mode even if the cache tells of another), `threads` (see
-    `set_threads`), `broken` (see `broken_argument`; these have failed), `mark` (see
-    `mark_argument`).
-
-    The result: `ok`; `reason`, why it is not; `conclusive`, false where another of the `modes` is
-    to be tried, in a process of its own; the key; `choices` with their times in ms, fastest first;
-    `seconds`; `skipped`, how many the budget left out; `pin`, its state; `trouble`, what went
-    wrong after the tuning; `log`, where the session is recorded.
-    """
-    options = _options(arguments)
-    set_threads(arguments)
+def run(job: TuneJob, tell: TellProgress, mark: Mark) -> TuneResult:
+    """Raises BadJob for a problem, or a mode, that there is not."""
+    settings: dict[str, object] = dict(settings_of(job.mode))
+    if job.backends is not None:
+        settings["max_autotune_gemm_backends"] = ",".join(job.backends).upper()
+    if job.search_space is not None:
+        settings["max_autotune_gemm_search_space"] = job.search_space
+    set_threads(job.threads)
+    modes = len(torch_api.MODES)
     try:
-        visits = Visits(mark_argument(arguments), options.broken)
-        return _Tuning(problem_argument(arguments), options, visits, progress).result()
+        return _Tuning(asked_problem(job), job, settings, tell, mark).result()
     except OtherMode as error:
-        return _failed(str(error), conclusive=False)
+        return TuneResult(ok=False, reason=str(error), conclusive=False, modes=modes)
     except (NotTuned, NotRebuildable) as error:
-        return _failed(str(error))
+        return TuneResult(ok=False, reason=str(error), modes=modes)
 
 
 class Visits(retuning.Visits):
@@ -110,47 +84,25 @@ class Visits(retuning.Visits):
                 self._house.tidy()
 
 
-def _options(arguments: Arguments) -> Options:
-    backends, budget = arguments.get("backends"), arguments.get("budget")
-    space = arguments.get("search_space")
-    if backends is not None and not (
-        isinstance(backends, list) and backends and all(isinstance(b, str) for b in backends)
-    ):
-        raise BadJob("the job's `backends` is a list of names")
-    if space is not None and space not in SPACES:
-        raise BadJob(f"the job's `search_space` is one of {', '.join(SPACES)}")
-    if budget is not None and not (
-        type(budget) in (int, float) and math.isfinite(budget) and budget > 0
-    ):
-        raise BadJob("the job's `budget` is a number of seconds above 0")
-    return Options(
-        backends=None if backends is None else tuple(name.upper() for name in backends),
-        search_space=space,
-        templates=bool(arguments.get("templates", False)),
-        budget=budget,
-        mode=mode_argument(arguments),
-        any_mode=bool(arguments.get("any_mode", False)),
-        broken=broken_argument(arguments),
-    )
-
-
-def _failed(reason: str, conclusive: bool = True) -> dict[str, Any]:
-    modes = len(torch_api.MODES)
-    return {"ok": False, "reason": reason, "conclusive": conclusive, "modes": modes}
-
-
 class _Tuning:
     def __init__(
-        self, problem: Recipe, options: Options, visits: Visits, progress: Progress
+        self,
+        problem: Recipe,
+        job: TuneJob,
+        settings: Mapping[str, object],
+        tell: TellProgress,
+        mark: Mark,
     ) -> None:
         self._problem = problem
-        self._options = options
-        self._progress = progress
-        budget = Budget(options.budget)
-        self._task = Task(problem.is_met_by, budget, not options.any_mode, visits)
-        self._story = Story(progress, lambda: budget.left)
+        self._job = job
+        self._settings = settings
+        self._tell = tell
+        budget = Budget(job.budget)
+        visits = Visits(mark, job.broken)
+        self._task = Task(problem.is_met_by, budget, not job.any_mode, visits)
+        self._story = Story(tell, lambda: budget.left)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> TuneResult:
         version = str(torch.__version__)
         if not versions.known(version):
             raise NotTuned(
@@ -161,10 +113,10 @@ class _Tuning:
         program = rebuild(self._problem.op, self._problem.specs)
         retuning.watch_timeouts(self._task.budget)
         selector.install()  # watches for failures; its selector gives way to one for this task
-        torch_api.set_selector(retuning.selector(self._task, self._story, self._options.templates))
-        self._progress(f"compiling {self._problem.op}")
+        torch_api.set_selector(retuning.selector(self._task, self._story, self._job.templates))
+        self._tell(f"compiling {self._problem.op}")
         settings = torch_api.compile_settings(
-            self._options.settings, freezing=program.freezing, graph_cache=False
+            self._settings, freezing=program.freezing, graph_cache=False
         )
         begin, trouble = time.monotonic(), ""
         try:
@@ -175,7 +127,7 @@ class _Tuning:
         finally:
             self._story.end()
         self._check(trouble)
-        return self._told(time.monotonic() - begin, trouble)
+        return self._kept(time.monotonic() - begin, trouble)
 
     def _check(self, trouble: str) -> None:
         """Raises NotTuned or NotRebuildable where no time was measured and kept."""
@@ -199,7 +151,7 @@ class _Tuning:
         names = ", ".join(choice.label for choice in self._story.choices)
         raise NotTuned(f"there is nothing to choose from: Inductor offers {names or 'no choice'}")
 
-    def _told(self, seconds: float, trouble: str) -> dict[str, Any]:
+    def _kept(self, seconds: float, trouble: str) -> TuneResult:
         task, key = self._task, self._task.key
         assert key is not None
         path = Layout(cache_dir()).autotune / torch_api.system_hash()
@@ -210,29 +162,99 @@ class _Tuning:
         lost = task.written.keys() - kept.keys()
         if lost:
             raise NotTuned(f"{len(lost)} times were measured but are not in {path}")
-        return {
-            "ok": True,
-            "reason": "",
-            "conclusive": True,
-            "modes": len(torch_api.MODES),
-            "op": key.op,
-            "inputs": key.inputs,
-            "precision": key.precision,
-            "system_hash": path.name,
-            "choices": [_choice(choice) for choice in self._story.choices],
-            "seconds": seconds,
-            "skipped": len(task.budget.skipped),
-            "pin": task.pin,
-            "trouble": trouble,
-            "log": self._story.log,
-        }
+        return TuneResult(
+            ok=True,
+            modes=len(torch_api.MODES),
+            op=key.op,
+            inputs=key.inputs,
+            precision=key.precision,
+            system_hash=path.name,
+            choices=self._story.choices,
+            seconds=seconds,
+            skipped=len(task.budget.skipped),
+            pin=task.pin,
+            trouble=trouble,
+            log=self._story.log,
+        )
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
-    return {
-        "name": choice.name,
-        "hash": choice.hash,
-        "ms": choice.ms,
-        "failed": choice.failed,
-        "reason": choice.reason,
-    }
+class Story(Recorder):
+    """Records one tuning. `left` gives the seconds of its budget that are left, if it has one."""
+
+    def __init__(self, tell: TellProgress, left: Callable[[], float | None]) -> None:
+        super().__init__()
+        self.selected: ChoiceSelected | None = None
+        self._tell_progress = tell
+        self._left = left
+        self._telling = threading.Lock()
+        self._op = ""
+        self._choices: dict[str, Choice] = {}
+        self._compiled = 0
+        self._timed = 0
+        self._since = 0.0
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What is known of each choice, fastest first."""
+        return sort_choices(list(self._choices.values()))
+
+    @property
+    def log(self) -> str:
+        """The session's log; empty before the tuning."""
+        return "" if self._writer is None else str(self._writer.path)
+
+    def end(self) -> None:
+        """End the session: a worker is killed, so it cannot wait for its exit."""
+        self._end(os.getpid())
+
+    def write(self, event: Event) -> None:
+        super().write(event)
+        with self._telling:
+            if self._take(event):
+                self._tell()
+
+    def _take(self, event: Event) -> bool:
+        """Whether `event` is worth a word."""
+        if isinstance(event, TuningStarted):
+            self._op = event.op
+            self._choices = {choice.hash or "": choice for choice in event.choices}
+        elif isinstance(event, ChoiceCompiled):
+            self._compiled += 1
+        elif isinstance(event, ChoiceTimed):
+            self._ends(event.hash, ms=event.ms)
+        elif isinstance(event, ChoiceFailed):
+            self._ends(event.hash, reason=event.reason)
+        elif isinstance(event, ChoiceSelected):
+            self.selected = event
+        else:
+            return False
+        return True
+
+    def _ends(self, hash: str, ms: float | None = None, reason: str | None = None) -> None:
+        choice = self._choices.get(hash, Choice(hash=hash))
+        self._choices[hash] = replace(choice, ms=ms, failed=ms is None, reason=reason)
+        self._since = self._since or time.monotonic()
+        self._timed += 1
+
+    def _tell(self) -> None:
+        best = next((choice for choice in self.choices if choice.ms is not None), None)
+        total = len(self._choices)
+        self._tell_progress(
+            f"tuning {self._op}: {self._timed} of {total} choices timed",
+            compiled=self._compiled,
+            timed=self._timed,
+            total=total,
+            best=best.label if best else "",
+            best_ms=best.ms if best else None,
+            seconds_left=self._seconds_left(total),
+            log=self.log,
+        )
+
+    def _seconds_left(self, total: int) -> float | None:
+        """At the pace since the first choice was timed, but no more than the budget."""
+        budget = self._left()
+        if self._timed < 2:
+            return budget
+        pace = (time.monotonic() - self._since) / (self._timed - 1)
+        guess = pace * (total - self._timed)
+        return guess if budget is None else min(guess, budget)

@@ -15,26 +15,23 @@ mode; and `spent` tells of a compile that failed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from backend.inductor import templates_wanted, torch_api
+from backend.inductor.pinned import PinLookup
+from backend.inductor.torch_api import ChoiceCaller
 from backend.inductor.torch_code import generated_code
-from backend.model.origin import is_own, kind_of
-from backend.model.problem import TuningKey
-from backend.worker.probe import ProbeSelector, Sight
-from backend.worker.protocol import Arguments, Progress, text_argument
+from backend.processes.shared import Mark
+from backend.records import TuningKey
+from backend.store.graph_match import is_own, kind_of
+from backend.wire.jobs import VerifyJob, VerifyResult
+from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
-from backend.worker.settings import (
-    key_argument,
-    mode_argument,
-    set_precision,
-    set_threads,
-    specs_of,
-)
+from backend.worker.settings import ours, set_precision, set_threads, settings_of, specs_of
 
 
 class NotVerified(Exception):
@@ -64,56 +61,41 @@ class Compiled:
     sight: Sight
 
 
-def run(arguments: Arguments, progress: Progress) -> dict[str, Any]:
-    """Arguments: `op`, `inputs`, `precision`, `hash`, all texts; `mode`, an index of the `MODES`;
-    `threads`, see `set_threads`. The last two are optional.
-
-    The result: `ok`; `kernel`, the name of the choice that is called, `hash` its hash, where they
-    are known; `proof`, how that was seen; `reason`, why it is not ok; `rebuilt`, false for an op
-    that cannot be; `conclusive`, whether the cache was tuned in this mode. If not, try another of
-    the `modes` that there are: torch keeps what it made for one mode, so each needs a process of
-    its own. `spent`: the next pin needs another process.
-    """
-    key, pinned = key_argument(arguments), text_argument(arguments, "hash")
-    mode = mode_argument(arguments)
-    set_threads(arguments)
+def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
+    """Raises BadJob where there is no such mode."""
+    settings, modes = settings_of(job.mode), len(torch_api.MODES)
+    set_threads(job.threads)
     try:
-        return _result(**_Verification(key, pinned, mode, progress).result())
+        return replace(_Verification(job, settings, tell).result(), modes=modes)
     except NotInThisMode as error:
-        return _result(ok=False, reason=str(error), conclusive=error.conclusive)
+        return VerifyResult(False, str(error), error.conclusive, modes)
     except NotCompiled as error:
-        return _result(ok=False, reason=str(error), spent=True)
+        return VerifyResult(False, str(error), spent=True, modes=modes)
     except NotRebuildable as error:
-        return _result(ok=False, reason=str(error), rebuilt=False)
+        return VerifyResult(False, str(error), rebuilt=False, modes=modes)
     except NotVerified as error:
-        return _result(ok=False, reason=str(error))
-
-
-def _result(**found: Any) -> dict[str, Any]:
-    nothing = {"kernel": None, "hash": None, "proof": "", "reason": ""}
-    usual = {"rebuilt": True, "conclusive": True, "spent": False, "modes": len(torch_api.MODES)}
-    return {**nothing, **usual, **found}
+        return VerifyResult(False, str(error), modes=modes)
 
 
 class _Verification:
-    def __init__(self, key: TuningKey, pinned: str, mode: int, progress: Progress) -> None:
-        self._key = key
-        self._pinned = pinned
-        self._progress = progress
-        self._mode = torch_api.MODES[mode]
-        ours = is_own(pinned)
-        if ours:  # their graphs are kept apart
+    def __init__(self, job: VerifyJob, settings: Mapping[str, bool], tell: TellProgress) -> None:
+        self._key = job.key
+        self._pinned = job.hash
+        self._tell = tell
+        self._mode = settings
+        templates = is_own(job.hash)
+        if templates:  # their graphs are kept apart
             templates_wanted.separate_graphs()
-        self._selector = ProbeSelector(templates=ours)
+        self._selector = ProbeSelector(templates)
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> VerifyResult:
         program = rebuild(self._key.op, specs_of(self._key))
         set_precision(self._key)
         torch_api.set_selector(self._selector)
-        self._progress(f"compiling {self._key.op} with the pinned choice alone")
+        self._tell(f"compiling {self._key.op} with the pinned choice alone")
         alone = self._compile(program, only=self._pinned)
         names = self._offered(alone.sight)
-        self._progress(f"compiling {self._key.op} as a program would, caches warm")
+        self._tell(f"compiling {self._key.op} as a program would, caches warm")
         usual = self._compile(program, only=None)
         if usual.sight.untimed:
             raise NotInThisMode(
@@ -130,18 +112,12 @@ class _Verification:
             f"({len(names)} choices)"
         )
         if called == self._pinned:
-            return {"ok": True, "kernel": names[called], "hash": called, "proof": proof}
+            return VerifyResult(True, kernel=names[called], hash=called, proof=proof)
         if called is None:
             reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
-            return {"ok": False, "reason": reason}
+            return VerifyResult(False, reason)
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
-        return {
-            "ok": False,
-            "kernel": names[called],
-            "hash": called,
-            "proof": proof,
-            "reason": reason,
-        }
+        return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
 
     def _offered(self, sight: Sight) -> dict[str, str]:
         """The choices of our key. Raises NotVerified if the op is another, or lacks the pin's."""
@@ -170,7 +146,7 @@ class _Verification:
             return self._pinned
         for other, name in names.items():
             if other != self._pinned:
-                self._progress(f"comparing with {name}")
+                self._tell(f"comparing with {name}")
                 if self._compile(program, only=other).code == usual.code:
                     return other
         return None
@@ -201,3 +177,55 @@ def _comparable(code: str) -> str:
     """Generated code without what differs from one compile to the next: comments and addresses."""
     lines = code.splitlines()
     return "\n".join(_CONSTANT.sub(r"\1", line) for line in lines if not _COMMENT.match(line))
+
+
+@dataclass
+class Sight:
+    """What the selector was asked during one compile, by key: names of the choices by hash."""
+
+    offered: dict[TuningKey, dict[str, str]] = field(default_factory=dict)
+    untimed: list[TuningKey] = field(default_factory=list)
+    """Those that stock torch would have benchmarked, since the cache lacks some choice."""
+
+
+class ProbeSelector(torch_api.LazySelector):
+    """Looks and never tunes: the stock one, but it refuses to benchmark. It offers all choices, or
+    of one key the one with a hash, as `only` says.
+
+    With `templates` it is asked about our templates too and honours pins, as under
+    `rocm-tui run --templates`.
+    """
+
+    def __init__(self, templates: bool = False) -> None:
+        super().__init__()
+        self._pins = PinLookup() if templates else None
+        self.sight = Sight()
+        self.only: tuple[TuningKey, str] | None = None
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+        only = self.only[1] if self.only is not None and self.only[0] == key else None
+        if self._pins is not None:
+            choices = [*choices, *ours(name, choices, input_nodes, layout)]
+            pin = self._pins.find(key, torch_api.system_hash())
+            only = only or (pin.hash if pin else None)
+        self.sight.offered[key] = {choice.hash_key(): choice.name for choice in choices}
+        if only is not None:
+            choices = [choice for choice in choices if choice.hash_key() == only]
+        return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
+
+    def lookup(
+        self,
+        choices: list[ChoiceCaller],
+        op: str,
+        inputs: str,
+        benchmark: Callable[..., Any] | None,
+        **kwargs: Any,
+    ) -> Any:
+        def refuse(_: Any) -> Any:
+            self.sight.untimed.append(TuningKey(op, inputs, torch_api.precision()))
+            raise RuntimeError("not benchmarked: a check must not change the cache")
+
+        return super().lookup(choices, op, inputs, benchmark and refuse, **kwargs)

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -262,12 +262,13 @@ def files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.torch
 def test_an_export_says_what_the_worker_says(share: Path) -> None:
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
+    from backend.wire.jobs import EnvironmentJob
+    from rocm_tui.environment import find_python
+    from rocm_tui.jobs.worker import run_job
 
-    environment = run_job({"job": "environment"}, python=find_python(), cache_dir=share.parent)
+    environment = run_job(EnvironmentJob(), python=find_python(), cache_dir=share.parent)
     (pin,) = read_share(share).pins
-    assert replace(pin.machine, host=None) == machine_here(environment)
+    assert replace(pin.machine, host=None) == machine_here(asdict(environment))
     assert pin.machine.torch and pin.machine.arch and pin.machine.host
     assert (pin.label, pin.note, pin.who) == ("the slow one", "on purpose", "jane@gpu7")
     assert len(pin.timings["highest"]) == 2 and math.inf not in pin.timings["highest"].values()

@@ -23,15 +23,16 @@ from backend.model.pin import Pin, PinState
 from backend.model.tuning import Tuning
 from backend.store.events import encode, read_log
 from backend.store.pin_state import PinStatus
-from rocm_tui.errors import NoSuchChoice
-from rocm_tui.jobs import spawn_worker
-from rocm_tui.measuring import (
+from backend.wire.jobs import MeasureJob, MeasureResult
+from rocm_tui.actions.measure import (
     NotMeasurable,
     NotMeasured,
     measure,
     measure_job,
     worth_measuring,
 )
+from rocm_tui.errors import NoSuchChoice
+from rocm_tui.jobs.worker import spawn_worker
 from rocm_tui.session import measured_again, measured_text
 from tests.support.broken_workers import broken_python
 
@@ -84,16 +85,15 @@ def test_what_cannot_be_measured_is_said_before_a_worker_starts() -> None:
 def test_each_mode_is_tried_until_one_offers_all_choices_else_most_of_them() -> None:
     tuning = _tuning(a=1.0, b=1.1, c=1.2)
     found = _measured(("a", 1.0, "faster"), ("b", 1.1, "slower"))
-    done = {"ok": True, "measurement": json.loads(encode(TuningMeasured(found)))}
     asked: list[tuple[int, bool]] = []
 
     def worker(missing: Mapping[int, list[str]]) -> Any:
-        def run(job: Mapping[str, Any]) -> dict[str, Any]:
-            asked.append((job["mode"], job["partly"]))
-            lacks = missing[job["mode"]]
-            if lacks and not job["partly"]:
-                return {"ok": False, "reason": "none of", "missing": lacks, "modes": 3}
-            return {**done, "missing": lacks, "modes": 3}
+        def run(job: MeasureJob) -> MeasureResult:
+            asked.append((job.mode, job.partly))
+            lacks = tuple(missing[job.mode])
+            if lacks and not job.partly:
+                return MeasureResult(ok=False, reason="none of", missing=lacks, modes=3)
+            return MeasureResult(ok=True, measurement=found, missing=lacks, modes=3)
 
         return run
 
@@ -215,7 +215,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cache = tmp_path_factory.mktemp("command") / "cache"
     shapes = [[16, 16, 16], [16, 16, 16]]
     with spawn_worker(sys.executable, cache) as worker:
-        worker.run({"job": "tune", "op": "bmm", "shapes": shapes, "dtypes": ["torch.float32"]})
+        worker.exchange({"job": "tune", "op": "bmm", "shapes": shapes, "dtypes": ["torch.float32"]})
     return cache
 
 

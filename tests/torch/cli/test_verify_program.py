@@ -207,7 +207,7 @@ def test_what_a_person_traces_and_logs_stays_theirs(pinned: Pinned, tmp_path: Pa
 
 def test_stock_pytorch_without_hooks_and_nothing_left(pinned: Pinned, tmp_path: Path) -> None:
     """A process of its own, started in an environment that has our hooks."""
-    from rocm_tui import hook_env
+    from rocm_tui import environment as hook_env
 
     seen = tmp_path / "seen"
     program = BMM + f"open({str(seen)!r}, 'w').write(str('rocm_tui_autoload' in sys.modules))"

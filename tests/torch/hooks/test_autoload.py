@@ -40,7 +40,7 @@ os.dup2(1, 2)
 for value in {VALUES!r}:
     if (child := os.fork()) == 0:
         os.environ[{hook_env.RUN!r}] = value
-        sys.path.insert(0, {str(hook_env.FOLDER)!r})
+        sys.path.insert(0, {str(hook_env.HOOKS)!r})
         torch._import_device_backends()  # what `import torch` ends with
         print(torch.ones(1).item(), flush=True)
         os._exit(0)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 PROGRAM = """
 import json, torch
 from backend.inductor import rocm_offer, torch_api
-from backend.worker import fit
+from backend.worker.jobs import environment as fit
 found = {"fits": fit.examine()}
 
 offer = rocm_offer.offer

@@ -41,7 +41,12 @@ class Lab:
     single: list[str]
 
     def measure(self, **more: Any) -> Measurement:
-        return measurement_of(self.worker.run({**self.job, **more}))
+        return measured(self.worker.exchange({**self.job, **more}))
+
+
+def measured(result: dict[str, Any]) -> Measurement:
+    """What a worker told in JSON."""
+    return measurement_of(read(MeasureResult, result))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     cache = tmp_path_factory.mktemp("measure") / "cache"
     tune = {"job": "tune", "op": "bmm", "shapes": SHAPES, "dtypes": ["torch.float32"]}
     with spawn_worker(sys.executable, cache) as worker:
-        results = [worker.run(tune) for _ in range(RUNS)]
+        results = [worker.exchange(tune) for _ in range(RUNS)]
         first = results[0]
         job = {
             "job": "measure",
@@ -82,12 +87,12 @@ def test_ten_measurements_agree_with_each_other(lab: Lab) -> None:
 
 def test_a_measurement_is_a_session_of_its_own_and_tunes_nothing(lab: Lab) -> None:
     caches = {path: path.read_bytes() for path in (lab.cache / "cache").iterdir()}
-    result = lab.worker.run(lab.job)
-    started, measured, ended = _events(Path(result["log"]))
+    result = lab.worker.exchange(lab.job)
+    started, told, ended = _events(Path(result["log"]))
     assert isinstance(started, SessionStarted) and isinstance(ended, SessionEnded)
-    assert measured == TuningMeasured(measurement_of(result))
-    assert measured.measurement.session == started.session.id
-    assert measured.measurement.system_hash == started.session.system_hash
+    assert told == TuningMeasured(measured(result))
+    assert told.measurement.session == started.session.id
+    assert told.measurement.system_hash == started.session.system_hash
     assert {path: path.read_bytes() for path in (lab.cache / "cache").iterdir()} == caches
 
 
@@ -100,7 +105,7 @@ def _events(path: Path) -> list[Any]:
 def test_progress_and_a_budget_that_is_kept(lab: Lab) -> None:
     heard: list[Any] = []
     job = {**lab.job, "budget": 1.0}
-    found = measurement_of(lab.worker.run(job, heard.append))
+    found = measured(lab.worker.exchange(job, heard.append))
     told = [event for event in heard if "rounds" in event]
     assert told and told[-1]["choices"] == 2 and told[-1]["rounds"] >= 1
     assert all(event["seconds_left"] <= 1.0 for event in told)
@@ -117,7 +122,7 @@ def test_emptied_caches_make_calls_slower(lab: Lab) -> None:
 
 def test_choices_that_are_not_offered_are_asked_for_in_another_mode(lab: Lab) -> None:
     hashes = [*lab.job["hashes"], "triton_mm-ffff"]
-    result = lab.worker.run({**lab.job, "hashes": hashes})
+    result = lab.worker.exchange({**lab.job, "hashes": hashes})
     assert (result["ok"], result["conclusive"], result["modes"]) == (False, False, 3)
     assert result["missing"] == ["triton_mm-ffff"] and "triton_mm-ffff" in result["reason"]
     found = lab.measure(hashes=hashes, partly=True, budget=0.5)
@@ -127,13 +132,13 @@ def test_choices_that_are_not_offered_are_asked_for_in_another_mode(lab: Lab) ->
 
 
 def test_what_cannot_be_measured_says_why(lab: Lab) -> None:
-    result = lab.worker.run({**lab.job, "op": "convolution"})
+    result = lab.worker.exchange({**lab.job, "op": "convolution"})
     assert not result["ok"] and "cannot be rebuilt" in result["reason"]
-    result = lab.worker.run({**lab.job, "inputs": "[]"})
+    result = lab.worker.exchange({**lab.job, "inputs": "[]"})
     assert not result["ok"] and result["reason"]
     for wrong in ({"hashes": []}, {"hashes": "x"}, {"budget": 0}, {"budget": "1"}, {"mode": 9}):
         with pytest.raises(JobFailed):
-            lab.worker.run({**lab.job, **wrong})
+            lab.worker.exchange({**lab.job, **wrong})
 
 
 def test_what_does_not_compile_and_what_cannot_be_kept_is_told_and_the_rest_measured(
@@ -152,8 +157,8 @@ def test_what_does_not_compile_and_what_cannot_be_kept_is_told_and_the_rest_meas
     cache.mkdir()
     (cache / "rocm_tui").write_text("no folder")
     with spawn_worker(sys.executable, cache, env) as worker:
-        result = worker.run(lab.job)
-    found = measurement_of(result)
+        result = worker.exchange(lab.job)
+    found = measured(result)
     (only,), (failed,) = found.choices, found.failed
     assert (_stem(only.hash), only.verdict) == ("bmm", "unclear")
     assert _stem(failed.hash or "").startswith("Cpp") and "refused" in (failed.reason or "")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -25,6 +26,23 @@ from tests.support.terminal_lab import alive
 from tests.support.torch_models import child_env
 
 MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Came:
+    """What comes of an odd job."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Odd(WorkerJob[Came]):
+    """A job of `odd_workers`."""
+
+    name: ClassVar[str] = "odd"
+    answer: ClassVar[type[Any]] = Came
+    act: str
+    until: str = ""
 
 
 class Lab:
@@ -46,7 +64,7 @@ class Lab:
 
     def order(self, act: str, lane: str = "0", until: str = "") -> Order:
         def work(run: RunJob) -> str:
-            return f"came to {run({'job': 'odd', 'act': act, 'until': until})['kind']}"
+            return f"came to {run(Odd(act, until)).kind}"
 
         return Order("tune", f"odd {act}", lane, work)
 
@@ -97,7 +115,7 @@ def test_one_at_a_time_a_device_and_devices_side_by_side(lab: Lab) -> None:
     three = queue.submit(lab.order("wait", "1", "a"))
     wait(lambda: all(now(queue, j.id).progress.timed for j in (one, three)), queue.jobs())
     assert [job.state for job in queue.jobs()] == ["running", "queued", "running"]
-    assert now(queue, one.id).progress.text == "1/4 timed, best x 500.0 µs"
+    assert progress_text(now(queue, one.id).progress) == "1/4 timed, best x 500.0 µs"
     (lab.folder / "a").write_text("go")
     for job in (one, two, three):
         over(queue, job.id)

@@ -76,7 +76,7 @@ def worker(cache: Path) -> Iterator[Worker]:
 @pytest.fixture(scope="module")
 def tuned(cache: Path, worker: Worker) -> Tuned:
     heard: list[Any] = []
-    result = worker.run(JOB, heard.append, 300)
+    result = worker.exchange(JOB, heard.append, 300)
     before = cache_file(cache).read_bytes()
     return Tuned(cache, result, heard, model(cache), before)
 
@@ -115,7 +115,7 @@ def test_a_spent_budget_leaves_choices_out_and_no_time_is_lost(
     """Ours are offered too; they have no times yet, so that the cache must say that they failed."""
     key, before = entry(tuned.cache)
     job = {**JOB, "templates": True, "budget": 0.001}
-    result = worker.run(job, timeout=300)
+    result = worker.exchange(job, timeout=300)
     assert result["ok"], result
     first, *rest = result["choices"]
     reason = "not timed: the budget of 0.001 s was spent"
@@ -129,7 +129,7 @@ def test_a_spent_budget_leaves_choices_out_and_no_time_is_lost(
     ((_, events),) = by_tuning(sessions(tuned.cache)[-1])
     assert {e.reason for e in events if isinstance(e, ChoiceFailed)} == {reason}
 
-    again = worker.run({"job": "tune", **key_words(key)}, timeout=300)
+    again = worker.exchange({"job": "tune", **key_words(key)}, timeout=300)
     assert again["ok"] and len(again["choices"]) == 2
     _, kept = entry(tuned.cache)
     assert ours < kept.keys(), "what was not offered this time stays"
@@ -146,7 +146,7 @@ def test_a_pin_survives_and_learns_the_new_times(tuned: Tuned, worker: Worker) -
     slow = max((h for h, ms in times.items() if ms < float("inf")), key=times.__getitem__)
     pins = PinStore(Layout(tuned.cache))
     pins.pin(None, key, slow)
-    result = worker.run({"job": "tune", **key_words(key)}, timeout=300)
+    result = worker.exchange({"job": "tune", **key_words(key)}, timeout=300)
     assert result["ok"] and result["pin"] == "active", result
     new = {choice["hash"]: choice["ms"] for choice in result["choices"]}
     assert new != {name: times[name] for name in new}
@@ -169,7 +169,7 @@ def test_times_that_cannot_be_kept_are_no_success(tuned: Tuned, worker: Worker) 
     pins = Layout(tuned.cache).pins
     before = pins.read_bytes()
     pins.write_text("{broken")
-    result = worker.run(JOB, timeout=300)
+    result = worker.exchange(JOB, timeout=300)
     assert not result["ok"] and "measured but not kept" in result["reason"], result
     assert str(pins) in result["reason"] and pins.read_text() == "{broken"
     pins.write_bytes(before)
@@ -205,6 +205,6 @@ F32 = "'cpu', 'torch.float32'"
     ],
 )
 def test_what_cannot_be_tuned_says_why(worker: Worker, job: dict[str, Any], why: str) -> None:
-    result = worker.run({**JOB, "precision": "highest", **job}, timeout=200)
+    result = worker.exchange({**JOB, "precision": "highest", **job}, timeout=200)
     assert not result["ok"] and why in result["reason"] and "\n" not in result["reason"], result
     json.dumps(result)

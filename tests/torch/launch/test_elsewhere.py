@@ -75,7 +75,7 @@ def test_the_hooks_reach_each_rank_of_an_environment_without_us(
     )
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
-        assert json.loads(line) == [[True, True, True], [str(hook_env.FOLDER)]]
+        assert json.loads(line) == [[True, True, True], [str(hook_env.HOOKS)]]
     found = sessions(tmp_path / "cache")
     headers = [events[0] for events in found]
     assert {h.session.rank for h in headers if isinstance(h, SessionStarted)} == {0, 1}

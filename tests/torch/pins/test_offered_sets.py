@@ -14,7 +14,6 @@ from backend.model.tuning import Tuning
 from rocm_tui.cli import main
 from rocm_tui.ingest import cache_file
 from rocm_tui.ingest.records import Seen
-from rocm_tui.measuring import worth_measuring
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_choice
 from rocm_tui.session.model import Model

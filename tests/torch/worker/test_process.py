@@ -13,10 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from backend.wire.jobs import VerifyJob
 from backend.worker.protocol import Events
-from rocm_tui import hook_env
-from rocm_tui.jobs import JobFailed, JobTimeout, WorkerDied, run_job, spawn_worker
-from rocm_tui.python_env import NoTorchPython, find_python
+from rocm_tui import environment as hook_env
+from rocm_tui.environment import NoTorchPython, find_python
+from rocm_tui.jobs.errors import JobFailed, JobTimeout, WorkerDied
+from rocm_tui.jobs.worker import run_job, spawn_worker
 
 JOB = {"job": "verify", "op": "mm", "inputs": "[", "precision": "highest", "hash": "x"}
 
@@ -24,25 +26,26 @@ JOB = {"job": "verify", "op": "mm", "inputs": "[", "precision": "highest", "hash
 def test_bad_jobs_are_errors_and_the_next_one_goes_well(tmp_path: Path) -> None:
     with spawn_worker(sys.executable, tmp_path) as worker:
         with pytest.raises(JobFailed, match="no such job: nothing"):
-            worker.run({"job": "nothing"})
+            worker.exchange({"job": "nothing"})
         with pytest.raises(JobFailed, match="needs the text `op`"):
-            worker.run({"job": "verify"})
+            worker.exchange({"job": "verify"})
         with pytest.raises(JobFailed, match="no such job: None"):
-            worker.run({})
+            worker.exchange({})
 
 
 @pytest.mark.torch
 def test_one_job_in_a_worker_of_its_own(tmp_path: Path) -> None:
-    heard: list[object] = []
-    result = run_job(JOB, heard.append, python=sys.executable, cache_dir=tmp_path)
-    assert result["ok"] is False and "inputs key" in result["reason"]
+    result = run_job(
+        VerifyJob("mm", "[", "highest", "x"), python=sys.executable, cache_dir=tmp_path
+    )
+    assert result.ok is False and "inputs key" in result.reason
 
 
 def test_a_job_that_takes_too_long_is_killed(tmp_path: Path) -> None:
     with spawn_worker(sys.executable, tmp_path) as worker:
         os.kill(worker.pid, signal.SIGSTOP)
         with pytest.raises(JobTimeout, match="within 0 s"):
-            worker.run(JOB, timeout=0.2)
+            worker.exchange(JOB, timeout=0.2)
         assert not psutil.pid_exists(worker.pid)
 
 
@@ -50,17 +53,17 @@ def test_a_worker_that_dies_says_how(tmp_path: Path) -> None:
     with spawn_worker(sys.executable, tmp_path) as worker:
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerDied, match="signal 9"):
-            worker.run(JOB)
+            worker.exchange(JOB)
     with pytest.raises(WorkerDied, match="cannot start"):
         spawn_worker(str(tmp_path / "python"), tmp_path)
     with spawn_worker("/bin/false", tmp_path) as worker, pytest.raises(WorkerDied, match="code 1"):
-        worker.run(JOB)
+        worker.exchange(JOB)
 
 
 def test_what_libraries_print_does_not_reach_the_answers() -> None:
     """Lines on stdin that are no JSON, and prints below Python, next to answers."""
     program = (
-        "import os, backend.worker.loop as loop\n"
+        "import os, backend.worker.__main__ as loop\n"
         "def run(arguments, progress):\n"
         "    print('a print'); os.write(1, b'a write\\n'); os.system('echo a child')\n"
         "    progress('half'); return {'done': True}\n"
@@ -84,9 +87,9 @@ def test_what_libraries_print_does_not_reach_the_answers() -> None:
 def test_it_dies_with_its_parent() -> None:
     """The parent is killed, so nothing of it can clean up."""
     program = (
-        "import sys, time; from pathlib import Path; from rocm_tui.jobs import *\n"
+        "import sys, time; from pathlib import Path; from rocm_tui.jobs.worker import *\n"
         "worker = spawn_worker(sys.executable, Path('/nowhere'))\n"
-        "try: worker.run({'job': 'none'})\n"
+        "try: worker.exchange({'job': 'none'})\n"
         "except JobFailed: print(worker.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

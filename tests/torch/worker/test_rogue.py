@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -17,7 +18,6 @@ from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
 from backend.store.paths import Layout
-from backend.worker import ring
 from backend.worker.protocol import Answers, Events
 from rocm_tui.job_run import run_watched
 from rocm_tui.jobs import JobError, Limits, TooMuch, spawn_worker
@@ -66,7 +66,7 @@ def test_nothing_that_a_worker_started_outlives_it(tmp_path: Path, act: str) -> 
     env = {**os.environ, MARK: value}
     with spawn_worker(odd_python(tmp_path), tmp_path, env) as worker:
         try:
-            assert worker.run({"job": "odd", "act": act}, limits=Limits(stuck=1.0))["ok"]
+            assert worker.exchange({"job": "odd", "act": act}, limits=Limits(stuck=1.0))["ok"]
             assert len(left(value)) > 1
         except JobError as error:
             assert error.blamed == act
@@ -77,17 +77,19 @@ def test_no_zombie_stays_with_us_when_a_worker_is_ended(tmp_path: Path) -> None:
     for _ in range(5):
         others = {child.pid for child in psutil.Process().children()}
         with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
-            worker.run({"job": "odd", "act": "leaves_daemons"}, limits=Limits())
+            worker.exchange({"job": "odd", "act": "leaves_daemons"}, limits=Limits())
         assert {child.pid for child in psutil.Process().children()} <= others
 
 
 TOOL = """
 import os, sys
 from pathlib import Path
-from rocm_tui.jobs import Limits, spawn_worker
+from typing import Any
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.worker import spawn_worker
 with spawn_worker(sys.argv[1], Path(sys.argv[2])) as worker:
     print(worker.pid, flush=True)
-    worker.run({"job": "odd", "act": sys.argv[3]}, limits=Limits())
+    worker.exchange({"job": "odd", "act": sys.argv[3]}, limits=Limits())
 """
 
 
@@ -117,7 +119,7 @@ def test_a_worker_with_too_many_processes_is_ended(tmp_path: Path) -> None:
         spawn_worker(odd_python(tmp_path), tmp_path) as worker,
         pytest.raises(TooMuch, match="processes at once") as caught,
     ):
-        worker.run({"job": "odd", "act": "bombs_and_hangs"}, limits=limits)
+        worker.exchange({"job": "odd", "act": "bombs_and_hangs"}, limits=limits)
     assert caught.value.blamed == "bombs_and_hangs"
 
 
@@ -127,7 +129,7 @@ def test_a_worker_with_too_many_processes_is_ended(tmp_path: Path) -> None:
 def test_endless_printing_is_ended_and_takes_no_disk(tmp_path: Path) -> None:
     with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
         with pytest.raises(TooMuch, match=r"it printed .* MiB and was ended") as caught:
-            worker.run({"job": "odd", "act": "prints_for_ever"}, limits=Limits())
+            worker.exchange({"job": "odd", "act": "prints_for_ever"}, limits=Limits())
         kept = "".join(worker.log())
     assert caught.value.blamed == "prints_for_ever"
     assert "bytes before this are not kept" in kept and len(kept) < 2 * ring.KEPT
@@ -136,20 +138,20 @@ def test_endless_printing_is_ended_and_takes_no_disk(tmp_path: Path) -> None:
 def test_the_end_of_what_is_printed_is_kept_and_the_rest_counted() -> None:
     descriptor = ring.new_ring()
     os.write(descriptor, b"before\n")
-    assert ring.text(descriptor) == "before\n"
+    assert ring.printed_text(descriptor) == "before\n"
     log = ring.Ring(descriptor)
     for number in range(100_000):
         log.add(b"line %d\n" % number)
     log.add(b"z" * (3 * ring.KEPT) + b"\nthe last\n")
-    text = ring.text(descriptor)
+    text = ring.printed_text(descriptor)
     total = 7 + sum(len(b"line %d\n" % n) for n in range(100_000)) + 3 * ring.KEPT + 10
-    assert ring.printed(descriptor) == total
+    assert ring.printed_bytes(descriptor) == total
     first, *_, last = text.splitlines()
     assert last == "the last" and "not kept" in first
     with pytest.raises(OSError):
         os.pwrite(descriptor, b"x", 2 * ring.KEPT)
     os.pwrite(descriptor, b"garbage" * 10, 0)
-    assert ring.printed(descriptor) == 0
+    assert ring.printed_bytes(descriptor) == 0
     os.close(descriptor)
 
 
@@ -175,7 +177,7 @@ def test_what_is_not_ours_in_the_channel_is_passed_over() -> None:
 @pytest.mark.parametrize("act", ["forges", "babbles", "forges_in_proc", "grows_files"])
 def test_one_that_writes_everywhere_changes_no_answer(tmp_path: Path, act: str) -> None:
     with spawn_worker(odd_python(tmp_path), tmp_path) as worker:
-        result = worker.run({"job": "odd", "act": act}, limits=Limits())
+        result = worker.exchange({"job": "odd", "act": act}, limits=Limits())
     assert result == {"ok": True, "kind": act}
 
 
@@ -192,15 +194,15 @@ class Lab:
         self.python = rogue_python(folder)
         self.jobs = 0
 
-    def run(self, job: object) -> dict[str, object]:
+    def run(self, job: Any) -> Any:
         self.jobs += 1
         return run_watched(
-            job,  # type: ignore[arg-type]
+            job,
             python=self.python,
             layout=self.layout,
             env=self.env,
             limits=Limits(stuck=5.0),
-            on_event=lambda event: None,
+            on_progress=lambda progress: None,
         )
 
     def measure(self, *names: str) -> Measurement:

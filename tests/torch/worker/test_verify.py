@@ -73,7 +73,7 @@ def _cache_file(cache: Path) -> Path:
 def verify(worker: Worker, key: TuningKey, hash: str, **more: Any) -> dict[str, Any]:
     job = {"job": "verify", "op": key.op, "inputs": key.inputs, "precision": key.precision, **more}
     heard: list[Any] = []
-    result = worker.run({**job, "hash": hash}, heard.append, 200)
+    result = worker.exchange({**job, "hash": hash}, heard.append, 200)
     assert heard[-1]["event"] == "result"
     return result
 
@@ -187,8 +187,8 @@ def test_a_worker_that_crashes_takes_one_pin_with_it(tuned: Tuned) -> None:
         found = [(pin.op, result) for pin, result in verifying.results([*map(Asked, pins.pins())])]
     for key in tuned.keys.values():
         pins.unpin(key)
-    assert [result["ok"] for _, result in found] == [True, False, True], found
-    assert "signal 11" in found[1][1]["reason"] and verifying.workers == 2
+    assert [result.ok for _, result in found] == [True, False, True], found
+    assert "signal 11" in found[1][1].reason and verifying.workers == 2
 
 
 F32 = "'cpu', 'torch.float32'"

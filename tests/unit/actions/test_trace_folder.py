@@ -12,8 +12,8 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rocm_tui.actions.witness import TraceFolder
 from rocm_tui.ingest.trace_code import TraceCode
-from rocm_tui.trace_folder import TraceFolder
 
 WRITER = """
 import os, sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,18 +15,15 @@ from backend.model.tuning import Tuning
 from backend.store.events import EventWriter, read_log
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
-from rocm_tui.cli import main
-from rocm_tui.devices import device_env, lane
-from rocm_tui.errors import UsageError
-from rocm_tui.job_run import RunJob
-from rocm_tui.progress import Progress, progress_of
-from rocm_tui.tune_request import (
+from backend.wire.jobs import Progress, TuneJob, answer_of
+from rocm_tui.actions.tune import (
     NotTunable,
     NotTuned,
     TuneOptions,
-    outcome,
+    backends,
     problem_of,
     tune,
+    typed_problem,
     words_of,
 )
 from rocm_tui.tune_words import backends, typed_problem
@@ -143,10 +141,10 @@ def answering(*answers: dict[str, object]) -> tuple[RunJob, list[tuple[int, bool
     asked: list[tuple[int, bool]] = []
     left = list(answers)
 
-    def run(job: object) -> dict[str, object]:
-        assert isinstance(job, dict)
-        asked.append((job["mode"], bool(job.get("any_mode"))))
-        return left.pop(0)
+    def run(job: Any) -> Any:
+        assert isinstance(job, TuneJob)
+        asked.append((job.mode, job.any_mode))
+        return answer_of(job, left.pop(0))
 
     return run, asked
 
@@ -187,11 +185,11 @@ def test_what_is_known_too_little_of() -> None:
 def test_progress_is_what_a_worker_said_made_harmless() -> None:
     event = {"event": "progress", "what": "a\x1b", "timed": 3, "total": 14, "best": "x\n"}
     event |= {"best_ms": 0.0123, "seconds_left": 8.0}
-    told = progress_of(event)
-    assert told is not None and told.text == "3/14 timed, best x  12.30 µs, 8.0 s left"
+    told = heard_progress(event)
+    assert told is not None and progress_text(told) == "3/14 timed, best x  12.30 µs, 8.0 s left"
     bad = {"event": "progress", "timed": -1, "total": "9", "best_ms": 10**400, "seconds_left": True}
-    assert progress_of(bad) == Progress()
-    assert progress_of({"event": "result"}) is None
+    assert heard_progress(bad) == Progress()
+    assert heard_progress({"event": "result"}) is None
 
 
 def test_a_killed_writer_gets_an_end(tmp_path: Path) -> None:

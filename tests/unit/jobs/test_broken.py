@@ -13,8 +13,7 @@ from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
 from backend.store.paths import Layout
-from backend.worker.mark import SIZE, place_of
-from rocm_tui import job_log
+from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.commands.work import with_log
 from rocm_tui.job_errors import WorkerDied
 from rocm_tui.job_run import run_watched
@@ -38,14 +37,14 @@ class Lab:
         tuning = Tuning(op, inputs_key=KEY, precision="highest", choices=choices)
         return Measuring(self.run, tuning, choices, budget=8.0)
 
-    def run(self, job: Any) -> dict[str, Any]:
+    def run(self, job: Any) -> Any:
         return run_watched(
             job,
             python=self.python,
             layout=self.layout,
             env=os.environ,
             limits=Limits(stuck=2.0),
-            on_event=lambda event: None,
+            on_progress=lambda progress: None,
         )
 
     @property
@@ -111,7 +110,7 @@ def test_a_log_that_cannot_be_kept_or_says_nothing_is_not_named(tmp_path: Path) 
 
 
 def test_a_mark_that_is_half_written_says_nothing() -> None:
-    assert place_of(b"running 12 mm-x".ljust(SIZE, b"\0")) is not None
+    assert place_of(b"running 12 mm-x".ljust(MARK_SIZE, b"\0")) is not None
     for text in (
         b"",
         b"running",
@@ -120,4 +119,4 @@ def test_a_mark_that_is_half_written_says_nothing() -> None:
         b"sleeping 1 mm-x",
         b"\xff\xfe",
     ):
-        assert place_of(text.ljust(SIZE, b"\0")) is None
+        assert place_of(text.ljust(MARK_SIZE, b"\0")) is None

@@ -10,8 +10,9 @@ from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.store.events import decode
+from rocm_tui.actions.measure import measure_job
+from rocm_tui.actions.tune import problem_of, words_of
 from rocm_tui.ingest.watcher import read_sources
-from rocm_tui.measuring import measure_job
 from rocm_tui.session.model import Model
 from rocm_tui.tune_request import problem_of, words_of
 from tests.support.format_lab import STARTED, cache_text, lines
@@ -38,7 +39,7 @@ def _tuning(cache: Path, session: Session) -> Tuning:
 def test_jobs_ask_for_the_threads_that_the_tuning_had(tmp_path: Path, threads: int | None) -> None:
     tuning = _tuning(tmp_path, Session("s", threads=threads))
     timed = [choice for choice in tuning.choices if choice.ms is not None]
-    assert measure_job(tuning, timed)["threads"] == threads
+    assert measure_job(tuning, timed).threads == threads
     assert words_of(problem_of(tuning)).get("threads") == threads
 
 

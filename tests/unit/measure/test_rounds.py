@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from backend.worker.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
+from backend.worker.measure.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
 
 
 class Synthetic:
@@ -116,5 +116,5 @@ def test_disturbed_rounds_do_not_count_and_alone_prove_nothing() -> None:
     assert rounds.clean.count == 16 and rounds.disturbed.count > 0
     bench.clean_share = 0.0
     rounds = _measured(bench, seconds=0.3)
-    assert rounds.clean.count == 0 and rounds.told is rounds.disturbed
+    assert rounds.clean.count == 0 and rounds.judged is rounds.disturbed
     assert {s.verdict for s in rounds.standings} == {"unclear"}

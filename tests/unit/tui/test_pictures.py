@@ -24,7 +24,7 @@ from backend.model.problem import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.job_queue import Order
+from rocm_tui.jobs.queue import Order
 from rocm_tui.screens.program import RocmTui
 from tests.support import drawing, sample_job
 from tests.support.places import ROOT

@@ -1,0 +1,277 @@
+"""Choices that torch offers, made ready to be sampled again and again in ever other memory.
+
+Does a choice compute what it should? Without that its time is worth nothing. Its result is compared
+with the product in a wider type. How far off it may be is a matter of what is summed up: by Cauchy
+and Schwarz the terms of a dot product are bound by the lengths of row and column, and each rounding
+by the type that the sum is made in.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import log2
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from backend.inductor import torch_api
+from backend.inductor.rocm_errors import WrongResult
+from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.processes.house import House, LeftRunning
+from backend.processes.shared import Mark
+from backend.worker.measure.rounds import ChoiceBroke, Sample
+from backend.worker.measure.timer import Repeat, timer_for
+
+TRIES = 4
+"""Samples that are taken until one is clean."""
+WAITED = 0.02
+"""Share of a sample's time that threads may wait for a CPU in a clean one."""
+
+T = TypeVar("T")
+
+_REFERENCE = ""
+"""Its place among the hashes."""
+
+_PAGE, _LINE = 4096, 64
+"""Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
+_GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
+"""Bytes: torch aligns tensors on a GPU to 512."""
+
+
+class ChoiceBench:
+    """The choices `hashes` of a question; `mark` is told which of them is being run.
+
+    Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
+    """
+
+    def __init__(
+        self, question: Question, hashes: Sequence[str], mark: Mark, *, flush: bool
+    ) -> None:
+        self._question = question
+        self._mark = mark
+        self._house = House(mark)
+        self._timer = timer_for(question.device, flush=flush)
+        self._made: Operands = question.operands(hashes)
+        self._operands: Operands = {}
+        self._runs: dict[str, Run] = {}
+        self._repeats: dict[str, Repeat] = {}
+        self._reference: Run = lambda: None
+
+    def set_reference(self, operations: float) -> None:
+        """Let a square product of about so many multiplications be the reference kernel."""
+        self._reference = _product(operations, self._question.device)
+        self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
+
+    def truth(self, op: str, precision: str) -> Truth:
+        """What the inputs of all choices lead to. Raises NoReference."""
+        try:
+            return true_product(op, self._question.given, precision)
+        except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
+            raise NoReference(torch_api.describe(error)) from error
+
+    def check(self, hash: str, right: Truth | None) -> bool:
+        """Run a choice on tensors that nobody else uses; whether its result could be compared.
+
+        Raises ChoiceBroke where the result is wrong, or not there after a timed sample, and where
+        processes are left behind.
+        """
+        self._runs.clear()
+        self._operands = {}
+        result = self._guarded(hash, lambda: self._result(hash))
+        own = self._question.own(hash)
+        if own is None:
+            fault = "" if right is None else right.fault(result)
+            if fault:
+                raise ChoiceBroke(hash, fault)
+            return right is not None
+        expected = own.expected()
+        if expected is not None:
+            try:
+                expected.check(result)
+            except WrongResult as error:
+                raise ChoiceBroke(hash, str(error)) from error
+        return expected is not None
+
+    def _result(self, hash: str) -> Tensor:
+        """The first time of one call, later of a timed sample where the choice has an output."""
+        operands = moved({hash: self._made[hash]}, _somewhere)
+        out = operands[hash][-1]
+        out.fill_(math.nan if out.is_floating_point() else -7)
+        run = self._question.run_function(hash, operands)
+        if hash in self._repeats:
+            self._timer.sample(run, self._repeats[hash])
+            given = None if self._question.returned(hash, out) is None else run()
+        else:
+            with self._house.leaving_nobody():
+                given = run()
+        self._timer.wait()
+        result = self._question.returned(hash, given)
+        return out if result is None else result
+
+    def renew(self, hashes: Sequence[str]) -> None:
+        self._runs.clear()
+        self._operands = {}  # their memory can be used again
+        self._operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
+        for hash in hashes:
+            self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
+
+    def sample(self, hash: str) -> Sample:
+        return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
+
+    def reference(self) -> Sample:
+        return self._sample(_REFERENCE, self._reference)
+
+    def _started(self, hash: str) -> Run:
+        run = self._question.run_function(hash, self._operands)
+        run()
+        self._timer.wait()
+        if hash not in self._repeats:
+            self._repeats[hash] = self._timer.repeat(run)
+        return run
+
+    def _sample(self, name: str, run: Run) -> Sample:
+        """Again and again until it is long enough and no thread of ours had to wait for a CPU."""
+        for _ in range(TRIES):
+            waited, begin = self._timer.waited_ns(), time.perf_counter_ns()
+            ms = self._timer.sample(run, self._repeats[name])
+            lasted = time.perf_counter_ns() - begin
+            if not self._timer.flushes and not self._repeats[name].enough(ms):
+                self._repeats[name] = self._timer.repeat(run)
+            elif waited is None or (self._timer.waited_ns() or 0) - waited <= WAITED * lasted:
+                return Sample(ms)
+        return Sample(ms, clean=False)
+
+    def _guarded(self, hash: str, action: Callable[[], T]) -> T:
+        try:
+            with self._mark.at("running", hash):
+                try:
+                    return action()
+                finally:
+                    self._house.tidy()
+        except LeftRunning as error:
+            raise ChoiceBroke(hash, str(error)) from error
+        except BaseException as error:  # whatever a kernel raises is the end of this choice alone
+            raise ChoiceBroke(hash, torch_api.describe(error)) from error
+
+
+def _somewhere(size: int, device: torch.device) -> Tensor:
+    """That many bytes, at a place that differs from call to call."""
+    cpu = device.type == "cpu"
+    spread, align = (_PAGE, _LINE) if cpu else (_GPU_SPREAD, _GPU_ALIGN)
+    skipped = align * random.randrange(spread // align)
+    return torch.empty(size + skipped, dtype=torch.uint8, device=device)[skipped:]
+
+
+def _product(operations: float, device: torch.device) -> Run:
+    size = 1 << min(12, max(4, round(log2(max(operations, 1.0)) / 3)))
+    dtype = torch.float32 if device.type == "cpu" else torch.float16
+    left = torch.ones(size, size, dtype=dtype, device=device)
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, left, out=out)
+
+
+MOST_OPERATIONS = 4e9
+"""Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
+
+_BIAS_FIRST = {"addmm": 1, "baddbmm": 1}
+"""Where the operand A stands among the inputs, if not first."""
+_LOW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 8 * 2.0**-23}
+_COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
+"""A float32 product of that precision has factors of ten, or seven, bits."""
+
+
+class NoReference(Exception):
+    """What the result should be is not known; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The true values of the rows `rows`, and how far off each may be."""
+
+    values: Tensor
+    allowed: Tensor
+    rows: slice
+
+    def fault(self, result: Tensor) -> str:
+        """What is wrong with a result; nothing if it is right."""
+        if result.shape[:-2] != self.values.shape[:-2] or result.shape[-1] != self.values.shape[-1]:
+            return f"wrong result: its shape is {tuple(result.shape)}"
+        if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
+            return f"wrong result: {bad} of {result.numel()} elements are NaN or not written"
+        error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
+        if not error.numel() or bool((error <= self.allowed).all()):
+            return ""
+        worst = int((error / self.allowed.clamp_min(1e-300)).argmax())
+        return (
+            f"wrong result: off by {float(error.flatten()[worst]):.3g}, where "
+            f"{float(self.allowed.flatten()[worst]):.3g} is allowed"
+        )
+
+
+def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
+    """What `op` makes of these inputs. Raises NoReference, and whatever torch raises."""
+    a, b, bias = _operands(op, inputs)
+    wide = torch.float64 if a.device.type == "cpu" or not a.is_floating_point() else torch.float32
+    step = _step(a.shape, b.shape[-1]) if a.device.type == "cpu" else 1
+    rows = slice(None, None, step)
+    a, b = a[..., rows, :].to(wide), b.to(wide)
+    with torch.no_grad(), _exact():
+        values = a @ b
+        terms = a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True)
+    if bias is not None:
+        added = bias.to(wide)
+        added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
+        values, terms = values + added, terms + added.abs()
+    dtype = inputs[_BIAS_FIRST.get(op, 0)].dtype
+    if 0 in values.shape:
+        return Truth(values, values, rows)
+    if dtype.is_floating_point and not bool(values.abs().max() < 0.9 * torch.finfo(dtype).max):
+        raise NoReference(f"the result is too large for {dtype}")
+    if not dtype.is_floating_point:
+        return Truth(values, torch.full_like(values, 0.5), rows)
+    relative = _COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
+    relative = max(relative, _LOW.get(dtype, 8 * torch.finfo(wide).eps))
+    if wide == torch.float32:
+        relative = max(relative, 8 * 2.0**-23)
+    rounding = 2 * torch.finfo(dtype).eps * values.abs()
+    return Truth(values, rounding + relative * terms + 1e-30, rows)
+
+
+def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """A, B and what is added."""
+    if op in ("mm", "bmm", "int_mm") and len(inputs) == 2:
+        return inputs[0], inputs[1], None
+    if op in ("addmm", "baddbmm") and len(inputs) == 3:
+        return inputs[1], inputs[2], inputs[0]
+    if op == "packed_linear" and len(inputs) == 3:  # the weight twice: packed, and as it was
+        return inputs[0], inputs[2].mT, None
+    if op == "linear_unary" and len(inputs) in (2, 3):
+        weight = inputs[1].to_dense() if inputs[1].layout is not torch.strided else inputs[1]
+        if inputs[0].shape[-1] != weight.shape[-1]:
+            raise NoReference("its packed weight cannot be read")
+        return inputs[0], weight.mT, inputs[2] if len(inputs) == 3 else None
+    raise NoReference(f"no reference is known for {op} with {len(inputs)} inputs")
+
+
+def _step(shape: Sequence[int], columns: int) -> int:
+    """Every so many-th row is looked at."""
+    return max(1, math.ceil(2.0 * math.prod(shape) * columns / MOST_OPERATIONS))
+
+
+class _exact:
+    """Full float32 products on a GPU, whatever the op's own precision is."""
+
+    def __enter__(self) -> None:
+        self._was = torch.get_float32_matmul_precision()
+        if self._was != "highest":
+            torch.set_float32_matmul_precision("highest")
+
+    def __exit__(self, *_: object) -> None:
+        if self._was != "highest":
+            torch.set_float32_matmul_precision(self._was)

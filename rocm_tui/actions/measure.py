@@ -1,0 +1,166 @@
+"""Which choices to measure again, the worker's job for that, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backend.records import Choice, Measurement, Tuning
+from backend.wire.jobs import MeasureJob, MeasureResult
+from rocm_tui.errors import NoSuchChoice, RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.session import stats
+
+WITHIN = 0.10
+"""Relative distance from the best, up to which a choice is worth measuring again."""
+BUDGET = 30.0
+"""Seconds of measuring."""
+LEAST_BUDGET = 1.0
+"""Seconds that the other choices get when one has ended the worker at the end of the budget."""
+
+
+class NotMeasurable(RocmTuiError):
+    """Too little is known of a tuning or of a choice to run it again."""
+
+
+class NotMeasured(RocmTuiError):
+    """Nothing was measured; one line says why."""
+
+
+def worth_measuring(
+    tuning: Tuning, pinned: str | None = None, within: float = WITHIN
+) -> tuple[Choice, ...]:
+    """The timed choices at most `within` slower than the best; in any case the second, ATen's best
+    (Inductor times its calls with the cost of a call from the middle of a compile) and the one
+    whose hash is `pinned`."""
+    timed = stats.ranked(tuning)
+    if not timed:
+        return ()
+    most = (timed[0].ms or 0.0) * (1 + within)
+    always = (*timed[:2], stats.aten(tuning))
+    return tuple(
+        choice
+        for choice in timed
+        if choice in always or (choice.ms or 0.0) <= most or (pinned and choice.hash == pinned)
+    )
+
+
+def measure_job(
+    tuning: Tuning,
+    choices: Sequence[Choice],
+    *,
+    budget: float = BUDGET,
+    flush: bool = False,
+    rounds: int = 0,
+) -> MeasureJob:
+    """The job of a worker. Raises NotMeasurable and NoSuchChoice."""
+    key = tuning.key
+    if key is None:
+        raise NotMeasurable(
+            f"tuning {tuning.id} is known from a log only, so its op cannot be made again; "
+            "`rocm-tui tune` puts it into the persistent cache"
+        )
+    hashes = [choice.hash for choice in choices if choice.hash is not None]
+    if len(hashes) < len(choices):
+        unknown = next(choice for choice in choices if choice.hash is None)
+        raise NoSuchChoice(f"the hash of {plain(unknown.label)} is not known, so it cannot be run")
+    if not hashes:
+        raise NotMeasurable(f"tuning {tuning.id} has no choice with a time, so none is measured")
+    return MeasureJob(
+        op=key.op,
+        inputs=key.inputs,
+        precision=key.precision,
+        hashes=tuple(hashes),
+        budget=budget,
+        flush=flush,
+        rounds=rounds,
+        threads=tuning.threads,
+    )
+
+
+def measure(
+    run: RunJob,
+    tuning: Tuning,
+    choices: Sequence[Choice],
+    *,
+    budget: float = BUDGET,
+    flush: bool = False,
+    rounds: int = 0,
+) -> Measurement:
+    """Measure once, see `Measuring`. Raises JobError, NotMeasured and what `measure_job` raises."""
+    return Measuring(run, tuning, choices, budget=budget, flush=flush, rounds=rounds).once()
+
+
+class Measuring:
+    """Measures choices of a tuning, each time in a worker of its own.
+
+    What the first time has shown stays: in which mode torch offers all the choices, else the most
+    of them; and which of them end their worker. Those have failed, and the others are measured.
+    """
+
+    def __init__(
+        self,
+        run: RunJob,
+        tuning: Tuning,
+        choices: Sequence[Choice],
+        *,
+        budget: float = BUDGET,
+        flush: bool = False,
+        rounds: int = 0,
+    ) -> None:
+        """Raises what `measure_job` raises."""
+        self._run = run
+        self._job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
+        self._names = {choice.hash or "": choice.label for choice in choices}
+        self._broken: dict[str, str] = {}
+        self._settled = False
+
+    def once(self) -> Measurement:
+        """Raises JobError and NotMeasured."""
+        return measurement_of(self._do(self._job) if self._settled else self._first())
+
+    def _first(self) -> MeasureResult:
+        """torch keeps what it made for one mode, so each is tried by a worker of its own."""
+        result = self._do(self._job)
+        missing = [len(result.missing)]
+        while missing[-1] and len(missing) < result.modes:
+            self._job = replace(self._job, mode=len(missing))
+            result = self._do(self._job)
+            missing.append(len(result.missing))
+        if missing[-1] and min(missing) < len(self._names):
+            self._job = replace(self._job, mode=missing.index(min(missing)), partly=True)
+            result = self._do(self._job)
+        self._settled = True
+        return result
+
+    def _do(self, job: MeasureJob) -> MeasureResult:
+        """A choice that ends its worker is left out from then on, within what is left of the
+        budget."""
+        budget = job.budget
+        while True:
+            try:
+                return self._run(replace(job, budget=budget, broken=dict(self._broken)))
+            except JobError as error:
+                self._blame(error)
+                left = None if error.last is None else error.last.seconds_left
+                if left is not None:
+                    budget = max(LEAST_BUDGET, min(budget, left))
+
+    def _blame(self, error: JobError) -> None:
+        """Raises `error` if no choice is to blame for it, NotMeasured if every one is broken."""
+        hash = error.blamed
+        if hash is None or hash not in self._names or hash in self._broken:
+            raise error
+        self._broken[hash] = str(error)
+        if len(self._broken) == len(self._names):
+            reason = f"{plain(self._names[hash])}: {error}"
+            raise NotMeasured(f"none of the choices can be run; {reason}") from error
+
+
+def measurement_of(result: MeasureResult) -> Measurement:
+    """What a worker measured. Raises NotMeasured."""
+    if result.measurement is None or not result.ok:
+        raise NotMeasured(plain(result.reason or "the worker gave no measurement"))
+    return result.measurement

@@ -1,0 +1,227 @@
+"""Tune an op again: what a person types as a problem, the worker's job for it, what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.records import Shape, Tuning, sort_choices
+from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
+from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.session.model import Row
+
+BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
+"""Inductor's names of what it can tune a matrix product with."""
+SPACES = ("default", "exhaustive")
+_SEARCH_SPACES: Mapping[str, SearchSpace] = {"default": "DEFAULT", "exhaustive": "EXHAUSTIVE"}
+
+
+class NotTunable(RocmTuiError):
+    """Too little is known of a tuning to make it again."""
+
+
+class NotTuned(RocmTuiError):
+    """Nothing was tuned; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What Inductor shall try; None is what it would do by itself. `budget` is in seconds.
+
+    `mode` is an index of the worker's modes; without it the one that the cache tells of is taken.
+    """
+
+    backends: tuple[str, ...] | None = None
+    search_space: str | None = None
+    templates: bool = False
+    budget: float | None = None
+    mode: int | None = None
+
+
+def problem_of(tuning: Tuning) -> Tuning:
+    """The problem of a known tuning, without its results. Raises NotTunable."""
+    known = tuning.inputs_key is not None and tuning.precision is not None
+    if not known and not (tuning.shapes and tuning.dtypes):
+        raise NotTunable(
+            f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
+        )
+    return Tuning(
+        op=tuning.op,
+        shapes=tuning.shapes,
+        strides=tuning.strides,
+        dtypes=tuning.dtypes,
+        device=tuning.device,
+        precision=tuning.precision,
+        inputs_key=tuning.inputs_key if tuning.precision is not None else None,
+        threads=tuning.threads,
+    )
+
+
+def words_of(problem: Tuning) -> dict[str, Any]:
+    """The problem in JSON: its key where that is known, else its shapes and types."""
+    threads = {} if problem.threads is None else {"threads": problem.threads}
+    if problem.key is not None:
+        key = problem.key
+        return {"op": key.op, "inputs": key.inputs, "precision": key.precision, **threads}
+    optional = {
+        "strides": [list(strides) for strides in problem.strides] or None,
+        "device": problem.device,
+        "precision": problem.precision,
+    }
+    return {
+        **threads,
+        "op": problem.op,
+        "shapes": [list(shape) for shape in problem.shapes],
+        "dtypes": list(problem.dtypes),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def tune_job(problem: Tuning, options: TuneOptions) -> TuneJob:
+    """The job of a worker; a problem's key says it all."""
+    by_key = problem.key is not None
+    space = options.search_space
+    return TuneJob(
+        op=problem.op,
+        inputs=problem.inputs_key if by_key else None,
+        precision=problem.precision,
+        shapes=() if by_key else problem.shapes,
+        dtypes=() if by_key else problem.dtypes,
+        strides=() if by_key else problem.strides,
+        device=None if by_key else problem.device,
+        threads=problem.threads,
+        backends=options.backends or None,
+        search_space=None if space is None else _SEARCH_SPACES[space],
+        templates=options.templates,
+        budget=options.budget,
+        mode=options.mode or 0,
+    )
+
+
+def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
+    """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
+
+    torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
+    ends its worker has failed, and another worker times the others. Raises JobError and NotTuned.
+    """
+    broken: dict[str, str] = {}
+    job = tune_job(problem, options)
+    result = _without_broken(run, replace(job, any_mode=options.mode is not None), broken)
+    if not result.conclusive:
+        for mode in range(1, result.modes):
+            other = _without_broken(run, replace(job, mode=mode), broken)
+            if other.conclusive:
+                return _tuned(problem, other)
+        result = _without_broken(run, replace(job, any_mode=True), broken)
+    return _tuned(problem, result)
+
+
+def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
+    """The job again without each choice that ends its worker; `broken` learns them."""
+    while True:
+        try:
+            return run(replace(job, broken=dict(broken)))
+        except JobError as error:
+            if error.blamed is None or error.blamed in broken:
+                raise
+            broken[error.blamed] = str(error)
+
+
+def _tuned(problem: Tuning, result: TuneResult) -> Tuning:
+    if not result.ok:
+        raise NotTuned(plain(result.reason))
+    return replace(
+        problem,
+        op=result.op,
+        inputs_key=result.inputs,
+        precision=result.precision,
+        choices=sort_choices(list(result.choices)),
+    )
+
+
+# What a person types behind `rocm-tui tune`.
+
+_SHAPE = re.compile(r"\d{1,18}(?:[x×]\d{1,18})*", re.ASCII)
+_TYPES = {
+    "f64": "float64",
+    "double": "float64",
+    "f32": "float32",
+    "float": "float32",
+    "fp32": "float32",
+    "f16": "float16",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "i8": "int8",
+    "fp8": "float8_e4m3fn",
+}
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}", re.ASCII)
+
+
+def is_shape(word: str) -> bool:
+    return _SHAPE.fullmatch(word) is not None
+
+
+def typed_problem(
+    words: Sequence[str],
+    *,
+    dtype: str | None,
+    strides: str | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+) -> Tuning:
+    """`OP SHAPE...`, each shape as `8x128x256`; types and strides are joined by commas.
+
+    Raises UsageError.
+    """
+    op, *rest = words
+    shapes = tuple(_sizes(word, "shape") for word in rest)
+    if dtype is None:
+        raise UsageError(f"say the type of the operands of {op}, such as --dtype bf16")
+    dtypes = tuple(_dtype(name) for name in dtype.split(","))
+    if len(dtypes) not in (1, len(shapes)):
+        raise UsageError(f"{len(dtypes)} types for {len(shapes)} operands; give one, or one each")
+    steps = tuple(_sizes(word, "stride") for word in strides.split(",")) if strides else ()
+    if steps and [len(step) for step in steps] != [len(shape) for shape in shapes]:
+        raise UsageError("--strides needs as many numbers for each operand as its shape has")
+    if precision not in (None, "highest", "high", "medium"):
+        raise UsageError(f"{precision} is no precision; there are highest, high and medium")
+    dtypes = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
+    return Tuning(op, shapes, steps, dtypes, device, precision)
+
+
+def _sizes(word: str, what: str) -> Shape:
+    if not is_shape(word):
+        raise UsageError(f"{word} is no {what}; write it as 8x128x256")
+    return tuple(int(number) for number in re.split("[x×]", word))
+
+
+def _dtype(name: str) -> str:
+    bare = name.strip().removeprefix("torch.")
+    if not _NAME.fullmatch(bare):
+        raise UsageError(f"{name} is no type; write it as bf16 or bfloat16")
+    return f"torch.{_TYPES.get(bare, bare)}"
+
+
+def backends(text: str | None) -> tuple[str, ...] | None:
+    """`ATEN,TRITON` as names. Raises UsageError for one that Inductor does not have."""
+    if text is None:
+        return None
+    names = tuple(name.strip().upper() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in BACKENDS]
+    if unknown or not names:
+        raise UsageError(f"no such backend: {', '.join(unknown)}; there are {', '.join(BACKENDS)}")
+    return names
+
+
+def distinct(rows: Iterable[Row]) -> list[Row]:
+    """One row a problem, in their order: a log tells the same one again and again."""
+    first: dict[Tuning, Row] = {}
+    for row in rows:
+        first.setdefault(problem_of(row.tuning), row)
+    return list(first.values())

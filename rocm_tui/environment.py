@@ -1,0 +1,112 @@
+"""The Python whose torch is the user's, and how it finds our hooks: one folder on its `PYTHONPATH`.
+
+The folder is part of this package: nothing is made at run time, so any number of runs share it
+and none has anything to clean up. It holds entry points and a loader, and no package that a
+program could meet by accident. Nothing is imported to find out whether a Python has torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import backend
+from rocm_tui.errors import RocmTuiError
+
+HOOKS = Path(__file__).parent / "hook_path"
+BACKEND = Path(str(backend.__file__)).parent
+RUN = "ROCM_TUI_RUN"
+_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+def hooked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """`env` for a program whose tunings shall be recorded as part of the run `run_id`."""
+    path = [str(HOOKS), *filter(None, [env.get("PYTHONPATH")])]
+    info = json.dumps({"run": run_id, "backend": str(BACKEND)})
+    return {**env, "PYTHONPATH": os.pathsep.join(path), RUN: info}
+
+
+def unhooked(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without what `hooked` added: the environment of stock PyTorch."""
+    kept = {name: value for name, value in env.items() if name != RUN}
+    path = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(HOOKS)]
+    kept.pop("PYTHONPATH", None)
+    return {**kept, "PYTHONPATH": os.pathsep.join(path)} if path else kept
+
+
+def hooks_forbidden(env: Mapping[str, str]) -> str | None:
+    """Why torch will not load the hooks in `env`, if it will not."""
+    if env.get(_AUTOLOAD, "1") != "1":
+        return f"{_AUTOLOAD}={env[_AUTOLOAD]} keeps torch from loading the hooks; unset it"
+    return None
+
+
+_HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+_PATIENCE = 30.0
+
+
+class NoTorchPython(RocmTuiError):
+    """No Python with torch was found."""
+
+
+def find_python(given: str | None = None, env: Mapping[str, str] = os.environ) -> str:
+    """The interpreter for workers and the demo, as a path.
+
+    `given` (from `--python`), else the one that runs us if it has torch, else that of
+    `$VIRTUAL_ENV`, else `python3` on PATH. Raises NoTorchPython if that one has no torch.
+    """
+    if given is not None:
+        return _checked(given, env)
+    if importlib.util.find_spec("torch") is not None:
+        return sys.executable
+    tried = []
+    for candidate in _candidates(env):
+        if _has_torch(candidate, env):
+            return candidate
+        tried.append(candidate)
+    looked = ", ".join((sys.executable, *tried))
+    raise NoTorchPython(f"no Python with torch (looked at {looked}); name one with --python")
+
+
+def _candidates(env: Mapping[str, str]) -> Iterator[str]:
+    active = env.get("VIRTUAL_ENV")
+    if active:
+        yield str(Path(active, "bin", "python"))
+    program = _which("python3", env)
+    if program:
+        yield program
+
+
+def _which(name: str, env: Mapping[str, str]) -> str | None:
+    import shutil  # with its compressors, which `rocm-tui run` needs not
+
+    return shutil.which(name, path=env.get("PATH"))
+
+
+def _checked(given: str, env: Mapping[str, str]) -> str:
+    program = _which(given, env)
+    if program is None:
+        raise NoTorchPython(f"{given} is no program that can be run; --python takes an interpreter")
+    if not _has_torch(program, env):
+        raise NoTorchPython(f"{program} has no torch; install it there, or name another --python")
+    return program
+
+
+def _has_torch(python: str, env: Mapping[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            [python, "-c", _HAS_TORCH],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,203 @@
+"""What a worker may take: time, silence, memory, processes, output; and what memory there is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from backend.processes import tree
+from backend.processes.shared import SharedMark
+from backend.processes.tree import Process
+from rocm_tui.jobs.errors import JobTimeout, TooMuch
+
+SILENCE = 900.0
+"""Seconds without a word after which a worker counts as hung. A kernel may compile for minutes."""
+
+SHARE = 0.8
+"""The part of the machine's memory that a worker with all that it starts may take."""
+
+STUCK = 60.0
+"""Seconds that one choice may run before it counts as hung: a sample is a few calls."""
+
+TIMED = 5
+"""So many times as long may it run where Inductor times it: that is many calls."""
+
+PROCESSES = 1000
+"""That a worker may have started and that run at once; Inductor's compilers are 32 at most."""
+
+OUTPUT = 64 << 20
+"""Bytes that a worker may print in one job. Only the end is kept, but passing on takes a CPU."""
+
+NOISE = 64 << 20
+"""Bytes that may come out of a worker's channel and are no events: nobody has a reason to write
+there, but some write everywhere. Who does so for ever is still at it when that much has come."""
+
+_LOOK = 0.25
+"""Seconds between two looks at a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a job may take; None is no limit. `memory` is in bytes, of `of` bytes that there are;
+    `stuck` is for a single choice that the worker has marked as running."""
+
+    seconds: float | None = None
+    silence: float | None = SILENCE
+    stuck: float | None = STUCK
+    memory: int | None = None
+    of: int | None = None
+    processes: int | None = PROCESSES
+    output: int | None = OUTPUT
+
+    @classmethod
+    def of_this_machine(cls) -> Limits:
+        """No end, but a worker must say something now and then, and leave memory for others."""
+        there = memory_of_machine()
+        return cls(memory=int(there * SHARE), of=there)
+
+
+class Clock:
+    """Looks at the limits of one job while its worker is silent."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        mark: SharedMark,
+        printed: Callable[[], int],
+        noise: Callable[[], int],
+    ) -> None:
+        self._limits = limits
+        self._mark = mark
+        self._printed = printed
+        self._noise = noise
+        self._before = printed()
+        self._began = self._heard = self._next = time.monotonic()
+
+    @property
+    def wait(self) -> float:
+        """Seconds until the next look."""
+        return max(0.0, min(self._left(), self._next - time.monotonic()))
+
+    def heard(self) -> None:
+        self._heard = time.monotonic()
+
+    def look(self, pid: int) -> None:
+        """Raises JobTimeout and TooMuch."""
+        limits, now = self._limits, time.monotonic()
+        if limits.seconds is not None and now - self._began >= limits.seconds:
+            raise JobTimeout(
+                f"the worker gave no result within {limits.seconds:.0f} s and was killed"
+            )
+        if limits.silence is not None and now - self._heard >= limits.silence:
+            raise JobTimeout(f"the worker said nothing for {limits.silence:.0f} s and was killed")
+        if now >= self._next:
+            self._next = now + _LOOK
+            self._check_choice()
+            self._check_output()
+            if limits.memory is not None or limits.processes is not None:
+                _check_tree(pid, limits)
+
+    def _check_choice(self) -> None:
+        if self._limits.stuck is not None:
+            ran, at_length = self._mark.running_for()
+            most = self._limits.stuck * (TIMED if at_length else 1)
+            if ran >= most:
+                raise JobTimeout(f"it ran for {most:.0f} s without an end and was killed")
+
+    def _check_output(self) -> None:
+        printed, most = self._printed() - self._before, self._limits.output
+        if most is not None and printed > most:
+            raise TooMuch(f"it printed {printed >> 20} MiB and was ended")
+        if self._noise() > NOISE:
+            raise TooMuch("it wrote what is no event into the worker's channel and was ended")
+
+    def _left(self) -> float:
+        now = time.monotonic()
+        ends = [
+            since + limit - now
+            for since, limit in (
+                (self._began, self._limits.seconds),
+                (self._heard, self._limits.silence),
+            )
+            if limit is not None
+        ]
+        return min(ends, default=_LOOK)
+
+
+def _check_tree(pid: int, limits: Limits) -> None:
+    """Not by psutil: with a hundred processes it takes half as long again, beside what is being
+    measured, and it knows no sessions."""
+    processes = tree.tree(pid)
+    if limits.processes is not None and len(processes) > limits.processes:
+        raise TooMuch(f"it ran {len(processes):,} processes at once and was ended")
+    if limits.memory is None or resident(processes) <= limits.memory:
+        return
+    used = proportional(processes)
+    if used > limits.memory:
+        there = gib(limits.of if limits.of is not None else limits.memory)
+        raise TooMuch(f"it used {gib(used)} of {there} and was ended")
+
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60
+"""Version 1 of cgroups has a number of about this size where there is no limit."""
+GIB = 1 << 30
+
+
+def resident(processes: Sequence[Process]) -> int:
+    """Bytes of memory, where what several share counts several times."""
+    return sum(process.resident for process in processes)
+
+
+def proportional(processes: Sequence[Process]) -> int:
+    """Bytes of memory, where each has its part of what is shared. Takes milliseconds a process."""
+    total = 0
+    for process in processes:
+        try:
+            memory = psutil.Process(process.pid).memory_full_info()
+        except psutil.AccessDenied:
+            total += process.resident
+        except psutil.NoSuchProcess:
+            continue  # it has ended
+        else:
+            total += getattr(memory, "pss", memory.rss)  # Linux alone has it
+    return total
+
+
+def memory_of_machine() -> int:
+    """Bytes of memory that we and our workers can have: the machine's, or our cgroup's limit,
+    which psutil does not know."""
+    there: int = psutil.virtual_memory().total
+    return min([there, *_limits_of_cgroup()])
+
+
+def _limits_of_cgroup() -> Iterator[int]:
+    """The limits of our cgroup and of those around it, of both versions."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = _CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = _CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        for folder in (inner, *inner.parents):
+            with contextlib.suppress(OSError, ValueError):
+                limit = int((root / folder / name).read_text())  # "max" is no number
+                if 0 < limit < _NO_LIMIT:
+                    yield limit
+
+
+def gib(size: int) -> str:
+    """Bytes as `18.2 GiB`."""
+    return f"{size / GIB:.1f} GiB"

@@ -1,0 +1,287 @@
+"""The queue of jobs that a screen asks for: one at a time a device, several devices side by side.
+
+Each runs in a thread of its own that waits for its worker. What others see are frozen snapshots;
+whatever becomes of a worker is the end of its job and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal, TypeVar
+
+from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
+from backend.store.errors import StoreError
+from backend.store.paths import Layout
+from backend.wire.jobs import Progress, WorkerJob
+from rocm_tui.environment import find_python
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import RunJob, run_watched
+from rocm_tui.jobs.worker import Worker
+
+R = TypeVar("R")
+JobState = Literal["queued", "running", "done", "failed", "cancelled"]
+JobKind = Literal["tune", "measure"]
+
+KEPT = 200
+"""Ended jobs that are remembered."""
+_PATIENCE = 3.0
+"""Seconds that the end of the program waits for the threads; their workers are dead by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody wants done. `work` gets a function that does a job in a worker, and says in a
+    line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device."""
+
+    kind: JobKind
+    title: str
+    lane: str
+    work: Callable[[RunJob], str]
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    key: TuningKey | None = None
+    tuning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """How an order is doing. Times are Unix seconds; `key` and `tuning` are what it is about.
+
+    `outcome` is what came out of a job that is done, `reason` why one failed; `log` are the last
+    lines that its worker wrote to stderr.
+    """
+
+    id: int
+    kind: JobKind
+    title: str
+    device: str
+    key: TuningKey | None
+    tuning: str | None
+    state: JobState
+    asked: float
+    started: float | None = None
+    ended: float | None = None
+    progress: Progress = field(default_factory=Progress)
+    outcome: str = ""
+    reason: str = ""
+    log: tuple[str, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        return self.state not in ("queued", "running")
+
+
+@dataclass(slots=True)
+class _Entry:
+    order: Order
+    job: Job
+    worker: Worker | None = None
+    thread: threading.Thread | None = None
+
+
+class _Cancelled(RocmTuiError):
+    """The job was cancelled before its next worker was started."""
+
+
+class JobQueue:
+    """Safe to use from several threads. `wake` is called when something changed since `look` was
+    called last; it must not block."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        wake: Callable[[], None],
+        *,
+        python: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._layout = layout
+        self._wake = wake
+        self._python = python
+        self._python_path: str | None = None
+        self._limits = limits or Limits.of_this_machine()
+        self._lock = threading.RLock()
+        self._entries: dict[int, _Entry] = {}
+        self._running: dict[str, _Entry] = {}
+        self._ended: list[Job] = []
+        self._last_id = 0
+        self._woken = False
+        self._stopping = False
+
+    # What a screen does.
+
+    def submit(self, order: Order) -> Job:
+        """Put `order` behind the others of its device."""
+        with self._lock:
+            self._last_id += 1
+            job = Job(
+                id=self._last_id,
+                kind=order.kind,
+                title=order.title,
+                device=order.lane,
+                key=order.key,
+                tuning=order.tuning,
+                state="queued",
+                asked=time.time(),
+            )
+            self._entries[job.id] = _Entry(order, job)
+            self._forget_old()
+            self._next(order.lane)
+        self._ring()
+        return self._entries[job.id].job
+
+    def cancel(self, id: int) -> bool:
+        """End a job at once; False if it is over."""
+        with self._lock:
+            entry = self._entries.get(id)
+            if entry is None or entry.job.over:
+                return False
+            self._end(entry, "cancelled")
+            worker = entry.worker
+        if worker is not None:
+            worker.kill()
+        self._ring()
+        return True
+
+    def look(self) -> tuple[list[Job], list[Job]]:
+        """All jobs, newest first; and those that ended since the last look."""
+        with self._lock:
+            self._woken = False
+            ended, self._ended = self._ended, []
+            return self.jobs(), ended
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first."""
+        with self._lock:
+            return [entry.job for entry in reversed(self._entries.values())]
+
+    def about(self, tuning: Tuning, ids: AbstractSet[str]) -> Job | None:
+        """The newest job, of those that are not over, about a tuning that has these ids."""
+        for job in self.jobs():
+            same = job.key is not None and job.key == tuning.key
+            if not job.over and (same or job.tuning in ids or job.progress.log in tuning.sources):
+                return job
+        return None
+
+    def log(self, id: int) -> list[str]:
+        """The last lines that the worker of a job wrote to stderr, made harmless."""
+        with self._lock:
+            entry = self._entries.get(id)
+            worker = None if entry is None else entry.worker
+        if entry is None:
+            return []
+        return list(entry.job.log) if worker is None else [plain(line) for line in worker.log()]
+
+    def stop(self) -> None:
+        """End every job and its processes; nothing can be submitted any more."""
+        with self._lock:
+            self._stopping = True
+            threads = [entry.thread for entry in self._running.values()]
+        for job in self.jobs():
+            self.cancel(job.id)
+        for thread in threads:
+            if thread is not None:
+                thread.join(_PATIENCE)
+
+    # What the threads do.
+
+    def _next(self, lane: str) -> None:
+        """Start the oldest job that waits for a free device. The lock is held."""
+        if lane in self._running or self._stopping:
+            return
+        for entry in self._entries.values():
+            if entry.job.state == "queued" and entry.order.lane == lane:
+                self._running[lane] = entry
+                entry.job = replace(entry.job, state="running", started=time.time())
+                name = f"job {entry.job.id}"
+                entry.thread = threading.Thread(
+                    target=self._work, args=(entry,), name=name, daemon=True
+                )
+                entry.thread.start()
+                return
+
+    def _work(self, entry: _Entry) -> None:
+        try:
+            outcome = entry.order.work(partial(self._run, entry))
+        except (RocmTuiError, StoreError) as error:
+            self._finish(entry, "failed", reason=str(error))
+        except Exception as error:  # the outermost boundary: the screen lives on
+            trace = traceback.format_exc().splitlines()
+            entry.job = replace(entry.job, log=(*entry.job.log, *map(plain, trace)))
+            self._finish(entry, "failed", reason=f"{type(error).__name__}: {error}")
+        else:
+            self._finish(entry, "done", outcome=outcome)
+
+    def _run(self, entry: _Entry, job: WorkerJob[R]) -> R:
+        if entry.job.over:
+            raise _Cancelled("cancelled")
+        try:
+            return run_watched(
+                job,
+                python=self._torch_python(),
+                layout=self._layout,
+                env=entry.order.env,
+                limits=self._limits,
+                on_progress=lambda progress: self._progressed(entry, progress),
+                on_worker=lambda worker: self._started(entry, worker),
+            )
+        finally:
+            with self._lock:
+                worker, entry.worker = entry.worker, None
+                if worker is not None:
+                    log = tuple(plain(line) for line in worker.log())
+                    entry.job = replace(entry.job, log=log)
+
+    def _torch_python(self) -> str:
+        """Raises NoTorchPython."""
+        if self._python_path is None:
+            self._python_path = find_python(self._python)
+        return self._python_path
+
+    def _started(self, entry: _Entry, worker: Worker) -> None:
+        with self._lock:
+            entry.worker = worker
+            cancelled = entry.job.over
+        if cancelled:
+            worker.kill()
+
+    def _progressed(self, entry: _Entry, progress: Progress) -> None:
+        with self._lock:
+            if not entry.job.over:
+                entry.job = replace(entry.job, progress=progress)
+        self._ring()
+
+    def _finish(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:
+        with self._lock:
+            if not entry.job.over:
+                self._end(entry, state, plain(outcome), plain(reason))
+            del self._running[entry.order.lane]
+            self._next(entry.order.lane)
+        self._ring()
+
+    def _end(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:
+        entry.job = replace(
+            entry.job, state=state, ended=time.time(), outcome=outcome, reason=reason
+        )
+        self._ended.append(entry.job)
+
+    def _forget_old(self) -> None:
+        over = [id for id, entry in self._entries.items() if entry.job.over]
+        for id in over[: max(0, len(over) - KEPT)]:
+            del self._entries[id]
+
+    def _ring(self) -> None:
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+        self._wake()

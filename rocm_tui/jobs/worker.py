@@ -1,0 +1,336 @@
+"""Workers: processes in the user's torch environment that do one job after another.
+
+A worker may crash, hang or be killed without harm to us. A supervisor stands between it and us, so
+that nothing which it started outlives it, or us, however we end. As long as the supervisor lives,
+even stopped, all that the worker started descends from it. When it is killed, that comes to us:
+children that we did not start, with the worker's mark in their environment. We end them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from backend.processes import tree
+from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
+from backend.store.errors import brief
+from backend.store.paths import cache_dir as default_cache_dir
+from backend.wire.codec import dumps
+from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
+from backend.worker.protocol import Events
+from rocm_tui.environment import BACKEND, HOOKS, unhooked
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.errors import JobError, JobFailed, WorkerDied
+from rocm_tui.jobs.limits import Clock, Limits
+
+TIMEOUT = 600.0
+"""Seconds for one job. A verify compiles its op a few times."""
+
+LOG_LINES = 200
+_LAST_BREATH = 2.0
+"""Seconds that a worker has to end after it closed its end of the pipe."""
+_CHUNK = 1 << 16
+
+R = TypeVar("R")
+Event = Mapping[str, Any]
+"""What a worker says, as parsed JSON; see `backend.worker.protocol`."""
+OnProgress = Callable[[Progress], None]
+
+
+def run_job(
+    job: WorkerJob[R],
+    on_progress: OnProgress | None = None,
+    *,
+    python: str,
+    cache_dir: Path | None = None,
+    timeout: float = TIMEOUT,
+) -> R:
+    """Do one job in a worker of its own. Raises JobError."""
+    with spawn_worker(python, cache_dir) as worker:
+        return worker.run(job, on_progress, timeout)
+
+
+def spawn_worker(
+    python: str, cache_dir: Path | None = None, env: Mapping[str, str] = os.environ
+) -> Worker:
+    """Start a worker in the interpreter `python`; use it in a `with` statement. Raises WorkerDied.
+
+    Its environment is `env` without hooks, so it compiles as stock PyTorch does, on the cache dir
+    `cache_dir`.
+    """
+    return Worker(python, cache_dir or default_cache_dir(env), env)
+
+
+class Worker:
+    """A running worker. Not for several threads at once."""
+
+    def __init__(self, python: str, cache_dir: Path, env: Mapping[str, str]) -> None:
+        self._next_id = 1
+        self._last_log: list[str] = []
+        self._mark = SharedMark()
+        self._log: int | None = new_ring()
+        self._token = secrets.token_hex(16)
+        self._events = Events(self._token)
+        self._heard: deque[Event] = deque()
+        self._last: Progress | None = None
+        self._orphans = Orphans()
+        script = HOOKS / "rocm_tui_worker.py"
+        try:
+            self._process = subprocess.Popen(
+                [python, str(script), str(BACKEND)],
+                env={
+                    **unhooked(env),
+                    **self._orphans.mark,
+                    "TORCHINDUCTOR_CACHE_DIR": str(cache_dir.absolute()),
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,
+                pass_fds=[self._mark.descriptor],
+            )
+        except OSError as error:
+            self._orphans.end(None)
+            self._close_memory()
+            raise WorkerDied(f"cannot start a worker with {python}: {error.strerror}") from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def run(
+        self,
+        job: WorkerJob[R],
+        on_progress: OnProgress | None = None,
+        timeout: float | None = TIMEOUT,
+        limits: Limits | None = None,
+    ) -> R:
+        """Do `job`, hear how far it is, return what comes of it; `limits` count instead of
+        `timeout`. Raises JobError."""
+
+        def hear(event: Event) -> None:
+            progress = heard_progress(event)
+            if progress is not None and on_progress is not None:
+                on_progress(progress)
+
+        answer = self.exchange(job_words(job), hear, timeout, limits)
+        try:
+            return answer_of(job, answer)
+        except BadAnswer as error:
+            raise JobFailed(f"the job {job.name} failed: {error}") from error
+
+    def exchange(
+        self,
+        words: Mapping[str, Any],
+        on_event: Callable[[Event], None] | None = None,
+        timeout: float | None = TIMEOUT,
+        limits: Limits | None = None,
+    ) -> dict[str, Any]:
+        """The same in JSON, as it goes over the pipes: send a job, hear events, return the result.
+
+        Raises JobError.
+        """
+        job_id, self._next_id = self._next_id, self._next_id + 1
+        self._last = None
+        self._send({**words, "id": job_id})
+        clock = Clock(
+            limits or Limits(seconds=timeout, silence=None),
+            self._mark,
+            self._printed,
+            lambda: self._events.noise,
+        )
+        while True:
+            event = self._next_event(clock)
+            clock.heard()
+            if event.get("id") != job_id:
+                continue
+            self._last = heard_progress(event)
+            if on_event is not None:
+                on_event(event)
+            if event.get("event") == "result" and isinstance(event.get("result"), dict):
+                result: dict[str, Any] = event["result"]
+                return result
+            if event.get("event") == "error":
+                raise JobFailed(
+                    f"the job {words.get('job')} failed: {brief(str(event.get('error')), 300)}"
+                )
+
+    def log(self, lines: int = LOG_LINES) -> list[str]:
+        """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
+        try:
+            lines_kept = printed_text(self._log).splitlines() if self._log else self._last_log
+            return lines_kept[-lines:]
+        except OSError:  # closed by another thread
+            return self._last_log[-lines:]
+
+    def _printed(self) -> int:
+        return printed_bytes(self._log) if self._log else 0
+
+    def kill(self) -> None:
+        """End the worker and whatever it started, now; from any thread."""
+        if self._process.returncode is None:  # else the number may be another process's by now
+            self._orphans.end(self._process.pid)
+
+    def close(self) -> None:
+        """End the worker and whatever it started."""
+        self.kill()
+        self._process.wait()
+        self._orphans.forget()
+        self._last_log = self.log()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._close_memory()
+
+    def _close_memory(self) -> None:
+        self._mark.close()
+        log, self._log = self._log, None
+        if log is not None:
+            os.close(log)
+
+    def _send(self, words: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._mark.clear()
+            line = dumps({**words, "mark": self._mark.descriptor, "token": self._token})
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise self._died() from error
+
+    def _next_event(self, clock: Clock) -> Event:
+        while not self._heard:
+            self._read(clock)
+        return self._heard.popleft()
+
+    def _read(self, clock: Clock) -> None:
+        assert self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        while True:
+            try:
+                clock.look(self._process.pid)
+            except JobError as error:
+                place = self._mark.place()
+                self.close()
+                error.last = self._last
+                error.blamed = None if place is None else place.hash
+                raise
+            if select.select([out], [], [], clock.wait)[0]:
+                break
+            if _has_ended(self._process.pid):  # and something that it started holds the pipe
+                raise self._died()
+        data = os.read(out, _CHUNK)
+        if not data:
+            raise self._died()
+        self._heard.extend(self._events.feed(data))
+
+    def _died(self) -> WorkerDied:
+        end = time.monotonic() + _LAST_BREATH
+        while not _has_ended(self._process.pid) and time.monotonic() < end:
+            time.sleep(0.01)
+        place = self._mark.place()
+        self._orphans.end(self._process.pid)
+        code = self._process.wait()
+        how = f"signal {-code}, {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        if code == -signal.SIGKILL:
+            how += ": somebody killed it, or the system for want of memory"
+        lines = [line for line in self.log() if line.strip()]
+        last = f": {brief(lines[-1].strip(), 200)}" if lines else ""
+        error = WorkerDied(f"the worker ended ({how}){last}")
+        if place is not None:
+            if place.why and code == SPOILED:
+                error = WorkerDied(brief(place.why, 200))
+            error.blamed = place.hash
+        error.last = self._last
+        return error
+
+
+def heard_progress(event: Event) -> Progress | None:
+    """What an event tells of a job's progress; its text is made harmless."""
+    if event.get("event") != "progress":
+        return None
+    progress = progress_of(event)
+    return replace(progress, what=plain(progress.what, 200), best=plain(progress.best, 200))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "which has no name"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether our child has ended; it is not reaped."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    except ChildProcessError:
+        return True
+
+
+_NAME = "WORKER_OF_ROCM_TUI"
+_lock = threading.Lock()
+_workers = 0
+"""How many there are. Without any, orphans are none of our business."""
+
+
+class Orphans:
+    """Those of one worker."""
+
+    def __init__(self) -> None:
+        self.mark = {_NAME: secrets.token_hex(16)}
+        """What the worker's environment is to have."""
+        self._forgotten = False
+        _count(1)
+
+    def end(self, supervisor: int | None) -> None:
+        """Kill the process `supervisor`, which we have not waited for, with all below it, and
+        whatever of it has come to us."""
+        if supervisor is not None:
+            tree.end(supervisor, bury=False)
+        for pid in self._adopted():
+            tree.end(pid)
+        if supervisor is None:
+            self.forget()
+
+    def forget(self) -> None:
+        """The worker has ended."""
+        if not self._forgotten:
+            self._forgotten = True
+            _count(-1)
+
+    def _adopted(self) -> list[int]:
+        ((name, value),) = self.mark.items()
+        session, pids = os.getsid(0), []
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error, OSError):  # it has ended
+                if os.getsid(child.pid) != session and child.environ().get(name) == value:
+                    pids.append(child.pid)
+        return pids
+
+
+def _count(by: int) -> None:
+    global _workers
+    with _lock:
+        _workers += by
+        tree.adopt(_workers > 0)

@@ -1,0 +1,52 @@
+"""Jobs in words: what they are about, how far they are, what came of them."""
+
+from __future__ import annotations
+
+from backend.records import Pin, Tuning
+from backend.store.errors import InputsKeyInvalid
+from backend.store.inputs_key import parse_inputs_key
+from backend.wire.jobs import Progress
+from rocm_tui import format as fmt
+from rocm_tui.harmless import plain
+from rocm_tui.session import stats
+
+
+def problem_title(problem: Tuning) -> str:
+    """`bmm 8×128×256 · 8×256×192 f32`."""
+    return plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
+
+
+def pin_title(pin: Pin) -> str:
+    """The same of what is pinned; the op alone where its inputs key cannot be read."""
+    try:
+        specs = parse_inputs_key(pin.inputs).specs
+    except InputsKeyInvalid:
+        return plain(pin.op)
+    shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
+    return problem_title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
+
+
+def progress_text(progress: Progress) -> str:
+    """`3/14 timed, best triton_mm_4 12.3 µs, 8 s left`; what it does where it counts none."""
+    if not progress.total:
+        return progress.what
+    parts = [f"{progress.timed}/{progress.total} timed"]
+    if progress.best:
+        parts.append(f"best {progress.best} {fmt.duration(progress.best_ms)}")
+    if progress.seconds_left is not None and progress.timed < progress.total:
+        parts.append(f"{fmt.seconds(progress.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def outcome(tuned: Tuning) -> str:
+    """What came out of a tuning: `x, 12.3 µs, 33 % ahead of y`."""
+    timed = stats.ranked(tuned)
+    if not timed:
+        return "no choice could be timed"
+    best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
+    text = f"{best.label}, {fmt.duration(best.ms)}"
+    if len(timed) > 1:
+        near = stats.tied(tuned)
+        ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
+        text += f", {ahead} {timed[1].label}"
+    return plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
