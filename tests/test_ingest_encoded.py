@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from backend.records import Problem, Tuning
-from rocm_tui.ingest import encoded
+from rocm_tui.ingest.follow import encoded
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Record, Seen
-from rocm_tui.ingest.tailer import Tailer
-from rocm_tui.ingest.torch_trace import TorchTrace
-from rocm_tui.ingest.watcher import read_sources
 from tests.test_ingest_log import BMM, MM
 
 LOG = ("epoch 1 loss 0.5 é\n" * 3000) + MM + ("epoch 2 loss 0.4\n" * 3000) + BMM
@@ -153,7 +153,7 @@ def test_a_trace_of_braces_is_read_in_time() -> None:
 
 GROWING = """
 import resource, sys, time
-from rocm_tui.ingest.tailer import Tailer
+from rocm_tui.ingest.follow.tailer import Tailer
 tailer, slowest = Tailer(sys.argv[1]), 0.0
 with open(sys.argv[1], "ab", buffering=0) as log:
     for at in range(300):

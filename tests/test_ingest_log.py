@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.records import Problem, Seconds, Tuning
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.ingest.stderr_log import StderrLog
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from backend.records import Problem, Tuning
+from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.records import Seen
-from rocm_tui.ingest.watcher import read_sources
 
 pytestmark = pytest.mark.torch
 

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.records import Problem
-from rocm_tui.ingest import long_lines, markers
-from rocm_tui.ingest import scan as scan_module
-from rocm_tui.ingest.log_text import MARKERS
-from rocm_tui.ingest.open_tables import PATIENCE
+from rocm_tui.ingest.formats.autotune import search as long_lines
+from rocm_tui.ingest.formats.autotune import search as markers
+from rocm_tui.ingest.formats.autotune import search as scan_module
+from rocm_tui.ingest.formats.autotune.lines import MARKERS
+from rocm_tui.ingest.formats.autotune.tables import PATIENCE
+from rocm_tui.ingest.formats.stderr_log import scan
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.ingest.scan import scan
 from tests.test_ingest_log import BMM, LOGLIKE, LOGS, MM, Result, needs_corpus, read
 
 FILLER = "[titan] 2026-05-19 21:15:50,375 - root - INFO - step 12 loss 3.14 took 5 ms CUDA AUTO\n"

@@ -14,8 +14,8 @@ import pytest
 
 from backend.events import SessionEnded
 from backend.store.events import read_log
+from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.records import Record, Seen
-from rocm_tui.ingest.tailer import QUIET, Tailer
 from tests.odd_workers import odd_python
 from tests.terminal_lab import alive
 

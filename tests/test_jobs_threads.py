@@ -9,7 +9,7 @@ import pytest
 from backend.events import ChoiceTimed, SessionStarted
 from backend.records import Session, Tuning
 from backend.store.events import decode
-from rocm_tui.ingest.watcher import read_sources
+from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.measuring import measure_job
 from rocm_tui.session.model import Model
 from rocm_tui.tune_request import problem_of, words_of

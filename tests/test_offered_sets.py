@@ -11,7 +11,7 @@ import pytest
 
 from backend.records import Choice, Tuning, sort_choices
 from rocm_tui.cli import main
-from rocm_tui.ingest import cache_file
+from rocm_tui.ingest.formats import cache_file
 from rocm_tui.ingest.records import Seen
 from rocm_tui.measuring import worth_measuring
 from rocm_tui.session import stats

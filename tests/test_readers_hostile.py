@@ -26,7 +26,7 @@ from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli import main
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import MeasurementSeen, Seen
 from rocm_tui.session import stats
 from rocm_tui.widgets import whiskers

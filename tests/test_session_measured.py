@@ -9,7 +9,7 @@ import pytest
 from backend.events import SessionStarted, TuningMeasured
 from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning, Verdict
 from backend.store.events import decode, encode
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen
 from rocm_tui.session import stats
 from rocm_tui.session.model import Model

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.events import ChoiceTimed
 from backend.records import Choice, Tuning, sort_choices
 from backend.store.event_codec import decode, decode_timed, encode
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.session import join
 from rocm_tui.session.model import Model

@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rocm_tui.ingest.trace_code import TraceCode
+from rocm_tui.ingest.formats.torch_trace import TraceCode
 from rocm_tui.trace_folder import TraceFolder
 
 WRITER = """

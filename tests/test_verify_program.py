@@ -20,7 +20,7 @@ from backend.records import TuningKey
 from backend.store.autotune_cache import read_caches
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from rocm_tui.ingest.trace_code import TraceCode
+from rocm_tui.ingest.formats.torch_trace import TraceCode
 from tests.torch_models import child_env
 from tests.warm_python import warm_python
 

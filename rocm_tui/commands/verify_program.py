@@ -48,7 +48,7 @@ class _Heard:
     """What the processes of a program said."""
 
     def __init__(self, folder: TraceFolder, layout: Layout, pins: list[Pin]) -> None:
-        from rocm_tui.ingest.trace_code import TraceCode
+        from rocm_tui.ingest.formats.torch_trace import TraceCode
         from rocm_tui.witness import Witness
 
         witness: Witness = Witness(pins, _choices(layout))

@@ -23,7 +23,7 @@ from backend.store.pins import PinStore
 from backend.store.share import Machine, Share, SharedPin
 from backend.store.share import encode as share_text
 from backend.store.tuned_journal import Journal
-from rocm_tui.ingest.sniff import sniff
+from rocm_tui.ingest.formats.registry import sniff
 from tests.graph_samples import samples
 
 FOLDER = "ROCM_TUI_CORPUS"

@@ -13,7 +13,7 @@ from backend.store.autotune_cache import parse_cache
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
 from backend.store.graph_match import kind_of
 from backend.store.inputs_key import InputsKey, parse_inputs_key
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.records import Record, Seen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from backend.records import Problem
-from rocm_tui.ingest.log_row import Row
+from rocm_tui.ingest.formats.autotune.grammar import Row
 
 MAX_PROBLEMS = 50
 """Problems of one kind that are reported one by one; that there are more is said once."""
@@ -65,7 +65,7 @@ class LogProblems:
 
 def row_problem(row: Row, takers: int) -> str:
     why = "could belong to several tables" if takers else "belongs to no open table"
-    return f"the row of {row.said[:100]} ({row.ms:g} ms) {why}"
+    return f"the row of {row.label[:100]} ({row.ms:g} ms) {why}"
 
 
 def _headless(rows: int, choices: int | None) -> str:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from backend.records import Choice, Problem, Shape, Tuning, sort_choices
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.log_lines import parse_numbers
+from rocm_tui.ingest.formats.autotune.grammar import parse_numbers
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
 UNKNOWN_OP = "?"

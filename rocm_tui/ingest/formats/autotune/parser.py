@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rocm_tui.ingest.block import Block
-from rocm_tui.ingest.clean import clean_bytes
-from rocm_tui.ingest.doubt import Doubt
-from rocm_tui.ingest.doubt import Part as OfTable
-from rocm_tui.ingest.kernel_log import KernelLog
-from rocm_tui.ingest.log_lines import (
+from rocm_tui.harmless import clean_bytes
+from rocm_tui.ingest.formats.autotune.grammar import Row
+from rocm_tui.ingest.formats.autotune.lines import (
+    BEFORE,
     Dtypes,
     Ellipsis,
     Footer,
@@ -25,24 +23,23 @@ from rocm_tui.ingest.log_lines import (
     Part,
     Stats,
     Strides,
+    may_matter,
     origin,
     parts,
+    segments,
 )
-from rocm_tui.ingest.log_problems import LogProblems, row_problem
-from rocm_tui.ingest.log_row import Row
-from rocm_tui.ingest.log_text import BEFORE, may_matter, segments
-from rocm_tui.ingest.markers import find_all
-from rocm_tui.ingest.open_tables import OpenTables
-from rocm_tui.ingest.plain_table import plain_table
+from rocm_tui.ingest.formats.autotune.plain import plain_table
+from rocm_tui.ingest.formats.autotune.problems import LogProblems, row_problem
+from rocm_tui.ingest.formats.autotune.search import find_all
+from rocm_tui.ingest.formats.autotune.tables import Block, Doubt, OpenTables
+from rocm_tui.ingest.formats.autotune.tables import Part as OfTable
+from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
-from rocm_tui.ingest.triton_lines import REACH, Kernel
 
 START = 64 << 10
 """Bytes at a file's start that are read line by line: it may begin inside a table."""
 GRACE = 256
 """Bytes after a table in which its statistics may begin."""
-LOOK_BACK = 16 << 10
-"""Bytes before a header in which its statistics, and choices that failed, may stand."""
 MAX_OPEN = 64
 """Tables without an end that one stream can have at once: as many processes as write into it."""
 

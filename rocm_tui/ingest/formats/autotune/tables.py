@@ -1,14 +1,26 @@
-"""One AUTOTUNE table while it arrives, and what can belong to it."""
+"""One AUTOTUNE table while it arrives, and what can belong to it.
+
+The tables of a log whose end has not come, by the stream that they stand in.
+
+A header came while a table of its stream had no end yet.
+
+Either that table is over and its end is missing, or two processes write into one stream without a
+prefix. The first is taken to be so: whatever follows belongs to the newest table. A line that the
+newest table cannot have said, but an older one can, tells that it is not so; then what came since
+is dealt out again, each line to the one table that it fits.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
-from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Origin, Stats, Strides
-from rocm_tui.ingest.log_row import Row
+from rocm_tui.ingest.formats.autotune.grammar import Row
+from rocm_tui.ingest.formats.autotune.lines import Dtypes, Footer, Header, Origin, Stats, Strides
 
 SHOWN = 10
 """Rows that Inductor prints unless it is told otherwise."""
@@ -72,7 +84,7 @@ class Block:
             return False
         if not self.rows:
             return row.percent is None or row.percent == 100.0
-        if not row.ms >= self.rows[-1].ms or any(r.said == row.said for r in self.rows):
+        if not row.ms >= self.rows[-1].ms or any(r.label == row.label for r in self.rows):
             return False
         return _share_fits(self.rows[0].ms, row)
 
@@ -158,3 +170,116 @@ def _share_fits(best: float, row: Row) -> bool:
     low = (best - 5e-5) / (row.ms + 5e-5) * 100 - 0.051
     high = (best + 5e-5) / (row.ms - 5e-5) * 100 + 0.051
     return low <= row.percent <= high
+
+
+PATIENCE = 256 << 10
+"""Bytes after its last line that a table without a footer stays open."""
+
+
+class OpenTables:
+    """Each look costs the tables of one stream, however many streams there are."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, list[Block]] = {}
+        self._by_age: dict[int, Block] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_age)
+
+    def __iter__(self) -> Iterator[Block]:
+        """The one that was touched last comes last."""
+        return iter(self._by_age.values())
+
+    def __contains__(self, block: Block) -> bool:
+        return block.n in self._by_age
+
+    def of(self, key: str) -> list[Block]:
+        """Those of one stream, oldest first."""
+        return self._streams.get(key, [])
+
+    def stream(self, who: Origin) -> str:
+        """The stream that a line of `who` belongs to: its own, else the only one there is.
+
+        Some loggers put their prefix on some lines alone.
+        """
+        if who.key not in self._streams and len(self._streams) == 1:
+            (only,) = self._streams
+            if not who.key or not only:
+                return only
+        return who.key
+
+    def add(self, block: Block) -> None:
+        self._streams.setdefault(block.origin.key, []).append(block)
+        self._by_age[block.n] = block
+
+    def touch(self, block: Block, end: int) -> None:
+        """The line that ends at `end` belonged to it; later lines end later."""
+        block.touched = end
+        if self._by_age.pop(block.n, None) is not None:
+            self._by_age[block.n] = block
+
+    def remove(self, block: Block) -> None:
+        """Take it out, if it is there."""
+        if self._by_age.pop(block.n, None) is not None:
+            blocks = self._streams[block.origin.key]
+            blocks.remove(block)
+            if not blocks:
+                del self._streams[block.origin.key]
+
+    def expired(self, offset: int) -> list[Block]:
+        """Those of which nothing came for long, now that the log is at `offset`."""
+        return list(takewhile(lambda block: offset - block.touched > PATIENCE, self))
+
+
+Part = Row | Strides | Dtypes | Footer
+
+
+@dataclass(slots=True)
+class Held:
+    """A line since the doubt began: a header's table, or what belongs to some table."""
+
+    what: Block | Part
+    who: Origin
+    end: int
+    place: int
+
+
+@dataclass(slots=True)
+class Doubt:
+    """`older` tables were open when the first of the `newer` ones began; neither is empty."""
+
+    older: list[Block]
+    newer: list[Block] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+
+    @property
+    def newest(self) -> Block:
+        return self.newer[-1]
+
+    @property
+    def rest(self) -> list[Block]:
+        """All but the newest."""
+        return self.older + self.newer[:-1]
+
+    def refuted_by(self, part: Part) -> bool:
+        """Whether the older tables cannot all be over, now that a line says this."""
+        newest = self.newest
+        if newest.takes(part) and (newest.rows or not isinstance(part, Footer)):
+            return False
+        return any(block.takes(part) for block in self.rest)
+
+    def begin(self, block: Block) -> None:
+        self.newer.append(block)
+        self.held.append(Held(block, block.origin, block.touched, block.place))
+
+    def hold(self, part: Part, who: Origin, end: int, place: int) -> None:
+        self.held.append(Held(part, who, end, place))
+
+    @property
+    def places(self) -> list[int]:
+        return [held.place for held in self.held]
+
+    def replace_places(self, numbers: Mapping[int, int]) -> None:
+        """Call the places of its lines by other numbers; those of its tables are not its own."""
+        for held in self.held:
+            held.place = numbers[held.place]

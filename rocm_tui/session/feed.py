@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from backend.records import Problem
 from backend.store.paths import Layout
 from backend.store.pins import PinStatus
-from rocm_tui.inbox import Inbox
-from rocm_tui.ingest.stdin import STDIN
-from rocm_tui.ingest.watcher import Watcher
+from rocm_tui.ingest.follow.watcher import STDIN, Watcher
 from rocm_tui.reconciler import Reconciler
+from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.model import Model
 
 _BITE = 2000

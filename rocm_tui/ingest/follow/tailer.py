@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Protocol
 
 from backend.records import Problem, Tuning
-from rocm_tui.ingest import cache_file, mm_log
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.encoded import Decoder, decoder_of, text_start
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.follow.encoded import Decoder, decoder_of, text_start
+from rocm_tui.ingest.formats import cache_file, mm_log
+from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.registry import HEAD, sniff
+from rocm_tui.ingest.formats.stderr_log import BIG, StderrLog, scan
+from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Dropped, Format, Gone, Record, Seen, SourceState
-from rocm_tui.ingest.scan import BIG, scan
-from rocm_tui.ingest.sniff import HEAD, sniff
-from rocm_tui.ingest.stderr_log import StderrLog
-from rocm_tui.ingest.torch_trace import TorchTrace
 
 CHUNK = 1 << 20
 MAX_WHOLE = 512 << 20
