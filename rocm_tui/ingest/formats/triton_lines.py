@@ -14,11 +14,10 @@ Triton's own autotuning as a log tells it: four lines, or one, make a tuning.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from backend.records import Choice, Seconds, Tuning
 from rocm_tui.ingest.formats.autotune.grammar import Origin
-from rocm_tui.ingest.records import Seen, uid_of
 
 MARKER = "Triton autotuning for function "
 _REST = ("with key as ", "finished after ", "best config selected: ")
@@ -27,8 +26,7 @@ REACH = 4096
 """Bytes behind the first line in which the other three stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """What one line, or several, say of an autotuned kernel; None is not said."""
 
     name: str | None = None
@@ -85,11 +83,11 @@ class KernelLog:
     """Collects what each stream says of its kernel until the configuration is told."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
+        self._sources = (source,)
         self._begun: dict[str, Kernel] = {}
 
-    def take(self, kernel: Kernel, who: Origin, n: int) -> Seen | None:
-        """A line's words; the tuning if they complete one, which is the log's `n`th."""
+    def take(self, kernel: Kernel, who: Origin) -> Tuning | None:
+        """A line's words; the tuning if they complete one."""
         if kernel.name is None:
             before = self._begun.get(who.key)
             if before is None:
@@ -99,7 +97,7 @@ class KernelLog:
             self._begun[who.key] = kernel
             return None
         self._begun.pop(who.key, None)
-        return Seen(uid_of(self.source, n), self._tuning(kernel, who))
+        return self._tuning(kernel, who)
 
     def _tuning(self, kernel: Kernel, who: Origin) -> Tuning:
         """What is known: which configuration was taken. Nobody says how fast it is."""
@@ -110,5 +108,5 @@ class KernelLog:
             seconds=Seconds(benchmark=kernel.seconds),
             selected_by="timing",
             rank=who.rank,
-            sources=(self.source,),
+            sources=self._sources,
         )

@@ -18,9 +18,7 @@ the search of a big file, and the filter of `run --quiet`. Every search is linea
 from __future__ import annotations
 
 import json
-import math
 import re
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from backend.records import Shape
@@ -52,8 +50,10 @@ ROW = rf"({NAME}) ({NUMBER}) ms ({NUMBER})%(?: ([^\n]*))?"
 _MAX_OPERANDS = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+# The parts: tuples, because a log has more of them than of anything else.
+
+
+class Header(NamedTuple):
     """`AUTOTUNE op(sizes)`. `shapes` is empty if a size is a symbol."""
 
     op: str
@@ -63,23 +63,21 @@ class Header:
     when: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Strides:
+class Strides(NamedTuple):
     """One stride tuple an operand; None where an operand's strides hold a symbol."""
 
     strides: tuple[Shape | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Dtypes:
+class Dtypes(NamedTuple):
     dtypes: tuple[str, ...]
 
 
 class Row(NamedTuple):
     """`name ms percent description`: a choice, its time, its share of the best one's speed.
 
-    A tuple, because a log has more of these than of anything else. `percent` is None if unknown;
-    `name` is empty in a version that prints a choice's configuration and no name.
+    `percent` is None if unknown; `name` is empty in a version that prints a choice's configuration
+    and no name.
     """
 
     name: str
@@ -93,8 +91,7 @@ class Row(NamedTuple):
         return self.name or self.description
 
 
-@dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(NamedTuple):
     """Seconds, and the number of choices where the version tells it."""
 
     benchmark: float
@@ -103,8 +100,7 @@ class Footer:
     num_choices: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """The JSON line: milliseconds in full."""
 
     num_choices: int
@@ -112,18 +108,17 @@ class Stats:
     best_time: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ellipsis:
+class Dots(NamedTuple):
     """A line of dots: the person who pasted the log left rows out."""
 
+    text: str
 
-@dataclass(frozen=True, slots=True)
-class OutOfResource:
+
+class OutOfResource(NamedTuple):
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Who wrote a line, as its prefix tells: `key` tells streams apart, `rank` is known or None."""
 
     key: str = ""
@@ -227,8 +222,8 @@ def parse_dtypes(text: str) -> Dtypes:
 
 def row_of(name: str, ms: str, percent: str, description: str) -> Row:
     """The parts of a row that match `NAME`, `NUMBER`, `NUMBER`, and the rest."""
-    share = float(percent)
-    return Row(name, float(ms), None if math.isnan(share) else share, description.strip(" "))
+    share = None if percent == "nan" else float(percent)
+    return Row(name, float(ms), share, description.strip(" "))
 
 
 _SECONDS = r"(\d{1,12}(?:\.\d{1,12})?) seconds"

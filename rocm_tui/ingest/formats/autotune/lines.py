@@ -24,8 +24,8 @@ from rocm_tui.ingest.formats.autotune.grammar import (
     PROCESSES,
     STATS,
     STRIDES,
+    Dots,
     Dtypes,
-    Ellipsis,
     Footer,
     Header,
     Origin,
@@ -42,7 +42,7 @@ from rocm_tui.ingest.formats.autotune.grammar import (
 )
 from rocm_tui.ingest.formats.triton_lines import LINES, Kernel, find_kernel
 
-Part = Header | Strides | Dtypes | Row | Footer | Stats | Ellipsis | OutOfResource | Kernel
+Part = Header | Strides | Dtypes | Row | Footer | Stats | Dots | OutOfResource | Kernel
 
 _MAX_TRIES = 8
 """Headers without an end, or rows that are none, that are looked at on one line."""
@@ -57,7 +57,8 @@ MARKERS = ((AUTOTUNE_MARK, (2, 1)), (_TRITON[0], (0, 18)))
 are full of: T, else U and f."""
 BEFORE = (STATS[1:-1].encode(), OUT_OF_RESOURCE.encode())
 """What may stand before a table and belongs to it."""
-_TELLING = tuple(w.encode() for w in (MS, AUTOTUNE, STRIDES, DTYPES, *DOTS, *LINES)) + BEFORE
+_WORDS = (MS, AUTOTUNE, STATS[1:-1], STRIDES, DTYPES, *DOTS, OUT_OF_RESOURCE, *LINES)
+_TELLING = tuple(word.encode() for word in _WORDS)
 _LONG = 64 << 10
 _ESCAPE = re.compile(rb"""\\(["'\\/bfrt]|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2})""")
 _PLAIN = {b"b": b"", b"f": b"", b"r": b"", b"t": b" "}
@@ -142,21 +143,23 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
     if kernel:
         yield kernel
     elif text.strip(" #|") in DOTS:
-        yield 0, Ellipsis()
+        yield 0, Dots(text)
 
 
 def only_part(text: str) -> Part | None:
-    """What a clean text is as a whole: a part of a table with nothing before it, and nothing behind
-    it that the part does not hold."""
+    """The part that a clean text is: nothing stands before it, nor behind what the part holds."""
     found = list(parts(text))
     if len(found) != 1:
         return None
     ((at, part),) = found
+    before = text[:at]
     if isinstance(part, Footer):
-        return part if text[:at] in PROCESSES else None
-    if at and text[:at] != "# ":
-        return None
-    return part if not isinstance(part, Header) or text.endswith(")") else None
+        whole = before in PROCESSES
+    elif isinstance(part, Row):
+        whole = before in ("", "# ")
+    else:
+        whole = not before and (text.endswith(")") or not isinstance(part, Header))
+    return part if whole else None
 
 
 def _reason(text: str, at: int) -> str:

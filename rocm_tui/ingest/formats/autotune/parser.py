@@ -14,8 +14,8 @@ from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats.autotune.grammar import Row
 from rocm_tui.ingest.formats.autotune.lines import (
     BEFORE,
+    Dots,
     Dtypes,
-    Ellipsis,
     Footer,
     Header,
     Origin,
@@ -58,7 +58,7 @@ class LogParser:
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
-        self._found: list[Record] = []
+        self._records: list[Record] = []
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source)
         self._ends: dict[str, int] = {}
@@ -138,7 +138,7 @@ class LogParser:
             self._header(part, who, end, place)
         elif isinstance(part, Stats):
             self._statistics(part, who)
-        elif isinstance(part, Ellipsis):
+        elif isinstance(part, Dots):
             self._ellipsis(who)
         elif isinstance(part, Kernel):
             self._kernel(part, who, end)
@@ -148,10 +148,10 @@ class LogParser:
     def _kernel(self, kernel: Kernel, who: Origin, end: int) -> None:
         if kernel.name is not None:
             self._until = max(self._until, end + REACH)
-        found = self._kernels.take(kernel, who, self._n + 1)
-        if found is not None:
+        tuning = self._kernels.take(kernel, who)
+        if tuning is not None:
             self._n += 1
-            self._found.append(found)
+            self._records.append(Seen(uid_of(self.source, self._n), tuning))
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
         self._problems.report_orphans(who.key)
@@ -200,7 +200,7 @@ class LogParser:
                 self._of_a_table(held.what, held.who, held.end, held.place)
         for block in doubt.newer:
             if block.told and not block.rows:
-                self._found.append(Dropped(uid_of(self.source, block.n)))
+                self._records.append(Dropped(uid_of(self.source, block.n)))
                 block.told = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
@@ -337,15 +337,14 @@ class LogParser:
     def take(self) -> list[Record]:
         """What changed since the last call: tunings as they are now, then problems."""
         self._make_tunings()
-        found = self._found
-        self._found = []
-        return [*found, *self._problems.take()]
+        records, self._records = self._records, []
+        return [*records, *self._problems.take()]
 
     def _make_tunings(self) -> None:
         """Make tunings of the tables that changed: what a tuning is made from takes more memory."""
         for block in self._changed.values():
             if block.rows:
-                self._found.append(self._seen(block, block in self._open))
+                self._records.append(self._seen(block, block in self._open))
                 block.told = True
         self._changed = {}
 

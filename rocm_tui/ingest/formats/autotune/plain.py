@@ -94,7 +94,8 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
             operands.append(part)
         elif part is not None:
             return None
-    rows = [row_of(*groups) for groups in _ROW.findall(text, top.end(), bottom)]
+    found = _ROW.findall(text, top.end(), bottom)
+    rows = [row_of(name, ms, percent, description) for name, ms, percent, description in found]
     if len(rows) != text.count("\n", top.end(), bottom):  # one of the lines is no row
         return None
     if footer.num_choices is not None and footer.num_choices < len(rows):
