@@ -25,9 +25,9 @@ from backend.events import (
 from backend.records import Choice, Problem, Session, Tuning
 from backend.store.events import encode
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.formats import cache_file, mm_log
 from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.registry import sniff
 from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Dropped, Record, Seen, SessionSeen

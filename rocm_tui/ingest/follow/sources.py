@@ -1,9 +1,7 @@
-"""Which files of a folder are sources, and which folders must be watched for them.
+"""The files behind the paths that a person named: found, looked at, accounted for. No threads.
 
 An Inductor cache dir has thousands of folders; what matters lies in `cache/` and
 `rocm_tui/sessions/`. In any other folder its own files matter, not its subfolders.
-
-The files behind the paths that a person named: found, looked at, accounted for. No threads.
 """
 
 from __future__ import annotations
@@ -20,17 +18,11 @@ from typing import Literal
 from backend.records import Problem
 from backend.store.paths import Layout
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.follow.tailer import WHOLE, Tailer
-from rocm_tui.ingest.records import Format, Gone, Record, SourceState, SourceStatus
-
-LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})
-DOCUMENTS = frozenset({".json", ".jsonl"})
-TABLES = frozenset({".csv"})
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.formats.registry import known_format, suffix_formats
+from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus
 
 _SYSTEM_HASH = re.compile(r"[0-9a-f]{64}\Z")
-_OF_LOGS: frozenset[Format] = frozenset({"stderr log", "torch trace", "event log"})
-_OF_DOCUMENTS: frozenset[Format] = frozenset({"mm log", "autotune cache", "event log"})
-_OF_TABLES: frozenset[Format] = frozenset({"tunableop"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +31,8 @@ class Member:
     the formats for which it is worth reading, or empty for all."""
 
     path: str
-    known: Format = ""
-    wanted: frozenset[Format] = frozenset()
-
-
-def known_format(path: str) -> Format:
-    """The format that a file must have by its place, whatever it holds; `` for most."""
-    folder, name = os.path.split(path)
-    if os.path.basename(folder) == "cache" and _SYSTEM_HASH.match(name):  # noqa: PTH119
-        return "autotune cache"
-    if folder.endswith(os.path.join("rocm_tui", "sessions")) and name.endswith(".jsonl"):  # noqa: PTH118
-        return "event log"
-    return ""
+    known: str = ""
+    wanted: frozenset[str] = frozenset()
 
 
 def is_member(path: str) -> bool:
@@ -61,13 +43,13 @@ def is_member(path: str) -> bool:
 def members(folder: str) -> list[Member]:
     """The sources that a folder holds now, by name. Raises OSError if it cannot be listed."""
     layout = Layout(Path(folder))
-    found = [*_files(folder)]
+    files = [*_files(folder)]
     for inner in (layout.autotune, layout.sessions):
         try:
-            found += [member for member in _files(str(inner)) if member.known]
+            files += [member for member in _files(str(inner)) if member.known]
         except OSError:
             continue  # not there, or not a cache dir
-    return sorted(found, key=lambda member: member.path)
+    return sorted(files, key=lambda member: member.path)
 
 
 def watched_folders(folder: str) -> list[str]:
@@ -94,18 +76,13 @@ def _may_be_file(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _wanted(name: str) -> frozenset[Format] | None:
+def _wanted(name: str) -> frozenset[str] | None:
     """The formats to expect under this name; None if it is no source."""
     if name.startswith("."):
         return None
-    if _SYSTEM_HASH.match(name):
-        return _OF_DOCUMENTS
-    suffix = os.path.splitext(name.removesuffix(".gz"))[1].lower()  # noqa: PTH122
-    if suffix in LOGS:
-        return _OF_LOGS
-    if suffix in DOCUMENTS:
-        return _OF_DOCUMENTS
-    return _OF_TABLES if suffix in TABLES else None
+    if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
+        name += ".json"
+    return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
 
 
 _NOWHERE = frozenset({""})
@@ -209,26 +186,28 @@ class SourceSet:
 
     def statuses(self, watched: frozenset[str]) -> tuple[SourceStatus, ...]:
         """One a source, in the order of the paths; a folder comes before its files."""
-        found: list[SourceStatus] = []
+        statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
             if root in self._folders:
                 bad = root in self._unlistable
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad else "following"
-                found.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state))
+                statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state))
             for path in sorted(p for p in tailers if roots.get(p) == root):
                 t = tailers[path]
                 by = _by(self._needs.get(path, _NOWHERE) <= watched)
-                found.append(SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state))
-        return tuple(found)
+                statuses.append(
+                    SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state)
+                )
+        return tuple(statuses)
 
     def _poll(self, path: str) -> list[Record]:
         self._pending.discard(path)
         tailer = self._tailers[path]
         start = time.monotonic()
         records = tailer.poll(start)
-        if tailer.format in WHOLE:
+        if tailer.rewritten:
             end = time.monotonic()
             self._rest[path] = end + (end - start) * REST
         return records
@@ -241,7 +220,7 @@ class SourceSet:
             return [Member(path, known_format(path))]  # late, or unreadable: the tailer says
         folders.add(path)
         try:
-            found = members(path)
+            files = members(path)
         except OSError as error:
             problem = unlistable(path, error)
             if self._unlistable.get(path) != problem:
@@ -250,7 +229,7 @@ class SourceSet:
             return []
         if self._unlistable.pop(path, None):
             records.append(Gone(path))
-        return found
+        return files
 
     def _place(self) -> None:
         """Work out which folders to watch for whom, and which new names to wait for there."""
@@ -259,9 +238,9 @@ class SourceSet:
         aliases: dict[str, str] = {}
         inner: set[str] = set()
         for root in self._folders:
-            found = watched_folders(os.path.abspath(root))  # noqa: PTH100 - keeps symlinks
-            awaited.update(found)
-            inner.update(folder for folder in found if os.path.isdir(folder))  # noqa: PTH112
+            watched = watched_folders(os.path.abspath(root))  # noqa: PTH100 - keeps symlinks
+            awaited.update(watched)
+            inner.update(folder for folder in watched if os.path.isdir(folder))  # noqa: PTH112
         for path in self._tailers:
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)

@@ -1,7 +1,4 @@
-"""Standard input as a source, `-`.
-
-Sources, read once (`read_sources`) or followed live (`Watcher`).
-"""
+"""Sources, read once (`read_sources`) or followed live (`Watcher`); standard input is `-`."""
 
 from __future__ import annotations
 
@@ -13,20 +10,19 @@ from collections.abc import Callable, Sequence
 
 from backend.records import Problem
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.errors import NotReadable
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import SourceSet, known_format, members, unlistable
-from rocm_tui.ingest.follow.tailer import (
-    CHUNK,
-    MAX_WHOLE,
-    REFUSED,
-    STREAMS,
-    WHOLE,
-    StreamReader,
-    Tailer,
+from rocm_tui.ingest.follow.sources import SourceSet, members, unlistable
+from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
+from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
+from rocm_tui.ingest.formats.registry import (
+    ANY_TEXT,
+    EMPTY,
+    HEAD,
+    format_named,
+    known_format,
+    sniff,
 )
-from rocm_tui.ingest.formats.registry import HEAD, sniff
-from rocm_tui.ingest.records import Format, Record, SourceStatus
+from rocm_tui.ingest.records import Record, SourceStatus
 
 STDIN = "-"
 
@@ -37,7 +33,7 @@ class Stdin:
     def __init__(self, descriptor: int = 0) -> None:
         self.descriptor = descriptor
         self.open = True
-        self._format: Format = ""
+        self._format = ""
         self._stream: StreamReader | None = None
         self._held = bytearray()
         self._read = 0
@@ -75,33 +71,38 @@ class Stdin:
         if self._stream is not None:
             return self._stream.feed(data)
         self._held += data
-        if self._format in ("", "empty"):
+        if self._format in ("", EMPTY):
             self._format = sniff(bytes(self._held[:HEAD]))
-        if self._format in STREAMS:
-            return self._start()
+        if self._started():
+            held, self._held = bytes(self._held), bytearray()
+            return self._take(held)
         if len(self._held) > MAX_WHOLE:
             self.open = False
             return [Problem(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
         return []
 
-    def _start(self) -> list[Record]:
-        self._stream = STREAMS[self._format](STDIN)
-        held, self._held = bytes(self._held), bytearray()
-        return self._stream.feed(held)
+    def _started(self) -> bool:
+        """Whether there is a reader that takes what comes."""
+        format = format_named(self._format)
+        if format is not None and format.stream is not None:
+            self._stream = format.stream(STDIN)
+        return self._stream is not None
 
     def _end(self) -> list[Record]:
         self.open = False
-        if self._format == "empty":  # a line without its end, or nothing
-            self._format = "stderr log"
-            return self._start() + self._end()
+        records: list[Record] = []
+        if self._format == EMPTY:  # a line without its end, or nothing
+            self._format = ANY_TEXT
+            records = self._take(b"")
         if self._stream is not None:
-            return self._stream.close()
-        if self._format in REFUSED:
-            return [Problem(STDIN, REFUSED[self._format])]
-        if self._format not in WHOLE:
+            return records + self._stream.close()
+        format = format_named(self._format)
+        if format is None:
             return []
+        if format.document is None:
+            return [Problem(STDIN, format.refused)]
         try:
-            return WHOLE[self._format](bytes(self._held), STDIN)
+            return format.document(bytes(self._held), STDIN)
         except NotReadable as error:
             return [Problem(STDIN, str(error))]
 
@@ -136,10 +137,10 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
 
 def _read_folder(path: str) -> list[Record]:
     try:
-        found = members(path)
+        files = members(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = (Tailer(member.path, member.known, member.wanted) for member in found)
+    tailers = (Tailer(member.path, member.known, member.wanted) for member in files)
     return [record for tailer in tailers for record in _read_file(tailer)]
 
 
@@ -203,8 +204,8 @@ class Watcher:
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
-        found = self._set.statuses(self._watched)
-        return found if self._stdin is None else (*found, self._stdin.status())
+        statuses = self._set.statuses(self._watched)
+        return statuses if self._stdin is None else (*statuses, self._stdin.status())
 
     # From watchdog's thread
 

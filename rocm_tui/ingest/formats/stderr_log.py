@@ -26,6 +26,7 @@ from rocm_tui.ingest.formats.autotune.search import (
     marker_offsets,
     piece_start,
 )
+from rocm_tui.ingest.formats.reader import LOGS, Format
 from rocm_tui.ingest.records import Record
 
 BIG = 8 << 20
@@ -72,6 +73,8 @@ class StderrLog:
             self._lines(rest + b"\n")
         self._parser.finish()
         return self._take()
+
+    waits = False
 
     def settle(self) -> list[Record]:
         """Nothing came for a while: tables that are open count as cut off until more comes."""
@@ -215,3 +218,6 @@ def _count_before(path: str, stop: int) -> int:
             return count_lines(stream.fileno(), 0, stop)
     except OSError:
         return 0
+
+
+FORMAT = Format("stderr log", suffixes=LOGS, stream=StderrLog, scan=scan, scan_from=BIG)

@@ -5,26 +5,30 @@ lines that begin with a tab. Payloads of `chromium_event` are JSON events; a tun
 of `<op>_template_autotuning` with `"ph": "B"` and `"E"`. From torch 2.9 on the end carries
 `autotune_choices_stats`, the only place where the trace names a choice and its time.
 
-The generated code in a log of `TORCH_TRACE`: what one process compiled, or found compiled.
-
-For each graph torch writes records with the reproducer (which names the settings), with the graph
-after Inductor's passes, and with the generated code, in that order, on a hit of the graph cache as
-well (read in torch 2.8 to 2.15, `_inductor/compile_fx.py`, `graph.py`, `codecache.py`). Together
-they are the text that a compiled-graph entry holds, and are given as such.
+For each graph torch also writes records with the reproducer (which names the settings), with the
+graph after Inductor's passes, and with the generated code, in that order, on a hit of the graph
+cache as well (read in torch 2.8 to 2.15, `_inductor/compile_fx.py`, `graph.py`, `codecache.py`).
+Together they are the text that a compiled-graph entry holds, and `TraceCode` gives them as such.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from backend.records import Choice, Seconds, Tuning, sort_choices
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.autotune.grammar import parse_shapes, parse_stride_list, stats_of
-from rocm_tui.ingest.formats.autotune.lines import Stats
+from rocm_tui.ingest.formats.autotune.grammar import (
+    Stats,
+    parse_shapes,
+    parse_stride_list,
+    stats_of,
+)
+from rocm_tui.ingest.formats.reader import LOGS, Format, WholeLines, json_object, timed_choice
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
 _TUNING = "_template_autotuning"
@@ -38,7 +42,7 @@ class TorchTrace:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._carry = bytearray()
+        self._lines = WholeLines(MAX_LINE)
         self._payload: list[bytes] | None = None
         self._size = 0
         self._rank: int | None = None
@@ -46,39 +50,31 @@ class TorchTrace:
         self._open: dict[str, tuple[int, float, Tuning]] = {}
         self._precompiling: dict[str, float] = {}
         self._precompiled: dict[str, float] = {}
-        self._found: list[Record] = []
+        self._records: list[Record] = []
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
-        last = data.rfind(b"\n")
-        if last < 0:
-            self._carry += data
-            if len(self._carry) > MAX_LINE:
-                self._carry.clear()
-            return []
-        lines = (bytes(self._carry) + data[:last]).split(b"\n")
-        self._carry = bytearray(data[last + 1 :])
-        for line in lines:
+        for line in self._lines.feed(data):
             self._line(line)
         return self._take()
 
     def close(self) -> list[Record]:
         """The log has ended: a tuning without its end is cut off."""
-        if self._carry:
-            self._line(bytes(self._carry))
-            self._carry.clear()
+        self._line(self._lines.rest())
         for n, _, tuning in self._open.values():
-            self._found.append(Seen(uid_of(self.source, n), replace(tuning, state="cut")))
+            self._records.append(Seen(uid_of(self.source, n), replace(tuning, state="cut")))
         self._open.clear()
         return self._take()
+
+    waits = False
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut."""
         return []
 
     def _take(self) -> list[Record]:
-        found, self._found = self._found, []
-        return found
+        records, self._records = self._records, []
+        return records
 
     def _line(self, line: bytes) -> None:
         if not line.startswith(b"\t"):
@@ -99,11 +95,8 @@ class TorchTrace:
         self._payload = None
         if _TUNING.encode() not in payload and _PRECOMPILING.encode() not in payload:
             return
-        try:
-            event = json.loads(payload)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(event, dict):
+        event = json_object(payload)
+        if event is not None:
             self._event(event)
 
     def _event(self, event: dict[str, Any]) -> None:
@@ -132,16 +125,25 @@ class TorchTrace:
             self._n += 1
             tuning = self._started(op, at, args)
             self._open[op] = (self._n, at, tuning)
-            self._found.append(Seen(uid_of(self.source, self._n), tuning))
+            self._records.append(Seen(uid_of(self.source, self._n), tuning))
         elif phase == "E" and op in self._open:
             n, start, tuning = self._open.pop(op)
-            stats = _stats(args.get("autotune_choices_stats"))
+            document = json_object(args.get("autotune_choices_stats")) or {}
+            stats = stats_of(document)
             uid = uid_of(self.source, n)
             if stats is None:
-                self._found.append(Dropped(uid))
+                self._records.append(Dropped(uid))
                 return
-            done = _ended(tuning, stats, at - start, self._precompiled.pop(op, None))
-            self._found.append(Seen(uid, done))
+            seconds = Seconds(at - start, self._precompiled.pop(op, None))
+            choices = sort_choices(_choices(stats, document))
+            done = replace(
+                tuning,
+                choices=choices,
+                num_choices=stats.num_choices,
+                seconds=seconds,
+                state="done",
+            )
+            self._records.append(Seen(uid, done))
 
     def _started(self, op: str, at: float, args: dict[str, Any]) -> Tuning:
         return Tuning(
@@ -162,50 +164,36 @@ def _text(args: dict[str, Any], name: str) -> str:
     return clean(text) if isinstance(text, str) else ""
 
 
-def _stats(text: Any) -> tuple[Stats, dict[str, Any]] | None:
-    try:
-        document = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        return None
-    stats = stats_of(document)
-    return (stats, document) if stats and isinstance(document, dict) else None
-
-
-def _ended(
-    tuning: Tuning,
-    told: tuple[Stats, dict[str, Any]],
-    benchmark: float,
-    precompile: float | None,
-) -> Tuning:
-    stats, document = told
+def _choices(stats: Stats, document: dict[str, Any]) -> list[Choice]:
+    """The best of all, and the best of Triton's."""
     choices = [_choice(stats.best_kernel, stats.best_time, document.get("best_kernel_desc"))]
     name, time = document.get("best_triton_kernel"), document.get("best_triton_time")
     if isinstance(name, str) and isinstance(time, float):
         choices.append(_choice(clean(name), time, document.get("best_triton_kernel_desc")))
-    return replace(
-        tuning,
-        choices=sort_choices(choices),
-        num_choices=stats.num_choices,
-        seconds=Seconds(benchmark=benchmark, precompile=precompile),
-        state="done",
-    )
+    return choices
 
 
 def _choice(name: str, ms: float, description: Any) -> Choice:
-    failed = not 0 <= ms < float("inf")
     text = clean(description) if isinstance(description, str) else ""
-    return Choice(name=name, ms=None if failed else ms, description=text, failed=failed)
+    return timed_choice(ms if ms >= 0 else math.inf, name=name, description=text)
 
 
 def _rank(line: bytes) -> int | None:
     """`"rank": 3` of a record's head, where torch writes one."""
-    try:
-        head = json.loads(line[line.index(b"{") :])
-    except (ValueError, RecursionError):
-        return None
-    rank = head.get("rank") if isinstance(head, dict) else None
+    head = json_object(line[line.index(b"{") :]) or {}
+    rank = head.get("rank")
     return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
 
+
+FORMAT = Format(
+    "torch trace",
+    begins=re.compile(rb"V\d{4} \d\d:\d\d:\d\d\.\d{3,9} \d+ [^\s:]{1,300}:\d+\] \{"),
+    suffixes=LOGS,
+    stream=TorchTrace,
+)
+
+
+# The generated code
 
 MAX_CODE_LINE = 32 << 20
 MAX_PAYLOAD = 64 << 20
@@ -289,8 +277,8 @@ class _Record:
     def payload(self) -> bytes | None:
         """None if it is not what torch wrote."""
         data = b"".join(self.lines).removesuffix(b"\n")
-        found = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        return data if found == self.digest else None
+        digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return data if digest == self.digest else None
 
 
 def _record(line: bytes) -> _Record | None:
@@ -298,11 +286,8 @@ def _record(line: bytes) -> _Record | None:
     start = line.find(b"{")
     if start < 0 or not any(name.encode() in line[start : start + 200] for name in _RECORDS):
         return None
-    try:
-        head = json.loads(line[start:])
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(head, dict) or not isinstance(head.get("has_payload"), str):
+    head = json_object(line[start:])
+    if head is None or not isinstance(head.get("has_payload"), str):
         return None
     name = next(iter(head))
     if name in _NAMED:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from backend.records import Shape
@@ -195,7 +196,7 @@ def parse_stride_list(text: str) -> tuple[Shape, ...] | None:
     return part and all_known(part.strides)
 
 
-def all_known(shapes: tuple[Shape | None, ...]) -> tuple[Shape, ...] | None:
+def all_known(shapes: Sequence[Shape | None]) -> tuple[Shape, ...] | None:
     """The same, unless one of them is not known."""
     known = tuple(shape for shape in shapes if shape is not None)
     return known if len(known) == len(shapes) else None

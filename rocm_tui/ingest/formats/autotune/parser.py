@@ -11,28 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocm_tui.harmless import clean_bytes
-from rocm_tui.ingest.formats.autotune.grammar import Row
-from rocm_tui.ingest.formats.autotune.lines import (
-    BEFORE,
+from rocm_tui.ingest.formats.autotune.grammar import (
     Dots,
     Dtypes,
     Footer,
     Header,
     Origin,
     OutOfResource,
-    Part,
+    Row,
     Stats,
     Strides,
+)
+from rocm_tui.ingest.formats.autotune.lines import (
+    BEFORE,
+    Part,
     may_matter,
     origin,
     parts,
     segments,
 )
 from rocm_tui.ingest.formats.autotune.plain import plain_table
-from rocm_tui.ingest.formats.autotune.problems import LogProblems, row_problem
 from rocm_tui.ingest.formats.autotune.search import find_all
-from rocm_tui.ingest.formats.autotune.tables import Block, Doubt, OpenTables
-from rocm_tui.ingest.formats.autotune.tables import Part as OfTable
+from rocm_tui.ingest.formats.autotune.tables import (
+    SHOWN,
+    Block,
+    Doubt,
+    LogProblems,
+    OpenTables,
+    TablePart,
+    row_problem,
+)
 from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
 
@@ -167,7 +175,7 @@ class LogParser:
         if rivals:
             self._doubts.setdefault(who.key, Doubt(rivals)).begin(block)
 
-    def _of_a_table(self, part: OfTable, who: Origin, end: int, place: int) -> None:
+    def _of_a_table(self, part: TablePart, who: Origin, end: int, place: int) -> None:
         stream = self._open.stream(who)
         doubt = self._doubts.get(stream)
         if doubt is not None:
@@ -199,9 +207,9 @@ class LogParser:
             else:
                 self._of_a_table(held.what, held.who, held.end, held.place)
         for block in doubt.newer:
-            if block.told and not block.rows:
+            if block.shown and not block.rows:
                 self._records.append(Dropped(uid_of(self.source, block.n)))
-                block.told = False
+                block.shown = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
         self._n += 1
@@ -345,7 +353,7 @@ class LogParser:
         for block in self._changed.values():
             if block.rows:
                 self._records.append(self._seen(block, block in self._open))
-                block.told = True
+                block.shown = True
         self._changed = {}
 
     def _seen(self, block: Block, open_: bool) -> Seen:
@@ -385,5 +393,5 @@ class LogParser:
 def _is_full(block: Block, footer: Footer) -> bool:
     """Whether a footer would be due after the rows that `block` has."""
     if footer.num_choices is None:
-        return len(block.rows) >= 10
-    return len(block.rows) == min(10, footer.num_choices)
+        return len(block.rows) >= SHOWN
+    return len(block.rows) == min(SHOWN, footer.num_choices)

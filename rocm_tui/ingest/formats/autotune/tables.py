@@ -1,14 +1,4 @@
-"""One AUTOTUNE table while it arrives, and what can belong to it.
-
-The tables of a log whose end has not come, by the stream that they stand in.
-
-A header came while a table of its stream had no end yet.
-
-Either that table is over and its end is missing, or two processes write into one stream without a
-prefix. The first is taken to be so: whatever follows belongs to the newest table. A line that the
-newest table cannot have said, but an older one can, tells that it is not so; then what came since
-is dealt out again, each line to the one table that it fits.
-"""
+"""The tables of a log while they arrive: what can belong to one, and what belongs to none."""
 
 from __future__ import annotations
 
@@ -18,12 +8,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from backend.records import Choice, Seconds, Shape, State, Tuning, sort_choices
-from rocm_tui.ingest.formats.autotune.grammar import Row
-from rocm_tui.ingest.formats.autotune.lines import Dtypes, Footer, Header, Origin, Stats, Strides
+from backend.records import Choice, Problem, Seconds, Shape, State, Tuning, sort_choices
+from rocm_tui.ingest.formats.autotune.grammar import (
+    Dtypes,
+    Footer,
+    Header,
+    Origin,
+    Row,
+    Stats,
+    Strides,
+    all_known,
+)
+from rocm_tui.ingest.formats.reader import Complaints, timed_choice
 
 SHOWN = 10
 """Rows that Inductor prints unless it is told otherwise."""
+PATIENCE = 256 << 10
+"""Bytes after its last line that a table without a footer stays open."""
+MAX_PROBLEMS = 50
+"""Problems of one kind that are reported one by one; that there are more is said once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +35,7 @@ class Block:
 
     `place` is the header's line, `touched` the offset of the last line that belonged to it,
     `crowded` whether another table was open at the same time under the same prefix. After dots
-    (`elided`) rows may be missing; `told` is whether anyone was given it.
+    (`elided`) rows may be missing; `shown` is whether anyone was given it.
     """
 
     n: int
@@ -49,7 +52,7 @@ class Block:
     ended: bool = False
     elided: bool = False
     crowded: bool = False
-    told: bool = False
+    shown: bool = False
 
     @property
     def complete(self) -> bool:
@@ -122,7 +125,7 @@ class Block:
         return Tuning(
             op=self.header.op,
             shapes=self.header.shapes,
-            strides=_all_known(self.strides),
+            strides=all_known(self.strides or ()) or (),
             dtypes=self.dtypes or (),
             choices=sort_choices([self._choice(row) for row in self.rows]),
             num_choices=self._num_choices(),
@@ -145,20 +148,8 @@ class Block:
         description = row.description
         if self.header.quoted:  # inside a CSV cell quotes are doubled
             description = description.replace('""', '"')
-        failed = not math.isfinite(row.ms)
-        return Choice(
-            name=row.name or None,
-            ms=None if failed else row.ms,
-            description=sys.intern(description),  # the same few configs in every table
-            failed=failed,
-        )
-
-
-def _all_known(strides: tuple[Shape | None, ...] | None) -> tuple[Shape, ...]:
-    if strides is None:
-        return ()
-    known = tuple(stride for stride in strides if stride is not None)
-    return known if len(known) == len(strides) else ()
+        # The same few configs stand in every table.
+        return timed_choice(row.ms, name=row.name or None, description=sys.intern(description))
 
 
 def _share_fits(best: float, row: Row) -> bool:
@@ -172,12 +163,11 @@ def _share_fits(best: float, row: Row) -> bool:
     return low <= row.percent <= high
 
 
-PATIENCE = 256 << 10
-"""Bytes after its last line that a table without a footer stays open."""
-
-
 class OpenTables:
-    """Each look costs the tables of one stream, however many streams there are."""
+    """The tables whose end has not come, by the stream that they stand in.
+
+    Each look costs the tables of one stream, however many streams there are.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[str, list[Block]] = {}
@@ -231,14 +221,14 @@ class OpenTables:
         return list(takewhile(lambda block: offset - block.touched > PATIENCE, self))
 
 
-Part = Row | Strides | Dtypes | Footer
+TablePart = Row | Strides | Dtypes | Footer
 
 
 @dataclass(slots=True)
 class Held:
     """A line since the doubt began: a header's table, or what belongs to some table."""
 
-    what: Block | Part
+    what: Block | TablePart
     who: Origin
     end: int
     place: int
@@ -246,7 +236,15 @@ class Held:
 
 @dataclass(slots=True)
 class Doubt:
-    """`older` tables were open when the first of the `newer` ones began; neither is empty."""
+    """A header came while tables of its stream had no end yet.
+
+    Either those are over and their ends are missing, or two processes write into one stream without
+    a prefix. The first is taken to be so: whatever follows belongs to the newest table. A line that
+    the newest table cannot have said, but an older one can, tells that it is not so; then what came
+    since is dealt out again, each line to the one table that it fits.
+
+    The `older` were open when the first of the `newer` began; neither is empty.
+    """
 
     older: list[Block]
     newer: list[Block] = field(default_factory=list)
@@ -261,7 +259,7 @@ class Doubt:
         """All but the newest."""
         return self.older + self.newer[:-1]
 
-    def refuted_by(self, part: Part) -> bool:
+    def refuted_by(self, part: TablePart) -> bool:
         """Whether the older tables cannot all be over, now that a line says this."""
         newest = self.newest
         if newest.takes(part) and (newest.rows or not isinstance(part, Footer)):
@@ -272,7 +270,7 @@ class Doubt:
         self.newer.append(block)
         self.held.append(Held(block, block.origin, block.touched, block.place))
 
-    def hold(self, part: Part, who: Origin, end: int, place: int) -> None:
+    def hold(self, part: TablePart, who: Origin, end: int, place: int) -> None:
         self.held.append(Held(part, who, end, place))
 
     @property
@@ -283,3 +281,60 @@ class Doubt:
         """Call the places of its lines by other numbers; those of its tables are not its own."""
         for held in self.held:
             held.place = numbers[held.place]
+
+
+class LogProblems:
+    """Those that were not taken yet; and rows whose table's beginning is missing."""
+
+    def __init__(self, source: str) -> None:
+        self._complaints = Complaints(source, MAX_PROBLEMS)
+        self._problems: list[Problem] = []
+        self._orphans: dict[str, list[int]] = {}
+
+    def add(self, kind: str, place: int, what: str) -> None:
+        self._problems += self._complaints.about(what, place, kind)
+
+    def once(self, kind: str, place: int, what: str) -> None:
+        """Say it the first time only."""
+        self._problems += self._complaints.once(what, place, kind)
+
+    def orphan(self, key: str, place: int) -> None:
+        """A row of the stream `key` belongs to no table."""
+        self._orphans.setdefault(key, []).append(place)
+
+    def end_of_orphans(self, key: str, place: int, choices: int | None) -> None:
+        """The end of a table whose beginning is missing."""
+        self.add("headless", place, _headless(len(self._orphans.pop(key, ())), choices))
+
+    def report_orphans(self, key: str | None = None) -> None:
+        """Tell of the rows that wait for their table's end: of one stream, or of all."""
+        for stream in list(self._orphans) if key is None else [key]:
+            lost = self._orphans.pop(stream, None)
+            if lost:
+                self.add("headless", lost[0], _headless(len(lost), None))
+
+    def take(self) -> list[Problem]:
+        problems, self._problems = self._problems, []
+        return problems
+
+    @property
+    def places(self) -> list[int]:
+        """Those of rows that are still to be told of."""
+        return [place for places in self._orphans.values() for place in places]
+
+    def replace_places(self, numbers: Mapping[int, int]) -> None:
+        for places in self._orphans.values():
+            places[:] = [numbers[place] for place in places]
+
+
+def row_problem(row: Row, takers: int) -> str:
+    why = "could belong to several tables" if takers else "belongs to no open table"
+    return f"the row of {row.label[:100]} ({row.ms:g} ms) {why}"
+
+
+def _headless(rows: int, choices: int | None) -> str:
+    count = f" of {choices} choices" if choices is not None else ""
+    if not rows:
+        return f"the end of a table{count} whose beginning is missing"
+    plural = "row" if rows == 1 else "rows"
+    return f"{rows} {plural} of a table{count} whose beginning is missing"
