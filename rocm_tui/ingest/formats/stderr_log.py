@@ -7,7 +7,7 @@ rule, so they find the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,30 +34,29 @@ BIG = 8 << 20
 
 
 class StderrLog:
-    """A streaming reader. Pieces may be cut anywhere; the result does not depend on where."""
+    """A streaming reader. Pieces may be cut anywhere; the result does not depend on where.
+
+    The place of a line, which problems carry, is its number; or its offset, while there is a file
+    in which `numbers` can look for the number when it is asked for.
+    """
 
     def __init__(self, source: str) -> None:
-        self.source = source
         self._parser = LogParser(source)
+        self._numbers: LineNumbers | None = None
         self._offset = 0
         self._line = 1
         self._carry = b""
         self._skipped = b""
-        self._count_lines: Callable[[], int] | None = None
-        self._lines_before = 0
 
     @classmethod
     def resume(
-        cls, parser: LogParser, offset: int, count_lines: Callable[[], int], skipped: bytes
+        cls, parser: LogParser, numbers: LineNumbers, offset: int, skipped: bytes
     ) -> StderrLog:
-        """Go on where `parser` has read up to the line at `offset`.
-
-        `count_lines` counts the lines before that one, and is asked when a problem needs it;
-        `skipped` are the last bytes before it that the parser was not given.
-        """
+        """Go on where `parser` has read up to the line at `offset`; `skipped` are the last bytes
+        before it that the parser was not given."""
         self = cls(parser.source)
-        self._parser, self._offset, self._skipped = parser, offset, skipped
-        self._count_lines = count_lines
+        self._parser, self._numbers = parser, numbers
+        self._offset, self._skipped = offset, skipped
         return self
 
     def feed(self, data: bytes) -> list[Record]:
@@ -82,13 +81,7 @@ class StderrLog:
 
     def _take(self) -> list[Record]:
         records = self._parser.take()
-        if not any(isinstance(record, Problem) for record in records):
-            return records
-        if self._count_lines is not None:
-            self._lines_before = self._count_lines()
-            self._count_lines = None
-        before = self._lines_before
-        return [_with_line(record, lambda place: place + before) for record in records]
+        return records if self._numbers is None else self._numbers.put_in(records)
 
     def _lines(self, data: bytes) -> int:
         """Take lines, and pieces of over-long ones, up to the last that ends; return how far that
@@ -102,15 +95,16 @@ class StderrLog:
                 break
             if self._skipped:
                 before, self._skipped = self._skipped, b""
-                self._parser.look_back(before, partial(_line_of, before, self._line))
-            table_end = self._parser.table(data, at, base + at, self._line)
+                self._parser.look_back(before, partial(self._place_in, before, base + at))
+            place = self._line if self._numbers is None else base + at
+            table_end = self._parser.table(data, at, base + at, place)
             if table_end:
                 self._line += data.count(b"\n", at, table_end)
                 at = table_end
                 continue
             ended = data[end - 1] == ord("\n")
             cut = is_forced(data, end)
-            self._parser.line(data[at : end - ended], base + at, self._line, cut)
+            self._parser.line(data[at : end - ended], base + at, place, cut)
             self._line += ended
             at = end
         self._offset = base + at
@@ -125,10 +119,11 @@ class StderrLog:
         self._skipped = skipped[-LOOK_BACK:]
         return start
 
-
-def _line_of(before: bytes, line: int, start: int) -> int:
-    """The number of the line that begins at `start`, if `line` begins at the end."""
-    return line - before.count(b"\n", start)
+    def _place_in(self, before: bytes, end: int, start: int) -> int:
+        """The place of the line that begins at an index of `before`, which ends at `end`."""
+        if self._numbers is None:
+            return self._line - before.count(b"\n", start)
+        return end - len(before) + start
 
 
 @no_collector()
@@ -153,17 +148,9 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
             break  # not ended yet: the reader that goes on takes it
         at = _follow(parser, lines, after)
     end = lines.last_line()
-    records = parser.take()
-    places = [r.line for r in records if isinstance(r, Problem) and r.line is not None]
-    numbers = _line_numbers(fd, places)
-    records = [_with_line(record, numbers.__getitem__) for record in records]
-    before = partial(_count_before, source, end)
-    if parser.places:  # open tables: their problems count from the line at `end`, as later ones do
-        lines_before = before()
-        numbers = _line_numbers(fd, parser.places)
-        parser.replace_places({k: v - lines_before for k, v in numbers.items()})
-        before = partial(int, lines_before)
-    rest = StderrLog.resume(parser, end, before, lines.text(max(at, end - LOOK_BACK), end))
+    numbers = LineNumbers(source)
+    records = numbers.put_in(parser.take(), fd)
+    rest = StderrLog.resume(parser, numbers, end, lines.text(max(at, end - LOOK_BACK), end))
     records += rest.feed(lines.text(end, size))
     return records, rest
 
@@ -194,30 +181,43 @@ def _take(parser: LogParser, lines: FileLines, at: int, before: bytes = b"") -> 
     return after
 
 
-def _line_numbers(fd: int, offsets: list[int]) -> dict[int, int]:
-    numbers: dict[int, int] = {}
-    at, number = 0, 1
-    for offset in sorted(set(offsets)):
-        number += count_lines(fd, at, offset)
-        numbers[offset] = number
-        at = offset
-    return numbers
+class LineNumbers:
+    """Numbers of the lines of a file that begin at given offsets."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._last = (0, 1)
+
+    def put_in(self, records: list[Record], fd: int | None = None) -> list[Record]:
+        """The same, with the numbers of lines in place of offsets; `fd` is the file, if open."""
+        offsets = {record.line for record in records if isinstance(record, Problem)} - {None}
+        if not offsets:
+            return records
+        if fd is not None:
+            return _with_lines(records, self._count(fd, offsets))
+        try:
+            with Path(self._path).open("rb") as file:
+                return _with_lines(records, self._count(file.fileno(), offsets))
+        except OSError:  # it was there; now nobody can tell
+            return _with_lines(records, {})
+
+    def _count(self, fd: int, offsets: Iterable[int | None]) -> dict[int | None, int]:
+        places = sorted(offset for offset in offsets if offset is not None)
+        at, number = self._last if self._last[0] <= places[0] else (0, 1)
+        numbers: dict[int | None, int] = {}
+        for offset in places:
+            number += count_lines(fd, at, offset)
+            numbers[offset] = number
+            at = offset
+        self._last = at, number
+        return numbers
 
 
-def _with_line(record: Record, number_of: Callable[[int], int]) -> Record:
-    """A problem's place becomes the number of its line."""
-    if isinstance(record, Problem) and record.line is not None:
-        return replace(record, line=number_of(record.line))
-    return record
-
-
-def _count_before(path: str, stop: int) -> int:
-    """The lines of a file before an offset; what is left of them if it was cut meanwhile."""
-    try:
-        with Path(path).open("rb") as stream:
-            return count_lines(stream.fileno(), 0, stop)
-    except OSError:
-        return 0
+def _with_lines(records: list[Record], numbers: Mapping[int | None, int]) -> list[Record]:
+    return [
+        replace(record, line=numbers.get(record.line)) if isinstance(record, Problem) else record
+        for record in records
+    ]
 
 
 FORMAT = Format("stderr log", suffixes=LOGS, stream=StderrLog, scan=scan, scan_from=BIG)

@@ -8,7 +8,7 @@ by its numbers, and a line that could belong to two, or to none, is a problem an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rocm_tui.harmless import clean_bytes
 from rocm_tui.ingest.formats.autotune.grammar import (
@@ -358,26 +358,6 @@ class LogParser:
 
     def _seen(self, block: Block, open_: bool) -> Seen:
         return Seen(uid_of(self.source, block.n), block.tuning(open_=open_))
-
-    @property
-    def _placed(self) -> list[Block]:
-        """The tables that may still have problems."""
-        held = (block for doubt in self._doubts.values() for block in doubt.newer)
-        return list(dict.fromkeys([*self._open, *held]))
-
-    @property
-    def places(self) -> list[int]:
-        """The places that problems still to come may carry."""
-        held = [place for doubt in self._doubts.values() for place in doubt.places]
-        return [block.place for block in self._placed] + held + self._problems.places
-
-    def replace_places(self, numbers: Mapping[int, int]) -> None:
-        """Call the places so far by other numbers."""
-        for block in self._placed:
-            block.place = numbers[block.place]
-        for doubt in self._doubts.values():
-            doubt.replace_places(numbers)
-        self._problems.replace_places(numbers)
 
     def cut(self) -> list[Record]:
         """The tables that are still open, as they would be if nothing more came."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -273,15 +273,6 @@ class Doubt:
     def hold(self, part: TablePart, who: Origin, end: int, place: int) -> None:
         self.held.append(Held(part, who, end, place))
 
-    @property
-    def places(self) -> list[int]:
-        return [held.place for held in self.held]
-
-    def replace_places(self, numbers: Mapping[int, int]) -> None:
-        """Call the places of its lines by other numbers; those of its tables are not its own."""
-        for held in self.held:
-            held.place = numbers[held.place]
-
 
 class LogProblems:
     """Those that were not taken yet; and rows whose table's beginning is missing."""
@@ -316,15 +307,6 @@ class LogProblems:
     def take(self) -> list[Problem]:
         problems, self._problems = self._problems, []
         return problems
-
-    @property
-    def places(self) -> list[int]:
-        """Those of rows that are still to be told of."""
-        return [place for places in self._orphans.values() for place in places]
-
-    def replace_places(self, numbers: Mapping[int, int]) -> None:
-        for places in self._orphans.values():
-            places[:] = [numbers[place] for place in places]
 
 
 def row_problem(row: Row, takers: int) -> str:
