@@ -9,12 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from backend.records import Problem
-    from backend.store.pins import PinStatus
-    from rocm_tui.ingest.records import Record
+from backend.records import Problem
+from backend.store.pins import PinStatus
+from rocm_tui.ingest.records import Record
 
 
 @dataclass(slots=True)

@@ -28,10 +28,10 @@ def is_remote(path: str, mountinfo: str | None = None) -> bool:
     """
     real = os.path.realpath(path)
     kind, longest = "", -1
-    for mount, found in _mounts() if mountinfo is None else _parse(mountinfo):
+    for mount, type_ in _mounts() if mountinfo is None else _parse(mountinfo):
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
         if inside and len(mount) >= longest:
-            kind, longest = found, len(mount)
+            kind, longest = type_, len(mount)
     return kind in _REMOTE or kind.startswith("fuse.")
 
 
@@ -45,14 +45,14 @@ def _mounts() -> tuple[tuple[str, str], ...]:
 
 def _parse(text: str) -> tuple[tuple[str, str], ...]:
     """Mount points and types: `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/root rw`."""
-    found = []
+    mounts = []
     for line in text.splitlines():
         left, dash, right = line.partition(" - ")
         fields = left.split(" ")
         if dash and len(fields) > 4 and right:
             mount = fields[4].replace("\\040", " ").replace("\\011", "\t")
-            found.append((mount, right.split(" ")[0]))
-    return tuple(found)
+            mounts.append((mount, right.split(" ")[0]))
+    return tuple(mounts)
 
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ class _Print:
 class _Content:
     """What is known of the file's present content; a new one when it is another file.
 
-    `read` counts bytes, from `start` on, which is behind a hole; `told` is whether the fault of a
-    broken document was reported; times are monotonic seconds.
+    `read` counts bytes, from `start` on, which is behind a hole; `reported` is whether what is
+    wrong with all of it was said; times are monotonic seconds.
     """
 
     format: str
@@ -56,7 +56,7 @@ class _Content:
     print: _Print | None = None
     stamp: tuple[int, int, int, int] | None = None
     broken_since: float | None = None
-    told: bool = False
+    reported: bool = False
     settle_at: float | None = None
 
 
@@ -119,7 +119,7 @@ class Tailer:
     def retry_at(self) -> float | None:
         """When `poll` should be called again even if nothing changes; monotonic seconds."""
         content = self._now
-        if content.broken_since is not None and not content.told:
+        if content.broken_since is not None and not content.reported:
             return content.broken_since + HALF_WRITTEN
         return content.settle_at
 
@@ -180,9 +180,9 @@ class Tailer:
 
     def _refused(self, why: str) -> list[Record]:
         """Nothing is read; why is said once."""
-        if self._now.told:
+        if self._now.reported:
             return []
-        self._now.told = True
+        self._now.reported = True
         return [Problem(self.path, why)]
 
     def _take_stream(
@@ -210,7 +210,7 @@ class Tailer:
         if decoder is None:
             return stream.feed(data)
         records: list[Record] = []
-        if not self._now.told:
+        if not self._now.reported:
             try:
                 for text in decoder.feed(data):
                     records += stream.feed(text)
@@ -233,10 +233,10 @@ class Tailer:
         records: list[Record] = []
         problems = [record for record in all_records if isinstance(record, Problem)]
         faults = frozenset(problems)
-        if content.told or content.faults - faults:  # problems go with everything else
+        if content.reported or content.faults - faults:  # problems go with everything else
             records = [Gone(self.path)]
             content.tunings, content.faults, content.problems = {}, frozenset(), 0
-        content.broken_since, content.told = None, False
+        content.broken_since, content.reported = None, False
         seen = {record.uid: record.tuning for record in all_records if isinstance(record, Seen)}
         records += [Dropped(uid) for uid in content.tunings if uid not in seen]
         records += [Seen(u, t) for u, t in seen.items() if content.tunings.get(u) != t]
@@ -249,9 +249,9 @@ class Tailer:
         content = self._now
         if content.broken_since is None:
             content.broken_since = now
-        if content.told or now < content.broken_since + HALF_WRITTEN:
+        if content.reported or now < content.broken_since + HALF_WRITTEN:
             return []
-        content.told = True
+        content.reported = True
         return [Problem(self.path, why)]
 
     def _unchanged(self, now: float) -> list[Record]:

@@ -26,6 +26,7 @@ from backend.events import (
 from backend.records import (
     LATEST,
     Choice,
+    MeasuredChoice,
     Measurement,
     Seconds,
     Session,
@@ -254,15 +255,19 @@ def _known(seconds: float | None) -> float | None:
 def _can_be(measurement: Measurement) -> bool:
     """Whether the numbers of a measurement are some that can be measured: an interval may have no
     end above, all else is finite."""
-    told = [(one.ms, one.spread, one.ratio, one.low, one.ratio_low) for one in measurement.choices]
-    seconds = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
-    ends = [end for one in measurement.choices for end in (one.high, one.ratio_high)]
-    return (
-        all(0 <= number < math.inf for numbers in told for number in numbers)
-        and all(one.ms > 0 and one.ratio > 0 for one in measurement.choices)
-        and all(0 <= number <= LATEST for number in seconds)
-        and all(end >= 0 for end in ends)
+    times = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
+    return all(0 <= time <= LATEST for time in times) and all(
+        choice.ms > 0
+        and choice.ratio > 0
+        and choice.high >= 0
+        and choice.ratio_high >= 0
+        and all(0 <= number < math.inf for number in _finite(choice))
+        for choice in measurement.choices
     )
+
+
+def _finite(choice: MeasuredChoice) -> tuple[float, ...]:
+    return choice.ms, choice.spread, choice.ratio, choice.low, choice.ratio_low
 
 
 def _clean_choice(choice: Choice) -> Choice:

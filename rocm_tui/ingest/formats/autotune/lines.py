@@ -146,12 +146,15 @@ def parts(text: str) -> Iterator[tuple[int, Part]]:
         yield 0, Dots(text)
 
 
+def single_part(text: str) -> tuple[int, Part] | None:
+    """The one thing that a line says; None if that is nothing, or more."""
+    several = list(parts(text))
+    return several[0] if len(several) == 1 else None
+
+
 def only_part(text: str) -> Part | None:
     """The part that a clean text is: nothing stands before it, nor behind what the part holds."""
-    found = list(parts(text))
-    if len(found) != 1:
-        return None
-    ((at, part),) = found
+    at, part = single_part(text) or (0, None)
     before = text[:at]
     if isinstance(part, Footer):
         whole = before in PROCESSES

@@ -23,7 +23,7 @@ from rocm_tui.ingest.formats.autotune.grammar import (
     Strides,
     row_of,
 )
-from rocm_tui.ingest.formats.autotune.lines import Part, parts
+from rocm_tui.ingest.formats.autotune.lines import Part, single_part
 from rocm_tui.ingest.formats.autotune.search import MAX_TABLE
 
 _WORD = AUTOTUNE.encode()
@@ -94,8 +94,8 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
             operands.append(part)
         elif part is not None:
             return None
-    found = _ROW.findall(text, top.end(), bottom)
-    rows = [row_of(name, ms, percent, description) for name, ms, percent, description in found]
+    groups = _ROW.findall(text, top.end(), bottom)
+    rows = [row_of(name, ms, percent, description) for name, ms, percent, description in groups]
     if len(rows) != text.count("\n", top.end(), bottom):  # one of the lines is no row
         return None
     if footer.num_choices is not None and footer.num_choices < len(rows):
@@ -105,6 +105,6 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
 
 @lru_cache(maxsize=256)
 def _part(text: str) -> Part | None:
-    """The one thing that a line says. The same operands and dtypes come again and again."""
-    found = [part for _, part in parts(text)]
-    return found[0] if len(found) == 1 else None
+    """What a line says. The same operands and dtypes come again and again."""
+    _, part = single_part(text) or (0, None)
+    return part

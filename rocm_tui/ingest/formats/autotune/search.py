@@ -95,7 +95,7 @@ def _search(fd: int, start: int, stop: int, markers: Sequence[Marker]) -> list[i
     overlap = max(len(marker) for marker, _ in markers) - 1
     buffer = bytearray(_PIECE + overlap)
     view = memoryview(buffer)
-    found: list[int] = []
+    offsets: list[int] = []
     common: set[int] = set()
     ways = _ways(markers, common)
     for at in range(start, stop, _PIECE):
@@ -109,8 +109,8 @@ def _search(fd: int, start: int, stop: int, markers: Sequence[Marker]) -> list[i
             ways = _ways(markers, common)
             places = _find(buffer, size, ways)
         # One that begins in the overlap belongs to the next piece.
-        found.extend(at + place for place in sorted(places) if place < piece)
-    return found
+        offsets.extend(at + place for place in sorted(places) if place < piece)
+    return offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ class _Way:
 
 def _ways(markers: Sequence[Marker], common: Set[int]) -> list[_Way]:
     """By one letter a marker is found several times as fast as by all, unless they are common."""
-    found: dict[int, list[tuple[bytes, int]]] = {}
+    by_letter: dict[int, list[tuple[bytes, int]]] = {}
     ways: list[_Way] = []
     for marker, places in markers:
         rare = next((place for place in places if marker[place] not in common), None)
         if rare is None:
             ways.append(_Way(None, ((marker, 0),)))
         else:
-            found.setdefault(marker[rare], []).append((marker, rare))
-    for letter, shared in found.items():
+            by_letter.setdefault(marker[rare], []).append((marker, rare))
+    for letter, shared in by_letter.items():
         nexts = bytes(marker[place + 1] for marker, place in shared)
         ways.append(_Way(letter, tuple(shared), nexts))
     return ways
@@ -143,29 +143,29 @@ def _ways(markers: Sequence[Marker], common: Set[int]) -> list[_Way]:
 
 def _find(buffer: bytearray, size: int, ways: Sequence[_Way]) -> list[int] | int:
     """Where they are; or the letter that turned out not to be rare."""
-    found: list[int] = []
+    places: list[int] = []
     for way in ways:
         if way.letter is None:
-            found += find_all(buffer, way.markers[0][0], size)
+            places += find_all(buffer, way.markers[0][0], size)
             continue
         there = _find_rare(buffer, size, way.letter, way)
         if there is None:
             return way.letter
-        found += there
-    return found
+        places += there
+    return places
 
 
 def _find_rare(buffer: bytearray, size: int, letter: int, way: _Way) -> list[int] | None:
     """By a letter; None if that is not rare here."""
-    found: list[int] = []
+    places: list[int] = []
     at = buffer.find(letter, 0, size - 1)
     for _ in range(_RARE):
         if at < 0:
-            return found
+            return places
         if buffer[at + 1] in way.nexts:
             for marker, place in way.markers:
                 if at >= place and buffer.startswith(marker, at - place, size):
-                    found.append(at - place)
+                    places.append(at - place)
         at = buffer.find(letter, at + 1, size - 1)
     return None
 
@@ -175,12 +175,12 @@ def find_all(data: bytes | bytearray, part: bytes, stop: int) -> list[int]:
 
     CPython searches backwards for several bytes several times as fast as forwards.
     """
-    found: list[int] = []
+    places: list[int] = []
     at = data.rfind(part, 0, stop)
     while at >= 0:
-        found.append(at)
+        places.append(at)
         at = data.rfind(part, 0, at + len(part) - 1)
-    return found
+    return places
 
 
 def count_lines(fd: int, start: int, stop: int) -> int:
