@@ -26,8 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record
-from rocm_tui.ingest.watcher import Watcher
 
 RUNS = 5
 APPENDS = 200
@@ -38,7 +38,7 @@ Page = Callable[[random.Random], str]
 SCAN = """
 import os, sys, time
 from pathlib import Path
-from rocm_tui.ingest.scan import scan
+from rocm_tui.ingest.formats.stderr_log import scan
 def peak_kib():
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])

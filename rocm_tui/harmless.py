@@ -74,3 +74,8 @@ def visible(text: str) -> str:
 def cells(text: str) -> str:
     """`text` as wide on the screen as Textual takes it for: what it gives no cell goes."""
     return text if text.isprintable() else text.translate(_CELLS)
+
+
+def clean_bytes(data: bytes) -> str:
+    """Bytes of a file as clean text; what is no UTF-8 becomes U+FFFD."""
+    return clean(data.decode("utf-8", "replace"))

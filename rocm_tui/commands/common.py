@@ -59,8 +59,8 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
     from backend.model.session import Fault
     from backend.store.errors import StoreError
     from backend.store.pins import PinStore
-    from rocm_tui.collector import no_collector
-    from rocm_tui.ingest.watcher import read_sources
+    from rocm_tui.ingest.collector import no_collector
+    from rocm_tui.ingest.follow.watcher import read_sources
     from rocm_tui.session.model import Model
 
     model = Model()

@@ -60,7 +60,7 @@ def _per_cent(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rocm_tui.collector import no_collector
+    from rocm_tui.ingest.collector import no_collector
 
     with no_collector():
         return _run(args)

@@ -22,7 +22,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rocm_tui.collector import no_collector
+    from rocm_tui.ingest.collector import no_collector
 
     with no_collector():
         return _run(args)

@@ -52,30 +52,20 @@ class MeasurementSeen:
 
 Record = Seen | Dropped | Gone | SessionSeen | MeasurementSeen | Fault
 
-Format = Literal[
-    "stderr log",
-    "mm log",
-    "autotune cache",
-    "torch trace",
-    "event log",
-    "tunableop",
-    "binary",
-    "folder",
-    "empty",
-    "",
-]
-"""What a source holds; `empty` has nothing to tell it by yet, `` is unknown."""
-
 SourceState = Literal["waiting", "reading", "following", "unreadable"]
 """waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """How far a source has been read. `size` and `read` are bytes, `problems` a count."""
+    """How far a source has been read. `size` and `read` are bytes, `problems` a count.
+
+    `format` is the name of one that is known, or `folder`; `empty` has nothing to tell it by yet,
+    `` is unknown.
+    """
 
     path: str
-    format: Format
+    format: str
     size: int
     read: int
     problems: int

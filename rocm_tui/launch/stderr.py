@@ -120,22 +120,23 @@ class StderrRelay:
             select.select([], [self._target], [])
 
 
+from rocm_tui.harmless import clean_bytes
+from rocm_tui.ingest.formats.autotune import grammar
+from rocm_tui.ingest.formats.autotune.grammar import Dtypes, Footer, Header, Row, Strides
+from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, only_part
+
 _PREFIX = re.compile(
     rb"(?:\x1b\[[\d;]*m|\[[\w.:-]{1,40}\]:? ?|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?|[ \t])*"
 )
-_COLOUR = re.compile(rb"\x1b\[[\d;]*m")
-
-# Each begins a line of a table.
-_STATS, _AUTOTUNE = b"Autotune Choices Stats:", b"AUTOTUNE "
-_JSON, _STRIDES, _DTYPES = b'{"num_choices": ', b"strides: ", b"dtypes: "
-_FOOTERS = (b"SingleProcess AUTOTUNE ", b"SubProcess AUTOTUNE ")
-_STARTS = (_STATS, _AUTOTUNE, *_FOOTERS)
-
-_HEADER = re.compile(rb"AUTOTUNE [\w.:]+\(.*\)\s*")
-_INLINE = re.compile(rb"Autotune Choices Stats:|AUTOTUNE [\w.:]+\(")
-_FOOTER = re.compile(rb"(?:SingleProcess|SubProcess) AUTOTUNE (?:benchmarking )?takes .*")
-_LIST = re.compile(rb"(?:strides: (?:\[.*|)|dtypes: (?:torch\..*|))")
-_ROW = re.compile(rb"(?:# )?[A-Za-z_][^\s]* (?:[\d.]+|inf|nan) ms (?:[\d.]+%|nan%|<DIVIDED BY).*")
+_TITLE, _STATS = grammar.TITLE.encode(), grammar.STATS.encode()
+_OPERANDS = (grammar.STRIDES.encode(), grammar.DTYPES.encode())
+_STARTS = (
+    _TITLE,
+    AUTOTUNE_MARK,
+    *(process.encode() + AUTOTUNE_MARK for process in grammar.PROCESSES),
+)
+"""Each begins a line of a table."""
+_INLINE = re.compile(rf"{grammar.TITLE}|{grammar.AUTOTUNE}{grammar.OP}\(".encode())
 _ROW_BEGUN = re.compile(rb"(?:# ?)?(?:[A-Za-z_][^\s\r]*(?: (?:[\d.infa]*(?: m?s?(?: .*)?)?)?)?)?")
 
 
@@ -172,26 +173,26 @@ class TableFilter:
         begun, self._mid_line = self._mid_line, False
         if line == b"\n":
             return line
-        text = _COLOUR.sub(b"", line[_match_end(line) :]).rstrip()
-        if not begun and self._is_ours(text):
+        if not begun and self._is_ours(line[_prefix_end(line) :]):
             return b""
         match = _INLINE.search(line)
         if match is not None and self._is_ours(_COLOUR.sub(b"", line[match.start() :]).rstrip()):
             return line[: match.start()]  # the bar goes on, on this line
         return line
 
-    def _is_ours(self, text: bytes) -> bool:
-        if text.startswith((_STATS, _JSON)):
+    def _is_ours(self, line: bytes) -> bool:
+        if line.startswith((_TITLE, _STATS)):
             return True
-        if _HEADER.fullmatch(text):
-            self._open += 1
-            return True
-        if _FOOTER.fullmatch(text):
-            self._open = max(0, self._open - 1)
-            return True
-        if self._open == 0:
+        if not self._open and AUTOTUNE_MARK not in line:
             return False
-        return bool(_LIST.fullmatch(text) or _ROW.fullmatch(text))
+        part = only_part(clean_bytes(line).rstrip())
+        if isinstance(part, Header):
+            self._open += 1
+        elif isinstance(part, Footer):
+            self._open = max(0, self._open - 1)
+        else:
+            return self._open > 0 and isinstance(part, (Row, Strides, Dtypes))
+        return True
 
     def _partial(self, part: bytes) -> bytes:
         """The end of what came, which has no line end yet: pass on what cannot be ours."""
@@ -201,8 +202,8 @@ class TableFilter:
         return part[:keep]
 
     def _line_start(self, part: bytes) -> int:
-        text = part[_match_end(part) :]
-        starts = (*_STARTS, _JSON, *((_STRIDES, _DTYPES) if self._open else ()))
+        text = part[_prefix_end(part) :]
+        starts = (*_STARTS, _STATS, *(_OPERANDS if self._open else ()))
         if any(start.startswith(text) or text.startswith(start) for start in starts):
             return 0
         if self._open and _ROW_BEGUN.fullmatch(text):

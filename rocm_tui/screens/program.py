@@ -20,8 +20,8 @@ from textual.screen import ModalScreen, Screen
 
 from backend.disk.layout import Layout
 from rocm_tui import themes
-from rocm_tui.collector import Pile
 from rocm_tui.format import plain
+from rocm_tui.ingest.collector import Pile
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.widgets.harmless_filter import HarmlessFilter
 from rocm_tui.widgets.line_view import LineView
@@ -95,7 +95,7 @@ class RocmTui(App[int]):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            from rocm_tui.feed import Feed
+            from rocm_tui.session.feed import Feed
 
             self._feed = Feed(self.paths, self.layout, self._wake, polling=self._polling)
         return self._feed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
 
 _MARK = '"system":'
 _HEAD = 8192

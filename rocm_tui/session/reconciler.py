@@ -15,7 +15,7 @@ from backend.store.paths import Layout
 from backend.store.pin_file import exists
 from backend.store.pins import PinStatus, PinStore
 from backend.store.tuned_fold import Recaller
-from rocm_tui.inbox import Inbox
+from rocm_tui.session.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""

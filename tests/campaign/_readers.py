@@ -42,9 +42,12 @@ from rocm_tui import say
 from rocm_tui.actions.bundle import examine_bundle
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.ingest import cache_file, mm_log
-from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.formats import cache_file, mm_log
+from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.reader import NotReadable
+from rocm_tui.ingest.formats.stderr_log import StderrLog, scan
+from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
 from rocm_tui.ingest.records import Record
 from rocm_tui.ingest.scan import scan
 from rocm_tui.ingest.stderr_log import StderrLog

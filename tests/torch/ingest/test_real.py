@@ -13,7 +13,6 @@ import pytest
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
-from rocm_tui.ingest.watcher import read_sources
 
 pytestmark = pytest.mark.torch
 

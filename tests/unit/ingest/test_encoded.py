@@ -154,7 +154,7 @@ def test_a_trace_of_braces_is_read_in_time() -> None:
 
 GROWING = """
 import resource, sys, time
-from rocm_tui.ingest.tailer import Tailer
+from rocm_tui.ingest.follow.tailer import Tailer
 tailer, slowest = Tailer(sys.argv[1]), 0.0
 with open(sys.argv[1], "ab", buffering=0) as log:
     for at in range(300):

@@ -25,10 +25,12 @@ from backend.model.events import (
 from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
 from backend.store.events import encode
-from rocm_tui.ingest import cache_file, mm_log
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats import cache_file, mm_log
+from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.reader import NotReadable
+from rocm_tui.ingest.formats.registry import sniff
+from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Dropped, Record, Seen, SessionSeen
 from rocm_tui.ingest.sniff import sniff
 from rocm_tui.ingest.torch_trace import TorchTrace

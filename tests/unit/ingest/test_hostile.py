@@ -29,7 +29,7 @@ from backend.store.tuned_journal import NOTHING, Journal
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli import main
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import MeasurementSeen, Seen
 from rocm_tui.session import stats
 from rocm_tui.widgets import whiskers

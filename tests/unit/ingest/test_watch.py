@@ -17,7 +17,10 @@ from backend.model.events import ChoiceTimed, SessionStarted, TuningStarted
 from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
 from backend.store.events import encode
-from rocm_tui.ingest.filesystems import is_remote
+from rocm_tui.ingest.follow.notify import is_remote
+from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
+from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.formats.stderr_log import BIG
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceStatus
 from rocm_tui.ingest.scan import BIG
 from rocm_tui.ingest.tailer import HALF_WRITTEN, Tailer
@@ -261,7 +264,7 @@ def test_standard_input(tmp_path: Path, piped: str) -> None:
         "nothing": "",
     }
     code = (
-        "from rocm_tui.ingest.watcher import read_sources\n"
+        "from rocm_tui.ingest.follow.watcher import read_sources\n"
         "print([getattr(r, 'uid', r) for r in read_sources(['-'])])\n"
     )
     done = subprocess.run(
@@ -487,7 +490,7 @@ def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.M
 def test_live_standard_input() -> None:
     code = (
         "import sys, threading\n"
-        "from rocm_tui.ingest.watcher import Watcher\n"
+        "from rocm_tui.ingest.follow.watcher import Watcher\n"
         "done = threading.Event()\n"
         "def sink(batch):\n"
         "    for r in batch: print(type(r).__name__, r.tuning.state, flush=True)\n"
@@ -522,7 +525,7 @@ def test_file_systems_where_inotify_is_blind() -> None:
 
 def test_the_package_needs_neither_torch_nor_watchdog_to_be_imported() -> None:
     code = (
-        "import sys, rocm_tui.ingest.watcher\n"
+        "import sys, rocm_tui.ingest.follow.watcher\n"
         "print([m for m in ('torch', 'watchdog', 'textual', 'asyncio') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

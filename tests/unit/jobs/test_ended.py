@@ -14,6 +14,7 @@ import pytest
 
 from backend.model.events import SessionEnded
 from backend.store.events import read_log
+from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.records import Record, Seen
 from rocm_tui.ingest.tailer import QUIET, Tailer
 from tests.support.odd_workers import odd_python

@@ -9,7 +9,7 @@ import pytest
 
 from backend.model.session import Fault
 from rocm_tui.cli import main
-from rocm_tui.ingest.watcher import read_sources
+from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.session.as_text import facts, row_cells
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.troubles import troubles

@@ -14,7 +14,7 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.events import ChoiceTimed
 from backend.model.tuning import Tuning
 from backend.store.event_codec import decode, decode_timed, encode
-from rocm_tui.ingest.event_log import EventLog
+from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.session import join
 from rocm_tui.session.model import Model

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from rocm_tui.ingest.errors import NotReadable
+from rocm_tui.ingest.formats.reader import NotReadable
 
 MAX_UNPACKED = 1 << 30
 """Bytes. A few MB of gzip can be made of any number."""

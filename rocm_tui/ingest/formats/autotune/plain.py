@@ -10,23 +10,30 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rocm_tui.ingest.log_lines import Dtypes, Footer, Header, Part, Strides, parts
-from rocm_tui.ingest.log_row import Row
+from rocm_tui.ingest.formats.autotune.grammar import (
+    AUTOTUNE,
+    DTYPES,
+    PROCESSES,
+    ROW,
+    STRIDES,
+    Dtypes,
+    Footer,
+    Header,
+    Row,
+    Strides,
+    row_of,
+)
+from rocm_tui.ingest.formats.autotune.lines import Part, single_part
+from rocm_tui.ingest.formats.autotune.search import MAX_TABLE
 
-MAX_TABLE = 12 << 10
-_END = b"Process AUTOTUNE "
-_WORD = b"AUTOTUNE "
+_WORD = AUTOTUNE.encode()
+_END = b"Process " + _WORD
 _PLAIN = bytes(range(0x20, 0x7F)) + b"\n"
 # Each piece ends at a character that the piece itself cannot hold, so nothing is tried twice.
 _TOP = re.compile(
-    r"(AUTOTUNE [^\n]*)\n(?:(strides: \[[^\n]*)\n)?(?:(dtypes: torch\.[^\n]*)\n)?(?=  [A-Za-z_])"
+    rf"({AUTOTUNE}[^\n]*)\n(?:({STRIDES}\[[^\n]*)\n)?(?:({DTYPES}[^\n]*)\n)?(?=  [A-Za-z_])"
 )
-_ROW = re.compile(
-    r"^  ([A-Za-z_][A-Za-z0-9_.:<>-]*) ([0-9]{1,9}\.[0-9]{1,9}) ms "
-    r"([0-9]{1,9}\.[0-9]{1,9})%(?: ([^\n]*))?\n",
-    re.MULTILINE,
-)
-_BOTTOM = re.compile(r"(?:Single|Sub)Process AUTOTUNE [^\n]*\n")
+_ROW = re.compile(rf"^  {ROW}\n", re.MULTILINE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,34 +80,31 @@ def _is_plain(prefix: bytes) -> bool:
 def _made(prefix: str, text: str, end: int) -> PlainTable | None:
     top = _TOP.match(text)
     bottom = text.rfind("\n", 0, -1) + 1
-    if not top or not _BOTTOM.match(text, bottom):
+    if not top or not text.startswith(PROCESSES, bottom):
         return None
     first, strides, dtypes = top.groups()
-    header = _only(prefix + first)
-    footer = _only(text[bottom:-1])
+    header = _part(prefix + first)
+    footer = _part(text[bottom:-1])
     if not isinstance(header, Header) or not isinstance(footer, Footer):
         return None
     operands: list[Strides | Dtypes] = []
     for line in filter(None, (strides, dtypes)):
-        part = _only(line)
+        part = _part(line)
         if isinstance(part, (Strides, Dtypes)):
             operands.append(part)
         elif part is not None:
             return None
-    rows = _ROW.findall(text, top.end(), bottom)
+    groups = _ROW.findall(text, top.end(), bottom)
+    rows = [row_of(name, ms, percent, description) for name, ms, percent, description in groups]
     if len(rows) != text.count("\n", top.end(), bottom):  # one of the lines is no row
         return None
     if footer.num_choices is not None and footer.num_choices < len(rows):
         return None
-    found = [
-        Row(name, float(ms), float(percent), description.strip(" "))
-        for name, ms, percent, description in rows
-    ]
-    return PlainTable(prefix, header, operands, found, footer, end)
+    return PlainTable(prefix, header, operands, rows, footer, end)
 
 
 @lru_cache(maxsize=256)
-def _only(text: str) -> Part | None:
-    """The one thing that a line says. The same operands and dtypes come again and again."""
-    found = [part for _, part in parts(text)]
-    return found[0] if len(found) == 1 else None
+def _part(text: str) -> Part | None:
+    """What a line says. The same operands and dtypes come again and again."""
+    _, part = single_part(text) or (0, None)
+    return part

@@ -1,19 +1,89 @@
-"""The files behind the paths that a person named: found, looked at, accounted for. No threads."""
+"""The files behind the paths that a person named: found, looked at, accounted for. No threads.
+
+An Inductor cache dir has thousands of folders; what matters lies in `cache/` and
+`rocm_tui/sessions/`. In any other folder its own files matter, not its subfolders.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from backend.model.session import Fault
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.folders import Member, is_member, known_format, members, watched_folders
+from backend.records import Problem
+from backend.store.paths import Layout
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus
-from rocm_tui.ingest.tailer import WHOLE, Tailer
+
+_SYSTEM_HASH = re.compile(r"[0-9a-f]{64}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of a folder. `known` is its format where its place tells it, else ``; `wanted` are
+    the formats for which it is worth reading, or empty for all."""
+
+    path: str
+    known: str = ""
+    wanted: frozenset[str] = frozenset()
+
+
+def is_member(path: str) -> bool:
+    """Whether a file of this name can be a source in its folder."""
+    return bool(known_format(path)) or _wanted(os.path.basename(path)) is not None  # noqa: PTH119
+
+
+def members(folder: str) -> list[Member]:
+    """The sources that a folder holds now, by name. Raises OSError if it cannot be listed."""
+    layout = Layout(Path(folder))
+    files = [*_files(folder)]
+    for inner in (layout.autotune, layout.sessions):
+        try:
+            files += [member for member in _files(str(inner)) if member.known]
+        except OSError:
+            continue  # not there, or not a cache dir
+    return sorted(files, key=lambda member: member.path)
+
+
+def watched_folders(folder: str) -> list[str]:
+    """The folders whose changes can bring or change a source of `folder`."""
+    layout = Layout(Path(folder))
+    return [folder, *map(str, (layout.autotune, layout.home, layout.sessions))]
+
+
+def _files(folder: str) -> Iterator[Member]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
+            known = known_format(path)
+            wanted = frozenset({known}) if known else _wanted(entry.name)
+            if wanted is not None and _may_be_file(entry):
+                yield Member(path, known, wanted)
+
+
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Also what cannot be told: one bad link must not hide the rest, and whoever reads it says."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
+
+
+def _wanted(name: str) -> frozenset[str] | None:
+    """The formats to expect under this name; None if it is no source."""
+    if name.startswith("."):
+        return None
+    if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
+        name += ".json"
+    return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
+
 
 _NOWHERE = frozenset({""})
 REST = 3.0
@@ -116,26 +186,28 @@ class SourceSet:
 
     def statuses(self, watched: frozenset[str]) -> tuple[SourceStatus, ...]:
         """One a source, in the order of the paths; a folder comes before its files."""
-        found: list[SourceStatus] = []
+        statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
             if root in self._folders:
                 bad = root in self._unlistable
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad else "following"
-                found.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state))
+                statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state))
             for path in sorted(p for p in tailers if roots.get(p) == root):
                 t = tailers[path]
                 by = _by(self._needs.get(path, _NOWHERE) <= watched)
-                found.append(SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state))
-        return tuple(found)
+                statuses.append(
+                    SourceStatus(path, t.format, t.size, t.read, t.problems, by, t.state)
+                )
+        return tuple(statuses)
 
     def _poll(self, path: str) -> list[Record]:
         self._pending.discard(path)
         tailer = self._tailers[path]
         start = time.monotonic()
         records = tailer.poll(start)
-        if tailer.format in WHOLE:
+        if tailer.rewritten:
             end = time.monotonic()
             self._rest[path] = end + (end - start) * REST
         return records
@@ -148,7 +220,7 @@ class SourceSet:
             return [Member(path, known_format(path))]  # late, or unreadable: the tailer says
         folders.add(path)
         try:
-            found = members(path)
+            files = members(path)
         except OSError as error:
             problem = unlistable(path, error)
             if self._unlistable.get(path) != problem:
@@ -157,7 +229,7 @@ class SourceSet:
             return []
         if self._unlistable.pop(path, None):
             records.append(Gone(path))
-        return found
+        return files
 
     def _place(self) -> None:
         """Work out which folders to watch for whom, and which new names to wait for there."""
@@ -166,9 +238,9 @@ class SourceSet:
         aliases: dict[str, str] = {}
         inner: set[str] = set()
         for root in self._folders:
-            found = watched_folders(os.path.abspath(root))  # noqa: PTH100 - keeps symlinks
-            awaited.update(found)
-            inner.update(folder for folder in found if os.path.isdir(folder))  # noqa: PTH112
+            watched = watched_folders(os.path.abspath(root))  # noqa: PTH100 - keeps symlinks
+            awaited.update(watched)
+            inner.update(folder for folder in watched if os.path.isdir(folder))  # noqa: PTH112
         for path in self._tailers:
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)

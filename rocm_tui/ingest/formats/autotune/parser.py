@@ -8,41 +8,46 @@ by its numbers, and a line that could belong to two, or to none, is a problem an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from rocm_tui.ingest.block import Block
-from rocm_tui.ingest.clean import clean_bytes
-from rocm_tui.ingest.doubt import Doubt
-from rocm_tui.ingest.doubt import Part as OfTable
-from rocm_tui.ingest.kernel_log import KernelLog
-from rocm_tui.ingest.log_lines import (
+from rocm_tui.harmless import clean_bytes
+from rocm_tui.ingest.formats.autotune.grammar import (
+    Dots,
     Dtypes,
-    Ellipsis,
     Footer,
     Header,
     Origin,
     OutOfResource,
-    Part,
+    Row,
     Stats,
     Strides,
+)
+from rocm_tui.ingest.formats.autotune.lines import (
+    BEFORE,
+    Part,
+    may_matter,
     origin,
     parts,
+    segments,
 )
-from rocm_tui.ingest.log_problems import LogProblems, row_problem
-from rocm_tui.ingest.log_row import Row
-from rocm_tui.ingest.log_text import BEFORE, may_matter, segments
-from rocm_tui.ingest.markers import find_all
-from rocm_tui.ingest.open_tables import OpenTables
-from rocm_tui.ingest.plain_table import plain_table
+from rocm_tui.ingest.formats.autotune.plain import plain_table
+from rocm_tui.ingest.formats.autotune.search import find_all
+from rocm_tui.ingest.formats.autotune.tables import (
+    SHOWN,
+    Block,
+    Doubt,
+    LogProblems,
+    OpenTables,
+    TablePart,
+    row_problem,
+)
+from rocm_tui.ingest.formats.triton_lines import REACH, Kernel, KernelLog
 from rocm_tui.ingest.records import Dropped, Record, Seen, uid_of
-from rocm_tui.ingest.triton_lines import REACH, Kernel
 
 START = 64 << 10
 """Bytes at a file's start that are read line by line: it may begin inside a table."""
 GRACE = 256
 """Bytes after a table in which its statistics may begin."""
-LOOK_BACK = 16 << 10
-"""Bytes before a header in which its statistics, and choices that failed, may stand."""
 MAX_OPEN = 64
 """Tables without an end that one stream can have at once: as many processes as write into it."""
 
@@ -61,7 +66,7 @@ class LogParser:
         self._closed: dict[str, Block] = {}
         self._stats: dict[str, list[Stats]] = {}
         self._changed: dict[int, Block] = {}
-        self._found: list[Record] = []
+        self._records: list[Record] = []
         self._problems = LogProblems(source)
         self._kernels = KernelLog(source)
         self._ends: dict[str, int] = {}
@@ -141,7 +146,7 @@ class LogParser:
             self._header(part, who, end, place)
         elif isinstance(part, Stats):
             self._statistics(part, who)
-        elif isinstance(part, Ellipsis):
+        elif isinstance(part, Dots):
             self._ellipsis(who)
         elif isinstance(part, Kernel):
             self._kernel(part, who, end)
@@ -151,10 +156,10 @@ class LogParser:
     def _kernel(self, kernel: Kernel, who: Origin, end: int) -> None:
         if kernel.name is not None:
             self._until = max(self._until, end + REACH)
-        found = self._kernels.take(kernel, who, self._n + 1)
-        if found is not None:
+        tuning = self._kernels.take(kernel, who)
+        if tuning is not None:
             self._n += 1
-            self._found.append(found)
+            self._records.append(Seen(uid_of(self.source, self._n), tuning))
 
     def _header(self, header: Header, who: Origin, end: int, place: int) -> None:
         self._problems.report_orphans(who.key)
@@ -170,7 +175,7 @@ class LogParser:
         if rivals:
             self._doubts.setdefault(who.key, Doubt(rivals)).begin(block)
 
-    def _of_a_table(self, part: OfTable, who: Origin, end: int, place: int) -> None:
+    def _of_a_table(self, part: TablePart, who: Origin, end: int, place: int) -> None:
         stream = self._open.stream(who)
         doubt = self._doubts.get(stream)
         if doubt is not None:
@@ -202,9 +207,9 @@ class LogParser:
             else:
                 self._of_a_table(held.what, held.who, held.end, held.place)
         for block in doubt.newer:
-            if block.told and not block.rows:
-                self._found.append(Dropped(uid_of(self.source, block.n)))
-                block.told = False
+            if block.shown and not block.rows:
+                self._records.append(Dropped(uid_of(self.source, block.n)))
+                block.shown = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
         self._n += 1
@@ -340,40 +345,19 @@ class LogParser:
     def take(self) -> list[Record]:
         """What changed since the last call: tunings as they are now, then problems."""
         self._make_tunings()
-        found = self._found
-        self._found = []
-        return [*found, *self._problems.take()]
+        records, self._records = self._records, []
+        return [*records, *self._problems.take()]
 
     def _make_tunings(self) -> None:
         """Make tunings of the tables that changed: what a tuning is made from takes more memory."""
         for block in self._changed.values():
             if block.rows:
-                self._found.append(self._seen(block, block in self._open))
-                block.told = True
+                self._records.append(self._seen(block, block in self._open))
+                block.shown = True
         self._changed = {}
 
     def _seen(self, block: Block, open_: bool) -> Seen:
         return Seen(uid_of(self.source, block.n), block.tuning(open_=open_))
-
-    @property
-    def _placed(self) -> list[Block]:
-        """The tables that may still have problems."""
-        held = (block for doubt in self._doubts.values() for block in doubt.newer)
-        return list(dict.fromkeys([*self._open, *held]))
-
-    @property
-    def places(self) -> list[int]:
-        """The places that problems still to come may carry."""
-        held = [place for doubt in self._doubts.values() for place in doubt.places]
-        return [block.place for block in self._placed] + held + self._problems.places
-
-    def replace_places(self, numbers: Mapping[int, int]) -> None:
-        """Call the places so far by other numbers."""
-        for block in self._placed:
-            block.place = numbers[block.place]
-        for doubt in self._doubts.values():
-            doubt.replace_places(numbers)
-        self._problems.replace_places(numbers)
 
     def cut(self) -> list[Record]:
         """The tables that are still open, as they would be if nothing more came."""
@@ -389,5 +373,5 @@ class LogParser:
 def _is_full(block: Block, footer: Footer) -> bool:
     """Whether a footer would be due after the rows that `block` has."""
     if footer.num_choices is None:
-        return len(block.rows) >= 10
-    return len(block.rows) == min(10, footer.num_choices)
+        return len(block.rows) >= SHOWN
+    return len(block.rows) == min(SHOWN, footer.num_choices)

@@ -9,20 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from backend.model.session import Fault
-from backend.model.tuning import Tuning
-from rocm_tui.ingest import cache_file, mm_log
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.encoded import Decoder, decoder_of, text_start
-from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.event_log import EventLog
-from rocm_tui.ingest.records import Dropped, Format, Gone, Record, Seen, SourceState
-from rocm_tui.ingest.scan import BIG, scan
-from rocm_tui.ingest.sniff import HEAD, sniff
-from rocm_tui.ingest.stderr_log import StderrLog
-from rocm_tui.ingest.torch_trace import TorchTrace
+from backend.records import Problem, Tuning
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.encoded import Decoder, decoder_of, text_start
+from rocm_tui.ingest.formats.reader import Format, NotReadable, StreamReader
+from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
+from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState
 
 CHUNK = 1 << 20
 MAX_WHOLE = 512 << 20
@@ -32,29 +25,6 @@ HALF_WRITTEN = 1.0
 QUIET = 1.0
 """Seconds without growth after which an open table counts as cut off."""
 _PRINT = 64
-
-
-class StreamReader(Protocol):
-    """A reader of a format that grows at its end."""
-
-    def feed(self, data: bytes) -> list[Record]: ...
-    def close(self) -> list[Record]: ...
-    def settle(self) -> list[Record]: ...
-
-
-STREAMS: dict[Format, Callable[[str], StreamReader]] = {
-    "stderr log": StderrLog,
-    "event log": EventLog,
-    "torch trace": TorchTrace,
-}
-WHOLE: dict[Format, Callable[[bytes, str], list[Record]]] = {
-    "mm log": mm_log.parse,
-    "autotune cache": cache_file.parse,
-}
-REFUSED: dict[Format, str] = {
-    "tunableop": "TunableOp results are not supported yet",
-    "binary": "not a text file; nothing was read of it",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +41,11 @@ class _Print:
 class _Content:
     """What is known of the file's present content; a new one when it is another file.
 
-    `read` counts bytes, from `start` on, which is behind a hole; `told` is whether the fault of a
-    broken document was reported; times are monotonic seconds.
+    `read` counts bytes, from `start` on, which is behind a hole; `reported` is whether what is
+    wrong with all of it was said; times are monotonic seconds.
     """
 
-    format: Format
+    format: str
     read: int = 0
     start: int = 0
     problems: int = 0
@@ -86,7 +56,7 @@ class _Content:
     print: _Print | None = None
     stamp: tuple[int, int, int, int] | None = None
     broken_since: float | None = None
-    told: bool = False
+    reported: bool = False
     settle_at: float | None = None
 
 
@@ -97,9 +67,7 @@ class Tailer:
     another format than the `wanted` ones, if any are given, is left alone.
     """
 
-    def __init__(
-        self, path: str, known: Format = "", wanted: frozenset[Format] = frozenset()
-    ) -> None:
+    def __init__(self, path: str, known: str = "", wanted: frozenset[str] = frozenset()) -> None:
         self.path = path
         self._wanted = wanted
         self.state: SourceState = "waiting"
@@ -109,8 +77,14 @@ class Tailer:
         self._failure: str | None = None
 
     @property
-    def format(self) -> Format:
+    def format(self) -> str:
         return self._now.format
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether it is a document, which is written anew each time."""
+        format = format_named(self.format)
+        return format is not None and format.document is not None
 
     @property
     def read(self) -> int:
@@ -145,7 +119,7 @@ class Tailer:
     def retry_at(self) -> float | None:
         """When `poll` should be called again even if nothing changes; monotonic seconds."""
         content = self._now
-        if content.broken_since is not None and not content.told:
+        if content.broken_since is not None and not content.reported:
             return content.broken_since + HALF_WRITTEN
         return content.settle_at
 
@@ -173,22 +147,21 @@ class Tailer:
     def _take(self, fd: int, status: os.stat_result, now: float) -> list[Record]:
         content = self._now
         self.size, self.state = status.st_size, "following"
-        if content.format in ("", "empty"):
+        if content.format in ("", EMPTY):
             self._sniff(fd)
-        if self._wanted and content.format not in self._wanted:
+        format = format_named(content.format)
+        if format is None or (self._wanted and format.name not in self._wanted):
             records = []
-        elif content.format in STREAMS:
-            records = self._take_stream(fd, now)
-        elif content.decoder is not None and content.format in WHOLE:
+        elif format.stream is not None:
+            records = self._take_stream(fd, format, format.stream, now)
+        elif format.document is None:
+            records = self._refused(format.refused)
+        elif content.decoder is not None:
             records = self._refused(
-                f"{content.format} in {content.decoder.what}, which is not read: unpack it first"
+                f"{format.name} in {content.decoder.what}, which is not read: unpack it first"
             )
-        elif content.format in WHOLE:
-            records = self._take_whole(fd, now)
-        elif content.format == "empty":
-            records = []
         else:
-            records = self._refused(REFUSED[content.format])
+            records = self._take_document(fd, format.document, now)
         content.print = _print_of(fd, status, content.read)
         return records
 
@@ -207,21 +180,23 @@ class Tailer:
 
     def _refused(self, why: str) -> list[Record]:
         """Nothing is read; why is said once."""
-        if self._now.told:
+        if self._now.reported:
             return []
-        self._now.told = True
-        return [Fault(self.path, why)]
+        self._now.reported = True
+        return [Problem(self.path, why)]
 
-    def _take_stream(self, fd: int, now: float) -> list[Record]:
+    def _take_stream(
+        self, fd: int, format: Format, reader: Callable[[str], StreamReader], now: float
+    ) -> list[Record]:
         content = self._now
         records: list[Record] = []
         if content.stream is None:
             plain = content.decoder is None and not content.start
-            if content.format == "stderr log" and self.size >= BIG and plain:
-                records, content.stream = scan(fd, self.path, self.size)
+            if format.scan is not None and self.size >= format.scan_from and plain:
+                records, content.stream = format.scan(fd, self.path, self.size)
                 content.read = self.size
             else:
-                content.stream = STREAMS[content.format](self.path)
+                content.stream = reader(self.path)
                 content.read = content.start
         while data := os.pread(fd, CHUNK, content.read):
             records += self._feed(content.stream, data)
@@ -235,7 +210,7 @@ class Tailer:
         if decoder is None:
             return stream.feed(data)
         records: list[Record] = []
-        if not self._now.told:
+        if not self._now.reported:
             try:
                 for text in decoder.feed(data):
                     records += stream.feed(text)
@@ -243,26 +218,29 @@ class Tailer:
                 records += self._refused(str(error))
         return records
 
-    def _take_whole(self, fd: int, now: float) -> list[Record]:
+    def _take_document(
+        self, fd: int, parse: Callable[[bytes, str], list[Record]], now: float
+    ) -> list[Record]:
         content = self._now
         if self.size > MAX_WHOLE:
             raise OSError(errno.EFBIG, f"more than {MAX_WHOLE >> 20} MiB")
         data = b"".join(iter(lambda: os.read(fd, CHUNK), b""))
         content.read = self.size = len(data)
         try:
-            found = WHOLE[content.format](data, self.path)
+            all_records = parse(data, self.path)
         except NotReadable as error:
             return self._broken(str(error), now)
         records: list[Record] = []
-        faults = frozenset(record for record in found if isinstance(record, Fault))
-        if content.told or content.faults - faults:  # problems go with everything else
+        problems = [record for record in all_records if isinstance(record, Problem)]
+        faults = frozenset(problems)
+        if content.reported or content.faults - faults:  # problems go with everything else
             records = [Gone(self.path)]
             content.tunings, content.faults, content.problems = {}, frozenset(), 0
-        content.broken_since, content.told = None, False
-        seen = {record.uid: record.tuning for record in found if isinstance(record, Seen)}
+        content.broken_since, content.reported = None, False
+        seen = {record.uid: record.tuning for record in all_records if isinstance(record, Seen)}
         records += [Dropped(uid) for uid in content.tunings if uid not in seen]
         records += [Seen(u, t) for u, t in seen.items() if content.tunings.get(u) != t]
-        records += [p for p in found if isinstance(p, Fault) and p not in content.faults]
+        records += [problem for problem in problems if problem not in content.faults]
         content.tunings, content.faults = seen, faults
         return records
 
@@ -271,10 +249,10 @@ class Tailer:
         content = self._now
         if content.broken_since is None:
             content.broken_since = now
-        if content.told or now < content.broken_since + HALF_WRITTEN:
+        if content.reported or now < content.broken_since + HALF_WRITTEN:
             return []
-        content.told = True
-        return [Fault(self.path, why)]
+        content.reported = True
+        return [Problem(self.path, why)]
 
     def _unchanged(self, now: float) -> list[Record]:
         content = self._now
@@ -282,8 +260,7 @@ class Tailer:
             return []
         if content.stream is not None:
             records = content.stream.settle()
-            waits = isinstance(content.stream, EventLog) and content.stream.waits
-            content.settle_at = now + QUIET if waits else None
+            content.settle_at = now + QUIET if content.stream.waits else None
             return records
         content.stamp = None
         return self._poll(now)
@@ -303,14 +280,14 @@ class Tailer:
 
     def _forget(self) -> list[Record]:
         """Start anew: what was read does not hold any more."""
-        said_something = self.format not in ("", "empty") or self._failure is not None
+        said_something = self.format not in ("", EMPTY) or self._failure is not None
         self._now, self._failure = _Content(self._known), None
         return [Gone(self.path)] if said_something else []
 
     def _is_another(self, fd: int, status: os.stat_result) -> bool:
         """Replaced, truncated or rewritten since the last look, and not just a new version."""
         old, read = self._now.print, self._now.read
-        if old is None or self.format in WHOLE:
+        if old is None or self.rewritten:
             return False
         if (status.st_dev, status.st_ino) != (old.device, old.inode) or status.st_size < read:
             return True

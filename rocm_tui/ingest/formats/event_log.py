@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
-from dataclasses import dataclass, field, replace
+import os
+import re
+import socket
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from sys import intern
+from typing import Any
 
 from backend.model.choice import Choice, sort_choices
 from backend.model.events import (
@@ -19,14 +24,22 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.model.measurement import Measurement
-from backend.model.session import LATEST, Fault, Session
-from backend.model.tuning import Seconds, State, Tuning
+from backend.records import (
+    LATEST,
+    Choice,
+    MeasuredChoice,
+    Measurement,
+    Seconds,
+    Session,
+    State,
+    Tuning,
+    sort_choices,
+)
 from backend.store.errors import EventInvalid
 from backend.store.event_codec import decode, decode_timed
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
-from rocm_tui.ingest.writer import can_be_told, is_gone
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
@@ -88,43 +101,40 @@ class EventLog:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self._carry = b""
+        self._lines = WholeLines(MAX_LINE)
         self._line = 0
         self._session: Session | None = None
         self._folds: dict[int, _Fold] = {}
         self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
-        self._found: list[Record] = []
-        self._bad = 0
+        self._records: list[Record] = []
+        self._complaints = Complaints(source, MAX_PROBLEMS)
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
-        *lines, self._carry = (self._carry + data).split(b"\n")
-        for line in lines:
+        dropped = self._lines.dropped
+        for line in self._lines.feed(data):
             self._line += 1
             self._read(line)
-        if len(self._carry) > MAX_LINE:
+        if self._lines.dropped > dropped:
             self._problem("a line of more than 16 MiB")
-            self._carry = b""
         return self._take()
 
     def close(self) -> list[Record]:
         """The log has ended: what was not selected by now is cut off."""
-        if self._carry:
-            self._line += 1
-            self._read(self._carry, torn=True)
-            self._carry = b""
+        self._line += 1
+        self._read(self._lines.rest(), torn=True)
         self._cut()
         return self._take()
 
     @property
     def waits(self) -> bool:
         """Whether a tuning is running, and `settle` can tell if it never ends."""
-        return bool(self._folds) and can_be_told(self._session)
+        return bool(self._folds) and _can_tell(self._session)
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut while it lives."""
-        if self.waits and is_gone(self.source):
+        if self.waits and _is_gone(self.source):
             self._cut()
         return self._take()
 
@@ -155,16 +165,18 @@ class EventLog:
         elif isinstance(event, TuningStarted):
             self._start(event)
         elif isinstance(event, SessionStarted):
-            self._session = _clean_session(event.session)
-            self._found.append(SessionSeen(self._session))
+            self._session = replace(
+                _cleaned(event.session), started=_known(event.session.started) or 0.0
+            )
+            self._records.append(SessionSeen(self._session))
         elif isinstance(event, SessionEnded):
             self._cut()
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
         else:
-            measurement = _clean_measurement(event.measurement)
+            measurement = _cleaned(event.measurement)
             if _can_be(measurement):
-                self._found.append(MeasurementSeen(self.source, measurement))
+                self._records.append(MeasurementSeen(self.source, measurement))
             else:
                 self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
 
@@ -198,23 +210,28 @@ class EventLog:
                 self._changed[n] = None
 
     def _problem(self, what: str) -> None:
-        self._bad += 1
-        if self._bad <= MAX_PROBLEMS:
-            self._found.append(Fault(self.source, what[:300], self._line))
-        elif self._bad == MAX_PROBLEMS + 1:
-            self._found.append(Fault(self.source, "more problems are not listed", self._line))
+        self._records += self._complaints.about(what, self._line)
 
     def _take(self) -> list[Record]:
-        found = self._found
+        records = self._records
         for n in self._changed:
             fold = self._folds[n]
             tuning = fold.result()
-            found.append(Seen(uid_of(self.source, n), tuning))
+            records.append(Seen(uid_of(self.source, n), tuning))
             if fold.state != "running":
                 self._ended[n] = tuning
                 del self._folds[n]
-        self._found, self._changed = [], {}
-        return found
+        self._records, self._changed = [], {}
+        return records
+
+
+FORMAT = Format(
+    "event log",
+    begins=re.compile(rb'\{"event"\s*:\s*"'),
+    place=re.compile(r"(?:\A|/)rocm_tui/sessions/[^/]*\.jsonl\Z"),
+    suffixes=LOGS | DOCUMENTS,
+    stream=EventLog,
+)
 
 
 def _after(choice: Choice, event: _Outcome) -> Choice:
@@ -239,57 +256,60 @@ def _known(seconds: float | None) -> float | None:
 def _can_be(measurement: Measurement) -> bool:
     """Whether the numbers of a measurement are some that can be measured: an interval may have no
     end above, all else is finite."""
-    told = [(one.ms, one.spread, one.ratio, one.low, one.ratio_low) for one in measurement.choices]
-    seconds = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
-    ends = [end for one in measurement.choices for end in (one.high, one.ratio_high)]
-    return (
-        all(0 <= number < math.inf for numbers in told for number in numbers)
-        and all(one.ms > 0 and one.ratio > 0 for one in measurement.choices)
-        and all(0 <= number <= LATEST for number in seconds)
-        and all(end >= 0 for end in ends)
+    times = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
+    return all(0 <= time <= LATEST for time in times) and all(
+        choice.ms > 0
+        and choice.ratio > 0
+        and choice.high >= 0
+        and choice.ratio_high >= 0
+        and all(0 <= number < math.inf for number in _finite(choice))
+        for choice in measurement.choices
     )
 
 
-def _tidy(text: str | None) -> str | None:
-    return None if text is None else _text(text)
+def _finite(choice: MeasuredChoice) -> tuple[float, ...]:
+    return choice.ms, choice.spread, choice.ratio, choice.low, choice.ratio_low
 
 
 def _clean_choice(choice: Choice) -> Choice:
-    name, hash_, reason = _tidy(choice.name), _tidy(choice.hash), _tidy(choice.reason)
+    """Written out: a log has very many of them."""
+    name = None if choice.name is None else _text(choice.name)
+    hash_ = None if choice.hash is None else _text(choice.hash)
+    reason = None if choice.reason is None else clean(choice.reason)
     return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
 
 
-def _clean_measurement(measurement: Measurement) -> Measurement:
-    return replace(
-        measurement,
-        op=clean(measurement.op),
-        inputs=clean(measurement.inputs),
-        precision=clean(measurement.precision),
-        choices=tuple(
-            replace(choice, hash=clean(choice.hash), name=_tidy(choice.name))
-            for choice in measurement.choices
-        ),
-        failed=tuple(_clean_choice(choice) for choice in measurement.failed),
-        trouble=tuple(clean(text) for text in measurement.trouble),
-        device=_tidy(measurement.device),
-        system_hash=_tidy(measurement.system_hash),
-        session=_tidy(measurement.session),
-    )
+def _cleaned(value: Any) -> Any:
+    """The same with every text in it clean."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, tuple):
+        return tuple(map(_cleaned, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _cleaned(getattr(value, f.name)) for f in fields(value)})
+    return value
 
 
-def _clean_session(session: Session) -> Session:
-    return replace(
-        session,
-        started=_known(session.started) or 0.0,
-        id=clean(session.id),
-        host=clean(session.host),
-        argv=tuple(clean(arg) for arg in session.argv),
-        python=clean(session.python),
-        torch=clean(session.torch),
-        device=_tidy(session.device),
-        arch=_tidy(session.arch),
-        cache_dir=clean(session.cache_dir),
-        system_hash=_tidy(session.system_hash),
-        backends=tuple(clean(name) for name in session.backends),
-        absent=tuple(clean(reason) for reason in session.absent),
-    )
+# Is the process that writes the log still there? It holds a lock of its log, which the system lets
+# go when it ends, however that happens. A pid would not do: that of a container is the one of some
+# other process outside of it, under the same host name.
+
+
+def _can_tell(session: Session | None) -> bool:
+    """Of another host's writer nothing can be told: its lock may not reach here."""
+    return session is not None and session.locked and session.host == socket.gethostname()
+
+
+def _is_gone(path: str) -> bool:
+    """Whether nobody holds the lock of the log `path`; False where that cannot be seen."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held, or this file system has no locks
+        return False
+    finally:
+        os.close(descriptor)
+    return True

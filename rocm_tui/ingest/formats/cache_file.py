@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from backend.model.tuning import Tuning
 from backend.store.autotune_cache import parse_cache
 from backend.store.errors import CacheUnreadable, InputsKeyInvalid
 from backend.store.inputs_key import InputsKey, parse_inputs_key
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.errors import NotReadable
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable, timed_choice
 from rocm_tui.ingest.records import Record, Seen
 
 
@@ -27,15 +27,15 @@ def parse(data: bytes, source: str) -> list[Record]:
         file = parse_cache(Path(source), data)
     except CacheUnreadable as error:
         raise NotReadable(clean(str(error))) from error
-    found: list[Record] = []
+    records: list[Record] = []
     for key, timings in file.entries.items():
         texts = (key.op, key.inputs, key.precision, *timings)
         if all(map(_is_clean, texts)):
-            found.append(Seen(_uid(source, key), _tuning(key, timings, source)))
+            records.append(Seen(_uid(source, key), _tuning(key, timings, source)))
         else:
-            found.append(Fault(source, f"a key of {clean(key.op)[:60]} has control characters"))
-    found.extend(Fault(source, clean(problem.what)) for problem in file.problems)
-    return found
+            records.append(Problem(source, f"a key of {clean(key.op)[:60]} has control characters"))
+    records.extend(Problem(source, clean(problem.what)) for problem in file.problems)
+    return records
 
 
 def _is_clean(text: str) -> bool:
@@ -53,7 +53,7 @@ def _tuning(key: TuningKey, timings: Mapping[str, float], source: str) -> Tuning
         inputs = parse_inputs_key(key.inputs)
     except InputsKeyInvalid:
         inputs = InputsKey(())
-    choices = _apart([_choice(name, ms) for name, ms in timings.items()])
+    choices = _apart([timed_choice(ms, hash=name) for name, ms in timings.items()])
     return Tuning(
         op=key.op,
         shapes=tuple(spec.sizes for spec in inputs.specs),
@@ -81,7 +81,10 @@ def _is_cpp(choice: Choice) -> bool:
     return kind_of(choice.hash or "") == "cpp"
 
 
-def _choice(name: str, ms: float) -> Choice:
-    """A failed choice is stored as infinity."""
-    failed = not math.isfinite(ms)
-    return Choice(hash=name, ms=None if failed else ms, failed=failed)
+FORMAT = Format(
+    "autotune cache",
+    begins=re.compile(rb'\{\s*"(?:system|cache)"\s*:\s*\{'),
+    place=re.compile(r"(?:\A|/)cache/[0-9a-f]{64}\Z"),
+    suffixes=DOCUMENTS,
+    document=parse,
+)

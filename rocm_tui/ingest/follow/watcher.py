@@ -1,4 +1,4 @@
-"""Sources, read once (`read_sources`) or followed live (`Watcher`)."""
+"""Sources, read once (`read_sources`) or followed live (`Watcher`); standard input is `-`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,104 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from backend.model.session import Fault
-from rocm_tui.ingest.folders import known_format, members
-from rocm_tui.ingest.notify import Notifier
+from backend.records import Problem
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.notify import Notifier
+from rocm_tui.ingest.follow.sources import SourceSet, members, unlistable
+from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
+from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
+from rocm_tui.ingest.formats.registry import (
+    ANY_TEXT,
+    EMPTY,
+    HEAD,
+    format_named,
+    known_format,
+    sniff,
+)
 from rocm_tui.ingest.records import Record, SourceStatus
-from rocm_tui.ingest.sources import SourceSet, unlistable
-from rocm_tui.ingest.stdin import STDIN, Stdin
-from rocm_tui.ingest.tailer import Tailer
+
+STDIN = "-"
+
+
+class Stdin:
+    """Reads a descriptor to its end. Never raises."""
+
+    def __init__(self, descriptor: int = 0) -> None:
+        self.descriptor = descriptor
+        self.open = True
+        self._format = ""
+        self._stream: StreamReader | None = None
+        self._held = bytearray()
+        self._read = 0
+        self._problems = 0
+
+    def read(self) -> list[Record]:
+        """Take what is there; blocks if nothing is."""
+        try:
+            data = os.read(self.descriptor, CHUNK)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            self.open = False
+            records: list[Record] = [
+                Problem(STDIN, f"cannot read it: {clean(str(error.strerror))}")
+            ]
+        else:
+            self._read += len(data)
+            records = self._take(data) if data else self._end()
+        self._problems += sum(isinstance(record, Problem) for record in records)
+        return records
+
+    def read_all(self) -> list[Record]:
+        """Take everything up to the end."""
+        records: list[Record] = []
+        while self.open:
+            records += self.read()
+        return records
+
+    def status(self) -> SourceStatus:
+        read, problems = self._read, self._problems
+        return SourceStatus(STDIN, self._format, read, read, problems, "polling", "following")
+
+    def _take(self, data: bytes) -> list[Record]:
+        if self._stream is not None:
+            return self._stream.feed(data)
+        self._held += data
+        if self._format in ("", EMPTY):
+            self._format = sniff(bytes(self._held[:HEAD]))
+        if self._started():
+            held, self._held = bytes(self._held), bytearray()
+            return self._take(held)
+        if len(self._held) > MAX_WHOLE:
+            self.open = False
+            return [Problem(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
+        return []
+
+    def _started(self) -> bool:
+        """Whether there is a reader that takes what comes."""
+        format = format_named(self._format)
+        if format is not None and format.stream is not None:
+            self._stream = format.stream(STDIN)
+        return self._stream is not None
+
+    def _end(self) -> list[Record]:
+        self.open = False
+        records: list[Record] = []
+        if self._format == EMPTY:  # a line without its end, or nothing
+            self._format = ANY_TEXT
+            records = self._take(b"")
+        if self._stream is not None:
+            return records + self._stream.close()
+        format = format_named(self._format)
+        if format is None:
+            return []
+        if format.document is None:
+            return [Problem(STDIN, format.refused)]
+        try:
+            return format.document(bytes(self._held), STDIN)
+        except NotReadable as error:
+            return [Problem(STDIN, str(error))]
+
 
 SWEEP = 2.0
 """Seconds between looks at everything that inotify watches: it can miss, a look cannot."""
@@ -46,10 +137,10 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
 
 def _read_folder(path: str) -> list[Record]:
     try:
-        found = members(path)
+        files = members(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = (Tailer(member.path, member.known, member.wanted) for member in found)
+    tailers = (Tailer(member.path, member.known, member.wanted) for member in files)
     return [record for tailer in tailers for record in _read_file(tailer)]
 
 
@@ -113,8 +204,8 @@ class Watcher:
 
     def sources(self) -> tuple[SourceStatus, ...]:
         """The state of each source, in the order given; a folder is followed by its files."""
-        found = self._set.statuses(self._watched)
-        return found if self._stdin is None else (*found, self._stdin.status())
+        statuses = self._set.statuses(self._watched)
+        return statuses if self._stdin is None else (*statuses, self._stdin.status())
 
     # From watchdog's thread
 

@@ -7,12 +7,17 @@
 
 Older versions write one line without a key: `... matmul_kernel finished after 1.23s; best config
 selected: ...;`. Nothing is said of the other configurations, nor of any time of a kernel.
+
+Triton's own autotuning as a log tells it: four lines, or one, make a tuning.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from backend.records import Choice, Seconds, Tuning
+from rocm_tui.ingest.formats.autotune.grammar import Origin
 
 MARKER = "Triton autotuning for function "
 _REST = ("with key as ", "finished after ", "best config selected: ")
@@ -21,8 +26,7 @@ REACH = 4096
 """Bytes behind the first line in which the other three stand."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(NamedTuple):
     """What one line, or several, say of an autotuned kernel; None is not said."""
 
     name: str | None = None
@@ -59,13 +63,13 @@ def find_kernel(text: str) -> tuple[int, Kernel] | None:
     key = text.find(_REST[0])
     seconds = _SECONDS.search(text)
     best = text.find(_REST[2])
-    said = Kernel(
+    kernel = Kernel(
         name,
         text[key + len(_REST[0]) :].rstrip(" ,")[:300] if key >= 0 else None,
         float(seconds[1]) if seconds else None,
         _config(text[best + len(_REST[2]) :]) if best >= 0 else None,
     )
-    return at if at >= 0 else min(starts), said
+    return at if at >= 0 else min(starts), kernel
 
 
 def _config(text: str) -> str:
@@ -73,3 +77,36 @@ def _config(text: str) -> str:
     is left out."""
     settings = _SETTING.findall(text.partition(";")[0])
     return ", ".join(f"{name}={value.strip()}" for name, value in settings if value != "None")
+
+
+class KernelLog:
+    """Collects what each stream says of its kernel until the configuration is told."""
+
+    def __init__(self, source: str) -> None:
+        self._sources = (source,)
+        self._begun: dict[str, Kernel] = {}
+
+    def take(self, kernel: Kernel, who: Origin) -> Tuning | None:
+        """A line's words; the tuning if they complete one."""
+        if kernel.name is None:
+            before = self._begun.get(who.key)
+            if before is None:
+                return None  # prose, or the rest of what was cut off
+            kernel = before.then(kernel)
+        if kernel.config is None:
+            self._begun[who.key] = kernel
+            return None
+        self._begun.pop(who.key, None)
+        return self._tuning(kernel, who)
+
+    def _tuning(self, kernel: Kernel, who: Origin) -> Tuning:
+        """What is known: which configuration was taken. Nobody says how fast it is."""
+        return Tuning(
+            op=kernel.name or "",
+            inputs_key=kernel.key,
+            choices=(Choice(name=kernel.name, description=kernel.config or ""),),
+            seconds=Seconds(benchmark=kernel.seconds),
+            selected_by="timing",
+            rank=who.rank,
+            sources=self._sources,
+        )

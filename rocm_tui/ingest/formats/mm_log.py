@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from backend.model.choice import Choice, sort_choices
-from backend.model.problem import Shape
-from backend.model.session import Fault
-from backend.model.tuning import Tuning
-from rocm_tui.ingest.clean import clean
-from rocm_tui.ingest.errors import NotReadable
-from rocm_tui.ingest.log_lines import parse_numbers
+from backend.records import Choice, Shape, Tuning, sort_choices
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.autotune.grammar import all_known, parse_numbers
+from rocm_tui.ingest.formats.reader import DOCUMENTS, Complaints, Format, NotReadable, timed_choice
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
 UNKNOWN_OP = "?"
@@ -43,19 +41,17 @@ MAX_PROBLEMS = 20
 
 def parse(data: bytes, source: str) -> list[Record]:
     """All tunings of a log. Raises NotReadable for half a file or another document."""
-    found: list[Record] = []
-    bad = 0
+    records: list[Record] = []
+    complaints = Complaints(source, MAX_PROBLEMS)
     for n, entry in enumerate(_entries(data), start=1):
         if isinstance(entry, dict) and "invoke" in entry:
             continue
         tuning = _tuning(entry, source) if isinstance(entry, dict) else None
         if tuning:
-            found.append(Seen(uid_of(source, n), tuning))
+            records.append(Seen(uid_of(source, n), tuning))
         else:
-            bad += 1
-            if bad <= MAX_PROBLEMS:
-                found.append(Fault(source, f"entry {n} is no tuning of an MM log"))
-    return found
+            records += complaints.about(f"entry {n} is no tuning of an MM log")
+    return records
 
 
 def _entries(data: bytes) -> list[Any]:
@@ -116,9 +112,8 @@ def _factors(op: str, dims: Shape) -> tuple[Shape, ...]:
 
 def _shapes(texts: Iterable[Any]) -> tuple[Shape, ...]:
     """`"[1, 3, 8]"` each; empty if one of them is not known."""
-    found = [parse_numbers(text.strip("[]()")) if isinstance(text, str) else None for text in texts]
-    known = tuple(shape for shape in found if shape is not None)
-    return known if len(known) == len(found) else ()
+    shapes = [parse_numbers(t.strip("[]()")) if isinstance(t, str) else None for t in texts]
+    return all_known(shapes) or ()
 
 
 def _choices(items: list[Any]) -> Iterator[Choice]:
@@ -134,6 +129,14 @@ def _choices(items: list[Any]) -> Iterator[Choice]:
         config = {k: v for k, v in item.items() if k not in _SAID_ELSEWHERE}
         if config.get("type") == "triton":
             del config["type"]
-        description = clean(", ".join(f"{k}={v}" for k, v in config.items()))
-        failed = not math.isfinite(ms)
-        yield Choice(ms=None if failed else ms, description=description, failed=failed)
+        yield timed_choice(ms, description=clean(", ".join(f"{k}={v}" for k, v in config.items())))
+
+
+FORMAT = Format(
+    "mm log",
+    begins=re.compile(
+        rb'\[\s*\{\s*"(?:\(|invoke"|input_shape"|weight_shape"|query_shape"|kernel_type")'
+    ),
+    suffixes=DOCUMENTS,
+    document=parse,
+)

@@ -1,0 +1,1 @@
+"""Files, folders and standard input, followed: what came, and what is no longer so."""

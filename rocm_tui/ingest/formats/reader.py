@@ -1,0 +1,138 @@
+"""What a format is to those who bring the bytes, and what its readers share.
+
+A format is a file beside this one, with a `FORMAT` that stands in the table of `registry`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from backend.records import Choice, Problem
+from rocm_tui.ingest.records import Record
+
+LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})
+DOCUMENTS = frozenset({".json", ".jsonl"})
+TABLES = frozenset({".csv"})
+
+
+class NotReadable(Exception):
+    """The content is no whole document of its format: half written, or damaged."""
+
+
+class StreamReader(Protocol):
+    """Reads a format that grows at its end. Pieces may be cut anywhere."""
+
+    def feed(self, data: bytes) -> list[Record]:
+        """Take the next bytes."""
+        ...
+
+    def close(self) -> list[Record]:
+        """There is no more, perhaps in the middle of a line."""
+        ...
+
+    def settle(self) -> list[Record]:
+        """Nothing came for a while: what is open counts as cut off, if that can be told."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether `settle` may tell more later, though nothing comes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a kind of file is recognised and read.
+
+    It is known by its first bytes behind blanks, which `begins` matches, or by the `place` where it
+    lies, whatever it holds. In a folder files with one of the `suffixes` are looked at.
+
+    One that grows at its end has a `stream` reader, for a source. One that is written anew each
+    time is a `document`, for bytes and source, which may raise NotReadable. Of any other nothing is
+    read, and `refused` says why. `scan` reads a file of `scan_from` bytes or more that lies there
+    already, given its descriptor, source and size, and returns the reader that goes on.
+    """
+
+    name: str
+    begins: re.Pattern[bytes] | None = None
+    place: re.Pattern[str] | None = None
+    suffixes: frozenset[str] = frozenset()
+    stream: Callable[[str], StreamReader] | None = None
+    document: Callable[[bytes, str], list[Record]] | None = None
+    refused: str = ""
+    scan: Callable[[int, str, int], tuple[list[Record], StreamReader]] | None = None
+    scan_from: int = 0
+
+
+@dataclass(slots=True)
+class Complaints:
+    """What of a source could not be used: each kind so often and no more."""
+
+    source: str
+    most: int
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    def about(self, what: str, line: int | None = None, kind: str = "") -> list[Problem]:
+        """One problem, or none any more; that there are more is said once."""
+        count = self._counts[kind] = self._counts.get(kind, 0) + 1
+        if count > self.most + 1:
+            return []
+        if count > self.most:
+            what = "more problems are not listed"
+            if kind:
+                what = f"more problems of this kind follow and are not listed: {kind}"
+        return [Problem(self.source, what if len(what) <= 300 else what[:299] + "…", line)]
+
+    def once(self, what: str, line: int | None, kind: str) -> list[Problem]:
+        """The same, but the first time only."""
+        return [] if kind in self._counts else self.about(what, line, kind)
+
+
+class WholeLines:
+    """Bytes as they come, line by line. A line that has no end within `most` bytes is dropped."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rest = bytearray()
+        self.dropped = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that end in `data`, without their ends."""
+        end = data.rfind(b"\n")
+        lines: list[bytes] = []
+        if end >= 0:
+            lines = (bytes(self._rest) + data[:end]).split(b"\n")
+            self._rest.clear()
+        self._rest += data[end + 1 :]
+        if len(self._rest) > self._most:
+            self._rest.clear()
+            self.dropped += 1
+        return lines
+
+    def rest(self) -> bytes:
+        """The last line, which has no end: there is no more."""
+        rest = bytes(self._rest)
+        self._rest.clear()
+        return rest
+
+
+def json_object(text: Any) -> dict[str, Any] | None:
+    """The object that text or bytes hold as JSON, if they do."""
+    try:
+        document = json.loads(text) if isinstance(text, str | bytes) else None
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def timed_choice(
+    ms: float, *, name: str | None = None, hash: str | None = None, description: str = ""
+) -> Choice:
+    """A choice and its time, which is infinite or no number if it failed."""
+    failed = not math.isfinite(ms)
+    return Choice(name, hash, None if failed else ms, description, failed=failed)

@@ -1,0 +1,85 @@
+"""The table of formats, and which of them a file has. What is not listed here nobody reads.
+
+A new format is one file in this folder and one line in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rocm_tui.ingest.formats import cache_file, event_log, mm_log, stderr_log, torch_trace
+from rocm_tui.ingest.formats.reader import TABLES, Format
+
+FORMATS = (
+    Format(
+        "tunableop",
+        begins=re.compile(rb"Validator,"),
+        suffixes=TABLES,
+        refused="TunableOp results are not supported yet",
+    ),
+    event_log.FORMAT,
+    cache_file.FORMAT,
+    mm_log.FORMAT,
+    torch_trace.FORMAT,
+    stderr_log.FORMAT,  # any other text: a program's log may hold something of ours later
+)
+"""The first whose beginning fits is it."""
+_BINARY = Format("binary", refused="not a text file; nothing was read of it")
+_BY_NAME = {format.name: format for format in (*FORMATS, _BINARY)}
+_BY_SUFFIX = {
+    suffix: frozenset(format.name for format in FORMATS if suffix in format.suffixes)
+    for suffix in frozenset().union(*(format.suffixes for format in FORMATS))
+}
+
+ANY_TEXT = FORMATS[-1].name
+EMPTY = "empty"
+"""What a file is called that has nothing yet to tell its format by; `` is one not looked at."""
+HEAD = 16 << 10
+"""Bytes that are enough to tell."""
+
+_OPENING = re.compile(rb'[\[{][\s\[{]*(?:"[\w(]{0,20})?\Z')
+_TEXT_CONTROLS = b"\t\n\r\f\b\x1b"
+_HOLE = re.compile(rb"\0{256,}")
+"""What a log has where it was cut while a program wrote it."""
+_CONTROLS = bytes(byte for byte in range(32) if byte not in _TEXT_CONTROLS)
+
+
+def format_named(name: str) -> Format | None:
+    """None for a file whose format is not known yet."""
+    return _BY_NAME.get(name)
+
+
+def known_format(path: str) -> str:
+    """The name of the format that a file must have by its place; `` for most."""
+    places = ((format.name, format.place) for format in FORMATS if format.place)
+    return next((name for name, place in places if place.search(path)), "")
+
+
+def suffix_formats(suffix: str) -> frozenset[str] | None:
+    """The names of the formats to expect behind this suffix in a folder; None for no source."""
+    return _BY_SUFFIX.get(suffix)
+
+
+def sniff(head: bytes) -> str:
+    """The format's name of a file that begins with `head`; EMPTY if that is too little to tell."""
+    head = head[:HEAD].removeprefix(b"\xef\xbb\xbf")
+    if not head.strip():
+        return EMPTY
+    if _is_binary(head):
+        return _BINARY.name
+    start = head.lstrip()
+    for format in FORMATS:
+        if format.begins and format.begins.match(start):
+            return format.name
+    if _OPENING.match(start) or (b"\n" not in head and len(head) < HEAD):
+        return EMPTY
+    return ANY_TEXT
+
+
+def _is_binary(head: bytes) -> bool:
+    """A NUL byte, or more control bytes than text has."""
+    head = _HOLE.sub(b"", head)
+    if b"\0" in head:
+        return True
+    odd = len(head) - len(head.translate(None, _CONTROLS))
+    return odd * 20 > len(head) + 200

@@ -1,0 +1,75 @@
+"""The table of formats: who is in it, and that an entry is all that a new one needs."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+
+from backend.records import Tuning
+from rocm_tui.ingest import formats
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.formats import registry
+from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
+from rocm_tui.ingest.records import Record, Seen
+
+
+def test_every_format_stands_in_the_table_under_a_name_of_its_own() -> None:
+    modules = [
+        importlib.import_module(f"{formats.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(formats.__path__)
+    ]
+    listed = [module.FORMAT for module in modules if hasattr(module, "FORMAT")]
+    assert len(listed) >= 5
+    assert set(map(id, listed)) <= set(map(id, registry.FORMATS))
+    names = [format.name for format in registry.FORMATS]
+    assert len(set(names)) == len(names) and not {"", "folder", registry.EMPTY} & set(names)
+
+
+@pytest.mark.parametrize("format", registry.FORMATS, ids=lambda format: format.name)
+def test_a_format_has_one_way_to_be_read(format: Format) -> None:
+    ways = [format.stream, format.document, format.refused]
+    assert sum(map(bool, ways)) == 1
+    assert format.scan is None or format.stream is not None
+    assert format.suffixes
+
+
+def parse(data: bytes, source: str) -> list[Record]:
+    return [Seen(f"{source}#1", Tuning(op=data.decode().split()[1]))]
+
+
+def test_an_entry_is_all_that_a_new_format_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are recognised by their beginning, in folders by their suffix too."""
+    new = Format("new", re.compile(rb"NEW "), suffixes=frozenset({".new"}), document=parse)
+    monkeypatch.setattr(registry, "FORMATS", (new, *registry.FORMATS))
+    monkeypatch.setattr(registry, "_BY_NAME", {**registry._BY_NAME, "new": new})
+    monkeypatch.setattr(registry, "_BY_SUFFIX", {".new": frozenset({"new"})})
+    path = tmp_path / "a.new"
+    path.write_text("NEW mm\n")
+    for source in (path, tmp_path):
+        (seen,) = read_sources([str(source)])
+        assert isinstance(seen, Seen) and seen.tuning.op == "mm"
+
+
+def test_complaints_end_and_say_so() -> None:
+    complaints = Complaints("a", 2)
+    texts = [p.what for n in range(5) for p in complaints.about(f"{n} is odd", n)]
+    assert texts == ["0 is odd", "1 is odd", "more problems are not listed"]
+    (other,) = complaints.about("x" * 1000, kind="long")
+    assert len(other.what) == 300 and other.what.endswith("x…")
+    assert complaints.once("again", 1, "long") == []
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_whole_lines_however_the_bytes_come(size: int) -> None:
+    data = b"a\n\nbc\n" + b"d" * 50 + b"\nlast"
+    lines = WholeLines(20)
+    found = [line for at in range(0, len(data), size) for line in lines.feed(data[at : at + size])]
+    assert found[:3] == [b"a", b"", b"bc"] and lines.rest() == b"last"
+    assert lines.dropped == (0 if size == 100 else 2)  # what is there with its end is no burden
+    assert lines.rest() == b""
