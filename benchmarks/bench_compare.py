@@ -28,8 +28,7 @@ from backend.events import TuningMeasured
 from backend.records import MeasuredChoice, Measurement
 from backend.store.events import read_log
 from backend.store.paths import Layout
-from rocm_tui.session.compare_units import in_units
-from rocm_tui.session.compare_verdict import by_measurement
+from rocm_tui.compare.verdict import by_measurement, in_units
 from tests.compare_sessions import PLANTED, Sessions
 
 SAME, MORE = "same", f"more{PLANTED}"

@@ -19,7 +19,7 @@ from backend.records import Tuning, TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.job_run import RunJob, run_watched
 from rocm_tui.jobs import Limits, Worker
 from rocm_tui.progress import Progress, progress_of

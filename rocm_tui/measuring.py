@@ -11,7 +11,7 @@ from backend.records import Choice, Measurement, Tuning
 from backend.store.errors import EventInvalid
 from backend.store.events import decode
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.job_errors import JobError
 from rocm_tui.job_run import RunJob
 from rocm_tui.progress import progress_of

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from rocm_tui import format as fmt
+from rocm_tui.harmless import plain
+from rocm_tui.session import numbers as fmt
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,12 @@ def progress_of(event: Mapping[str, Any]) -> Progress | None:
     if event.get("event") != "progress":
         return None
     return Progress(
-        what=fmt.plain(str(event.get("what", "")), 200),
+        what=plain(str(event.get("what", "")), 200),
         compiled=_count(event.get("compiled")),
         timed=_count(event.get("timed")),
         total=_count(event.get("total")),
         rounds=_count(event.get("rounds")),
-        best=fmt.plain(str(event.get("best") or ""), 200),
+        best=plain(str(event.get("best") or ""), 200),
         best_ms=_number(event.get("best_ms")),
         seconds_left=_number(event.get("seconds_left")),
         log=str(event.get("log") or ""),

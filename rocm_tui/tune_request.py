@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.records import Choice, Tuning, sort_choices
-from rocm_tui import format as fmt
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
 from rocm_tui.job_errors import JobError
 from rocm_tui.job_run import RunJob
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
@@ -56,7 +57,7 @@ def problem_of(tuning: Tuning) -> Tuning:
     known = tuning.inputs_key is not None and tuning.precision is not None
     if not known and not (tuning.shapes and tuning.dtypes):
         raise NotTunable(
-            f"{fmt.plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
+            f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )
     return Tuning(
         op=tuning.op,
@@ -72,7 +73,7 @@ def problem_of(tuning: Tuning) -> Tuning:
 
 def title(problem: Tuning) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
-    return fmt.plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
+    return plain(f"{problem.op} {stats.operands_text(problem.shapes)} {stats.dtype_of(problem)}")
 
 
 def words_of(problem: Tuning) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def _each_alone(run: RunJob) -> RunJob:
 
 def _tuned(problem: Tuning, result: Mapping[str, Any]) -> Tuning:
     if not result.get("ok"):
-        raise NotTuned(fmt.plain(str(result.get("reason"))))
+        raise NotTuned(plain(str(result.get("reason"))))
     choices = [Choice(**choice) for choice in result["choices"]]
     return replace(
         problem,
@@ -154,4 +155,4 @@ def outcome(tuned: Tuning) -> str:
         near = stats.tied(tuned)
         ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
         told += f", {ahead} {timed[1].label}"
-    return fmt.plain(told + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
+    return plain(told + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))

@@ -19,7 +19,7 @@ from backend.store.errors import InputsKeyInvalid
 from backend.store.graph_match import is_own
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.paths import Layout
-from rocm_tui import format as fmt
+from rocm_tui.harmless import plain
 from rocm_tui.job_errors import JobError, WorkerDied
 from rocm_tui.jobs import Limits, Worker, spawn_worker
 from rocm_tui.progress import progress_of
@@ -175,7 +175,7 @@ def pin_title(pin: Pin) -> str:
     try:
         specs = parse_inputs_key(pin.inputs).specs
     except InputsKeyInvalid:
-        return fmt.plain(pin.op)
+        return plain(pin.op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
     return title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
 

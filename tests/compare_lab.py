@@ -14,9 +14,9 @@ from backend.records import (
     Tuning,
     sort_choices,
 )
+from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.types import Part
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
-from rocm_tui.session.compare import whole
-from rocm_tui.session.compare_types import Part
 from rocm_tui.session.model import Model
 
 

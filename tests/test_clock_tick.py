@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from backend.records import Choice, Tuning
+from rocm_tui.compare.comparison import compare
+from rocm_tui.render.pins import pin_warning
+from rocm_tui.render.side_by_side import facts
+from rocm_tui.render.tunings import lead_text, row_cells
+from rocm_tui.report.job import report
 from rocm_tui.session import stats
-from rocm_tui.session.as_text import facts, row_cells
-from rocm_tui.session.clock_tick import LONGEST_WAIT, blur, indistinct, tick_of
-from rocm_tui.session.compare import compare
+from rocm_tui.session.clock import LONGEST_WAIT, blur, indistinct, tick_of
 from rocm_tui.session.model import Row
-from rocm_tui.session.pin_warning import pin_warning
-from rocm_tui.session.report import report
-from rocm_tui.session.standing_text import lead_text, versus
+from rocm_tui.session.stats import versus
 from tests.compare_lab import log, part
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from backend.records import Choice, Tuning
-from rocm_tui.session.compare import compare
-from rocm_tui.session.compare_facts import Index
-from rocm_tui.session.compare_pairs import problems
-from rocm_tui.session.device_of import Kind, device_kind
-from rocm_tui.session.report import report
+from rocm_tui.compare.comparison import compare
+from rocm_tui.compare.problems import Index, problems
+from rocm_tui.report.job import report
+from rocm_tui.session.providers import Kind, device_kind
 from tests.compare_lab import log, part, tuning
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"

@@ -15,8 +15,8 @@ import pytest
 from backend.inductor.requested import Machine, absent, missing
 from backend.records import Choice, Session, Tuning
 from backend.toolchain.target import amdgpu
-from rocm_tui.session.report import report
-from rocm_tui.session.report_absent import backend_of, grouped
+from rocm_tui.report.job import report
+from rocm_tui.report.missing import backend_of, grouped
 from rocm_tui.session.report_json import report_json
 from rocm_tui.session.report_text import text
 from tests.compare_lab import log, measurement, part, tuning

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.records import Session, Tuning
-from rocm_tui.session.compare import compare
-from rocm_tui.session.compare_text import text as compare_text
-from rocm_tui.session.report import report
+from rocm_tui.compare.comparison import compare
+from rocm_tui.render.compare import text as compare_text
+from rocm_tui.report.job import report
 from rocm_tui.session.report_json import report_json
 from rocm_tui.session.report_systems import systems
 from rocm_tui.session.report_text import bought_lines, text

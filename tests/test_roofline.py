@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning
-from rocm_tui.session.devices import DEVICES, Kind, NoPeak, Peak, find
-from rocm_tui.session.model import Row
-from rocm_tui.session.roofline import (
+from rocm_tui.report.peaks import DEVICES, Kind, NoPeak, Peak, find
+from rocm_tui.report.roofline import (
     Machine,
     attainable,
     kind_of,
@@ -17,6 +16,7 @@ from rocm_tui.session.roofline import (
     rooflines,
     traffic,
 )
+from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[Kind, int]]] = {
     "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from backend.records import Problem, TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
+from rocm_tui.render import detail as detail_lines
 from rocm_tui.screens.confirm import ConfirmScreen
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobLog, JobsScreen
@@ -22,7 +23,7 @@ from rocm_tui.screens.sources import SourcesScreen
 from rocm_tui.screens.tuning import TuneScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import detail_lines, tunings
+from rocm_tui.widgets import tunings
 from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import LineView
 from rocm_tui.widgets.one_line import KeyBar, TitleBar

@@ -10,10 +10,11 @@ import pytest
 from backend.records import Problem
 from rocm_tui.cli import main
 from rocm_tui.ingest.watcher import read_sources
-from rocm_tui.session.as_text import facts, row_cells
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.side_by_side import facts
+from rocm_tui.render.tunings import row_cells, troubles
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.troubles import troubles
-from rocm_tui.widgets import detail_lines, tuning_cells
 from tests.test_ingest_odd_logs import NEW_TRITON, OLD_TRITON
 
 ROWS = "".join(

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
-from rocm_tui import format as fmt
-from rocm_tui.session.standing_text import lead_text, versus
+from rocm_tui.render.tunings import lead_text
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.stats import versus
 
 
 def _tuning(*times: float | None) -> Tuning:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 
 from rocm_tui import say
 from rocm_tui.commands import common
@@ -25,9 +24,8 @@ def add(commands: common.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from backend.store.pins import PinStore
-    from rocm_tui import format as fmt
-    from rocm_tui.session.as_json import history_json, status_json
-    from rocm_tui.session.as_text import table
+    from rocm_tui.render.pins import PIN_LIST, history_json, history_line, status_json
+    from rocm_tui.render.table import text_table
 
     store = PinStore(common.layout_of(args))
     statuses = store.reconcile(thorough=True) if args.reconcile else store.status()
@@ -38,24 +36,7 @@ def run(args: argparse.Namespace) -> int:
             value["history"] = [history_json(entry) for entry in history]
         say.out_json(value)
     else:
-        header = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
-        rows = [
-            [
-                status.pin.id,
-                fmt.plain(status.pin.op),
-                fmt.shorten(fmt.plain(status.pin.label), 40),
-                status.state,
-                str(status.pin.drifts),
-                fmt.plain(status.pin.who),
-                fmt.age(status.pin.when, time.time()),
-                fmt.plain(status.pin.note),
-                "" if status.state == "active" else fmt.plain(status.detail),
-            ]
-            for status in statuses
-        ]
-        say.out(table(header, rows, "llllr") if rows else "nothing is pinned")
+        say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
         for entry in history:
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-            parts = [when, entry.what, entry.label, entry.who, entry.note]
-            say.out("  ".join(fmt.plain(part) for part in parts if part))
+            say.out(history_line(entry))
     return 0 if all(status.state == "active" for status in statuses) else 1

@@ -161,8 +161,7 @@ def _tell(
     layout: Layout, tuned: list[Tuning], failed: list[tuple[Tuning, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
-    from rocm_tui.session.as_json import row_json
-    from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+    from rocm_tui.render.tunings import row_json, tunings_text
     from rocm_tui.tune_request import title, words_of
 
     model = common.load(layout, [])
@@ -171,6 +170,6 @@ def _tell(
         told = [{"problem": words_of(problem), "reason": why} for problem, why in failed]
         say.out_json({"tunings": [row_json(row) for row in rows], "failed": told})
     elif rows:
-        say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+        say.out(tunings_text(rows))
     for problem, why in failed:
         say.err(f"{title(problem)} was not tuned: {why}")

@@ -117,7 +117,7 @@ def _asked(layout: Layout, pins: list[Pin]) -> list[Asked]:
 
 
 def _sentence(pin: Pin, result: Result) -> str:
-    from rocm_tui import format as fmt
+    from rocm_tui.harmless import plain
 
     if result["ok"]:
         line = f"{pin.id}: the generated code calls {pin.label} ({result.get('kernel', pin.hash)})"
@@ -125,4 +125,4 @@ def _sentence(pin: Pin, result: Result) -> str:
         line = f"{pin.id}: not verified: {result['reason']}"
         if not result.get("rebuilt", True):
             line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
-    return fmt.plain(line)
+    return plain(line)

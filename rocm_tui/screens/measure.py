@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from backend.records import Choice, Tuning
 from rocm_tui.devices import lane
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.job_queue import Order
 from rocm_tui.job_run import RunJob
 from rocm_tui.measuring import measure, measure_job, worth_measuring
-from rocm_tui.session.measured_text import meaning, standing
+from rocm_tui.render.choices import name_of
+from rocm_tui.render.measured import meaning, standing
 from rocm_tui.tune_request import title
-from rocm_tui.widgets.choice_lines import name_of
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
-from rocm_tui.session.devices import Peak
-from rocm_tui.session.roofline import Machine
+from rocm_tui.harmless import plain
+from rocm_tui.report.peaks import Peak
+from rocm_tui.report.roofline import Machine
 
 if TYPE_CHECKING:
     from rocm_tui.screens.program import RocmTui

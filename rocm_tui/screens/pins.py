@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from asyncio import to_thread
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -12,37 +11,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from backend.store.errors import StoreError
-from rocm_tui import format as fmt
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS
+from rocm_tui.render.table import cells
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.widgets.columns import Column
-from rocm_tui.widgets.grid import Cells, Grid
+from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
 
 if TYPE_CHECKING:
-    from backend.store.pins import HistoryEntry, PinStatus
-
-_PINS = (
-    Column("state", "STATE", 10, 10),
-    Column("id", "ID", 7, 7, drop=6),
-    Column("op", "OP", 6, 16, good=11),
-    Column("shape", "SHAPE", 8, 34, drop=2, good=14),
-    Column("choice", "CHOICE", 14, 40, good=18),
-    Column("who", "WHO", 4, 14, drop=5),
-    Column("when", "MADE", 6, 6, drop=3, right=True),
-    Column("drifts", "DRIFTS", 6, 6, drop=1, right=True),
-    Column("note", "NOTE", 6, 60, drop=7),
-)
-_HISTORY = (
-    Column("when", "WHEN", 16, 16),
-    Column("what", "WHAT", 8, 12),
-    Column("op", "OP", 6, 16, drop=2),
-    Column("choice", "CHOICE", 14, 40),
-    Column("who", "WHO", 4, 14, drop=1),
-    Column("note", "NOTE", 6, 60, drop=3),
-)
+    from backend.store.pins import PinStatus
 
 
 class PinsScreen(BaseScreen):
@@ -69,10 +47,12 @@ class PinsScreen(BaseScreen):
 
     def compose_body(self) -> ComposeResult:
         yield Grid(
-            _PINS, "Nothing is pinned. In Watch, p pins the choice under the cursor.", id="pins"
+            PIN_COLUMNS,
+            "Nothing is pinned. In Watch, p pins the choice under the cursor.",
+            id="pins",
         )
         yield OneLine(id="about")
-        yield Grid(_HISTORY, "No history yet.", id="history")
+        yield Grid(HISTORY_COLUMNS, "No history yet.", id="history")
 
     def on_mount(self) -> None:
         self._pins: Sequence[PinStatus] | None = None
@@ -92,7 +72,7 @@ class PinsScreen(BaseScreen):
             self._pins = pins
             self.reload()
         places = (at for at, one in enumerate(pins) if here and _same(one, here))
-        cells = [_pin_cells(status) for status in pins]
+        cells = [cells(PIN_COLUMNS, status) for status in pins]
         self.query_one("#pins", Grid).put(cells, next(places, None))
         active = sum(status.state == "active" for status in pins)
         facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
@@ -126,7 +106,9 @@ class PinsScreen(BaseScreen):
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
-        self.query_one("#history", Grid).put([_history_cells(entry) for entry in newest_first])
+        self.query_one("#history", Grid).put(
+            [cells(HISTORY_COLUMNS, entry) for entry in newest_first]
+        )
 
     def reload(self) -> None:
         """The history has grown."""
@@ -165,41 +147,3 @@ class PinsScreen(BaseScreen):
 
 def _same(one: PinStatus, two: PinStatus) -> bool:
     return (one.pin.key, one.pin.system_hash) == (two.pin.key, two.pin.system_hash)
-
-
-def _pin_cells(status: PinStatus) -> Cells:
-    pin = status.pin
-    return {
-        "state": (f"{PIN_MARK[status.state]} {status.state}", PIN_STYLE[status.state]),
-        "id": (pin.id, "dim"),
-        "op": (plain(pin.op), "strong"),
-        "shape": (plain(_shape(pin.inputs)), ""),
-        "choice": (plain(pin.label), ""),
-        "who": (plain(pin.who), "dim"),
-        "when": (fmt.age(pin.when or None, time.time()), "dim"),
-        "drifts": (str(pin.drifts), "warn" if pin.drifts else "dim"),
-        "note": (plain(pin.note), "dim"),
-    }
-
-
-def _history_cells(entry: HistoryEntry) -> Cells:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-    return {
-        "when": (when, "dim"),
-        "what": (plain(entry.what), ""),
-        "op": (plain(entry.op), "strong"),
-        "choice": (plain(entry.label), ""),
-        "who": (plain(entry.who), "dim"),
-        "note": (plain(entry.note), "dim"),
-    }
-
-
-def _shape(inputs: str) -> str:
-    """The operands' sizes of an inputs key, as far as it can be read."""
-    from backend.store.inputs_key import parse_inputs_key
-
-    try:
-        specs = parse_inputs_key(inputs).specs
-    except StoreError:
-        return fmt.NONE
-    return " · ".join("×".join(map(str, spec.sizes)) or "()" for spec in specs)

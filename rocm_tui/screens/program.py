@@ -21,7 +21,7 @@ from textual.screen import ModalScreen, Screen
 from backend.store.paths import Layout
 from rocm_tui import themes
 from rocm_tui.collector import Pile
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.widgets.harmless_filter import HarmlessFilter
 from rocm_tui.widgets.line_view import LineView
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from backend.store.pins import PinStatus
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import Job, JobQueue
-    from rocm_tui.session.devices import Peak
-    from rocm_tui.session.roofline import Machine
+    from rocm_tui.report.peaks import Peak
+    from rocm_tui.report.roofline import Machine
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""

@@ -11,16 +11,16 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.types import Part
+from rocm_tui.render.table import Column
+from rocm_tui.report.job import report
+from rocm_tui.report.peaks import NoPeak, Peak
+from rocm_tui.report.roofline import Machine, Point, Roofline, rooflines
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.cache_headers import device_names
-from rocm_tui.session.compare import whole
-from rocm_tui.session.compare_types import Part
-from rocm_tui.session.devices import NoPeak, Peak
-from rocm_tui.session.report import report
-from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
 from rocm_tui.widgets import report_cells
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.line_view import LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 from rocm_tui.widgets.report_cells import Page

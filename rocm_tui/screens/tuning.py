@@ -14,13 +14,13 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
-from rocm_tui import format as fmt
 from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.job_queue import Order
 from rocm_tui.job_run import RunJob
 from rocm_tui.screens.base import Dialog
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session.providers import template_of
 from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
 from rocm_tui.tune_words import backends

@@ -19,7 +19,7 @@ from heapq import merge
 from typing import TypeVar
 
 from backend.records import Tuning, TuningKey
-from rocm_tui.session.same_tuning import (
+from rocm_tui.session.merge import (
     PLACES,
     compatible,
     hashes,

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backend.inductor.rocm_hash import choice_hash, kernel_hash
 from backend.records import Choice
@@ -104,25 +103,3 @@ def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> 
     if len(main) != 1:
         return Unknown(f"{compiled.path} does not hold one main kernel")
     return Known(target, main[0], occupancy(target, main[0], config.waves * target.wave))
-
-
-def as_json(found: Known | Unknown | None) -> dict[str, Any] | None:
-    """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
-    if found is None:
-        return None
-    if isinstance(found, Unknown):
-        return {"unknown": found.reason}
-    taken, held = found.resources, found.occupancy
-    return {
-        "target": str(found.target),
-        "vgprs": taken.vgprs,
-        "agprs": taken.agprs,
-        "sgprs": taken.sgprs,
-        "lds": taken.lds,
-        "scratch": taken.scratch,
-        "vgpr_spills": taken.vgpr_spills,
-        "sgpr_spills": taken.sgpr_spills,
-        "waves_per_simd": held.waves_per_simd if held else None,
-        "most_waves_per_simd": held.of if held else None,
-        "limited_by": held.limited_by if held else None,
-    }

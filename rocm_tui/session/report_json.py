@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rocm_tui.report.types import Absent, Disagreement, Gain, Repeated, Report
 from rocm_tui.session.model import Row
-from rocm_tui.session.report_types import Absent, Disagreement, Gain, Repeated, Report
 
 
 def report_json(report: Report) -> dict[str, Any]:

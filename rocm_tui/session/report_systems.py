@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from backend.records import Session, Tuning
-from rocm_tui.session.compare_types import Part
-from rocm_tui.session.device_of import device_kind
+from rocm_tui.compare.types import Part
 from rocm_tui.session.measurements import systems_of
+from rocm_tui.session.providers import device_kind
 
 
 def systems(part: Part) -> tuple[str, ...]:

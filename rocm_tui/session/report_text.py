@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from rocm_tui import format as fmt
-from rocm_tui.session import stats
-from rocm_tui.session.as_text import table
-from rocm_tui.session.compare_text import lost_text
-from rocm_tui.session.model import Row
-from rocm_tui.session.report_types import (
+from rocm_tui.harmless import plain
+from rocm_tui.render.compare import lost_text
+from rocm_tui.render.table import table
+from rocm_tui.report.types import (
     Absent,
     Bought,
     Disagreement,
@@ -18,6 +16,9 @@ from rocm_tui.session.report_types import (
     Repeated,
     Report,
 )
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
 
 GAINS = ("id", "op", "shape", "dtype", "in use", "saved", "calls", "in all", "tuning took")
 GAINS_RIGHT = "lllllrrrr"
@@ -43,9 +44,9 @@ def problem_cells(row: Row) -> tuple[str, str, str, str]:
     tuning = row.tuning
     return (
         row.id,
-        fmt.plain(tuning.op),
-        fmt.plain(fmt.shapes(tuning)),
-        fmt.plain(stats.dtype_of(tuning)),
+        plain(tuning.op),
+        plain(stats.sizes_text(tuning)),
+        plain(stats.dtype_of(tuning)),
     )
 
 
@@ -63,7 +64,7 @@ def _disagreements(found: Sequence[Disagreement]) -> list[str]:
             )
             there = f"; there {rivals}" if rivals else ""
             lines.append(
-                f"  {fmt.plain(party.who)}: {_short(party.choice.label)} "
+                f"  {plain(party.who)}: {_short(party.choice.label)} "
                 f"{fmt.duration(party.ms)}{there}"
             )
     if not lines:
@@ -96,9 +97,7 @@ def absent_line(each: Absent) -> str:
     tunings = "1 tuning" if each.tunings == 1 else f"{each.tunings} tunings"
     what = f"all {each.failed} choices failed" if each.failed else "no choice"
     where = "" if each.everywhere else ", though there is one elsewhere"
-    return (
-        f"{fmt.plain(each.backend)}: {what} in {tunings} ({fmt.plain(', '.join(each.ops))}){where}"
-    )
+    return f"{plain(each.backend)}: {what} in {tunings} ({plain(', '.join(each.ops))}){where}"
 
 
 def reason_lines(each: Absent) -> list[str]:
@@ -106,7 +105,7 @@ def reason_lines(each: Absent) -> list[str]:
     if not each.reasons:
         return ["Inductor left it out and does not say why: operands that it does not take?"]
     return [
-        fmt.plain(reason.text) if not reason.count else f"{reason.count}× {fmt.plain(reason.text)}"
+        plain(reason.text) if not reason.count else f"{reason.count}× {plain(reason.text)}"
         for reason in each.reasons
     ]
 
@@ -134,7 +133,7 @@ def bought_lines(bought: Bought) -> list[str]:
             "calls that wait on a busy CPU. `rocm-tui measure` tells what is saved."
         )
     if len(bought.systems) > 1:
-        names = [fmt.plain(name, 60) for name in bought.systems[:3]]
+        names = [plain(name, 60) for name in bought.systems[:3]]
         more = [f"{len(bought.systems) - 3} more"] if len(bought.systems) > 3 else []
         lines.append(
             f"This adds up {len(bought.systems)} machines or logs, which no one run uses together: "
@@ -226,4 +225,4 @@ def repeated_cells(each: Repeated) -> tuple[str, ...]:
 
 
 def _short(label: str) -> str:
-    return fmt.shorten(fmt.plain(label), 36)
+    return fmt.shorten(plain(label), 36)

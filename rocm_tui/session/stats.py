@@ -7,11 +7,12 @@ repeated measurement is known, its verdict counts instead.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import isfinite, prod
 from typing import Literal
 
-from backend.records import Choice, MeasuredChoice, Shape, Tuning
-from rocm_tui.session.clock_tick import indistinct
+from backend.records import Choice, MeasuredChoice, Shape, Tuning, Verdict
+from rocm_tui.session.clock import indistinct
 from rocm_tui.session.providers import provider
 
 TIE_BAND = 0.02
@@ -40,7 +41,11 @@ _SHORT = {
 
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     """The choices with a time that were put up together, fastest first."""
-    return tuple(c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+    return tuple(_ranked(tuning))
+
+
+def _ranked(tuning: Tuning) -> Iterator[Choice]:
+    return (c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
 
 
 def tried(tuning: Tuning) -> int:
@@ -69,13 +74,12 @@ def chosen(tuning: Tuning) -> Choice | None:
 
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
-    timed = ranked(tuning)
-    return timed[0] if timed else None
+    return next(_ranked(tuning), None)
 
 
 def aten(tuning: Tuning) -> Choice | None:
     """The fastest choice that calls ATen (rocBLAS, hipBLASLt, MKL, ... behind it)."""
-    return next((c for c in ranked(tuning) if provider(c) == "aten"), None)
+    return next((c for c in _ranked(tuning) if provider(c) == "aten"), None)
 
 
 def gain(tuning: Tuning) -> float | None:
@@ -139,10 +143,54 @@ def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
     return apart <= TIE_BAND or indistinct(tuning, one.ms, two.ms)
 
 
+_AGAINST_BEST: dict[Verdict, Standing] = {
+    "faster": "clear",
+    "tied": "tied",
+    "slower": "slower",
+    "unclear": "unclear",
+}
+_OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
+"""How the best stands against the choice that has this verdict."""
+
+
+def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
+    """How `one` stands against `rival`, as measured where both were, else of single numbers.
+
+    `clear`: it is faster; `slower`: the rival is; None where a time is not known.
+    """
+    told, other = measured(tuning, one), measured(tuning, rival)
+    if told is not None and other is not None and tuning.measured is not None:
+        return _judged(tuning.measured.choices[0], told, other)
+    if one.ms is None or not rival.ms or one.failed or rival.failed:
+        return None
+    if near(tuning, one, rival):
+        return "tied"
+    return "clear" if one.ms < rival.ms else "slower"
+
+
+def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
+    """Verdicts are told against the best; two others are told apart by their intervals."""
+    if rival.hash == best.hash:
+        return _AGAINST_BEST[one.verdict]
+    if one.hash == best.hash:
+        return _OF_BEST[rival.verdict]
+    if one.ratio_high < rival.ratio_low:
+        return "clear"
+    if rival.ratio_high < one.ratio_low:
+        return "slower"
+    low, high = sorted((one.ratio, rival.ratio))
+    return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
+
+
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner is not known to be faster than each rival; None without two choices."""
     found = standing(tuning)
     return None if found is None else found != "clear"
+
+
+def wins_clearly(tuning: Tuning) -> bool:
+    """Whether the winner may be shown as one: finished, and out of the tie band."""
+    return tuning.state == "done" and tied(tuning) is False
 
 
 def saved_ms(tuning: Tuning) -> float | None:
@@ -209,6 +257,20 @@ def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
     batch = prod(left[:-2])
     sizes = (batch, left[-2], right[-1], left[-1])
     return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
+
+
+def sizes_text(tuning: Tuning) -> str:
+    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
+    sizes = gemm_sizes(tuning)
+    if sizes is not None:
+        batch, *rest = sizes
+        return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
+    return operands_text(tuning.shapes)
+
+
+def operands_text(shapes: Iterable[Shape]) -> str:
+    """Every operand's sizes: `8×128×256 · 8×256×192`."""
+    return " · ".join("×".join(map(str, shape)) or "()" for shape in shapes)
 
 
 def dtype_of(tuning: Tuning) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backend.records import Choice, Tuning
-from rocm_tui.format import plain, shorten
+from rocm_tui.harmless import plain
+from rocm_tui.render import bars as whiskers
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render.choices import verdict_style
+from rocm_tui.render.side_by_side import Fact
 from rocm_tui.session import stats
-from rocm_tui.session.side_by_side import Fact
-from rocm_tui.widgets import detail_lines, whiskers
-from rocm_tui.widgets.choice_lines import verdict_style
+from rocm_tui.session.numbers import shorten
 from rocm_tui.widgets.line_view import Line, LineView, Span
 
 _TITLES = (16, 26)

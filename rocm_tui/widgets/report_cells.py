@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rocm_tui import format as fmt
-from rocm_tui.format import plain, shorten
+from rocm_tui.harmless import plain
+from rocm_tui.render.bars import bar
+from rocm_tui.render.plot import number
+from rocm_tui.render.table import Column
+from rocm_tui.report.roofline import Point, Roofline
+from rocm_tui.report.types import Absent, Bought, Disagreement, Repeated, Report
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session import report_text, stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.report_types import Absent, Bought, Disagreement, Repeated, Report
-from rocm_tui.session.roofline import Point, Roofline
-from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column
+from rocm_tui.session.numbers import shorten
 from rocm_tui.widgets.grid import Cells
 from rocm_tui.widgets.line_view import Span
-from rocm_tui.widgets.log_plot import number
 
 _BAR = 12
 _OP = Column("op", "OP", 6, 16)
@@ -96,7 +97,7 @@ def _problem(row: Row) -> dict[str, Span]:
     tuning = row.tuning
     return {
         "op": (plain(tuning.op), "strong"),
-        "shape": (plain(fmt.shapes(tuning)) or fmt.NONE, ""),
+        "shape": (plain(stats.sizes_text(tuning)) or fmt.NONE, ""),
         "type": (plain(stats.dtype_of(tuning)) or fmt.NONE, "dim"),
     }
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rocm_tui.format import plain, throughput
-from rocm_tui.session.devices import Kind, NoPeak, Peak
-from rocm_tui.session.roofline import Point, Roofline, attainable
-from rocm_tui.widgets import detail_lines, log_plot
+from rocm_tui.harmless import plain
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import plot as log_plot
+from rocm_tui.render.plot import Axis, Curve, Mark
+from rocm_tui.report.peaks import Kind, NoPeak, Peak
+from rocm_tui.report.roofline import Point, Roofline, attainable
+from rocm_tui.session.numbers import throughput
 from rocm_tui.widgets.line_view import Line, LineView, Span
-from rocm_tui.widgets.log_plot import Axis, Curve, Mark
 
 WORDS: dict[Kind, str] = {
     "fp64": "fp64",

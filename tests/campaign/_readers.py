@@ -28,6 +28,7 @@ from backend.store.graph_text import read_graph_text
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.kernel_source import fragment_nodes, kernel_config
 from backend.store.lookup_table import as_json, lookup_table
+from backend.store.lookup_table import as_json as resources_json
 from backend.store.paths import Layout
 from backend.store.pin_file import read_pin_file
 from backend.store.pins import PinStore
@@ -40,6 +41,7 @@ from backend.toolchain.resources import from_file, from_ptxas
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
 from rocm_tui.bundle_checks import examine_bundle
+from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest import cache_file, mm_log
@@ -53,20 +55,26 @@ from rocm_tui.ingest.torch_trace import TorchTrace
 from rocm_tui.ingest.trace_code import TraceCode
 from rocm_tui.measuring import measure_job
 from rocm_tui.progress import progress_of
-from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
-from rocm_tui.session.as_json import problem_json, row_json, status_json
-from rocm_tui.session.compare import compare, whole
-from rocm_tui.session.compare_json import comparison_json
+from rocm_tui.render import choices as choice_lines
+from rocm_tui.render import compare as compare_text
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import resources as resource_text
+from rocm_tui.render import side_by_side
+from rocm_tui.render import tunings as as_text
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.compare import comparison_json
+from rocm_tui.render.pins import status_json
+from rocm_tui.render.tunings import problem_json, row_json
+from rocm_tui.report.job import report
+from rocm_tui.report.roofline import rooflines
+from rocm_tui.session import report_text
 from rocm_tui.session.kernel_resources import Known
-from rocm_tui.session.kernel_resources import as_json as resources_json
 from rocm_tui.session.model import Model
-from rocm_tui.session.report import report
 from rocm_tui.session.report_json import report_json
-from rocm_tui.session.roofline import rooflines
 from rocm_tui.stderr_relay import CHUNK
 from rocm_tui.table_filter import TableFilter
 from rocm_tui.tune_request import problem_of, words_of
-from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
+from rocm_tui.widgets import report_cells
 from tests.campaign import _mutate, _seeds
 
 REFUSALS = (NotReadable, StoreError, RocmTuiError)

@@ -1,0 +1,232 @@
+"""Achieved throughput against what a device can do: the roofline of a set of tunings.
+
+S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for
+multicore architectures, Communications of the ACM 52(4), 2009. The roof over an arithmetic
+intensity of I operations a byte is min(peak operations, I x peak bandwidth) a second. The bytes
+are the compulsory ones: each operand is read once, the result is written once. A kernel that reads
+anything twice moves more, and one whose operands lie in a cache may get above the roof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+from backend.records import Session, Shape, Tuning
+from rocm_tui.report.peaks import Kind, NoPeak, Peak, find
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+
+Bound = Literal["memory", "compute"]
+
+_BYTES = {
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1,
+    "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
+}  # fmt: skip
+_KINDS: Mapping[str, Kind] = {
+    "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
+    "int8": "int8", "uint8": "int8",
+}  # fmt: skip
+_RESULT = {"int_mm": 4}
+"""Bytes of an element of the result where it is not the operands' type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
+
+    name: str
+    arch: str | None = None
+    units: int | None = None
+    host: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"CPU of {self.host or 'an unknown host'}" if self.name == "cpu" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The winner of one tuning: operations a byte, 10^12 operations a second, the roof above it.
+
+    `roof` and `bound` are None where the device's peak for this kind of arithmetic is not known.
+    """
+
+    row: Row
+    kind: Kind
+    intensity: float
+    tflops: float
+    roof: float | None = None
+    bound: Bound | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Of the roof; above 1 where the operands come from a cache."""
+        return self.tflops / self.roof if self.roof else None
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The tunings of one device. `left_out` tunings are of ops whose arithmetic is not known."""
+
+    machine: Machine
+    peak: Peak | NoPeak
+    points: tuple[Point, ...]
+    left_out: int = 0
+
+
+def attainable(peak: Peak, kind: Kind, intensity: float) -> float | None:
+    """The roof in 10^12 operations a second; None if the peak of that arithmetic is not known."""
+    flat = peak.tflops.get(kind)
+    return None if flat is None else min(flat, intensity * peak.gbs / 1e3)
+
+
+def rooflines(
+    rows: Sequence[Row],
+    sessions: Mapping[str, Session],
+    measured: Mapping[Machine, Peak] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[Roofline, ...]:
+    """One for each device of which a tuning is done, the one with most points first.
+
+    Of a problem tuned several times the newest counts; `rows` are newest first. `measured` are
+    peaks measured on a machine, `headers` the device names that cache files tell, by path.
+    """
+    points: dict[Machine, list[Point]] = {}
+    peaks: dict[Machine, Peak | NoPeak] = {}
+    left_out: dict[Machine, int] = {}
+    seen: set[tuple[Machine, str]] = set()
+    for row in rows:
+        if row.tuning.state == "running" or stats.winner(row.tuning) is None:
+            continue
+        machine = machine_of(row.tuning, sessions, headers or {})
+        if (machine, row.id) in seen:
+            continue
+        seen.add((machine, row.id))
+        if machine not in peaks:
+            peaks[machine] = (measured or {}).get(machine) or peak_of(machine)
+        point = point_of(row, peaks[machine])
+        if point is None:
+            left_out[machine] = left_out.get(machine, 0) + 1
+        else:
+            points.setdefault(machine, []).append(point)
+    found = [
+        Roofline(machine, peak, tuple(points.get(machine, ())), left_out.get(machine, 0))
+        for machine, peak in peaks.items()
+    ]
+    return tuple(sorted(found, key=lambda one: -len(one.points)))
+
+
+def peak_of(machine: Machine) -> Peak | NoPeak:
+    """From the table of known devices; a CPU has to be measured."""
+    if machine.name == "cpu":
+        return NoPeak("the peak of a CPU is measured, not looked up")
+    if not machine.name and not machine.arch:
+        return NoPeak("no source tells which device these tunings are of")
+    return find(machine.name, machine.arch, machine.units)
+
+
+def machine_of(
+    tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
+) -> Machine:
+    """Which device tuned it, as far as a session or the header of a cache file tells."""
+    session = sessions.get(tuning.session or "")
+    on_cpu = tuning.device == "cpu"
+    known = [session] if session else _same_system(tuning, sessions)
+    found = {_machine(one, on_cpu) for one in known}
+    if len(found) == 1:
+        return found.pop()
+    if on_cpu:
+        return Machine("cpu")
+    named = {headers[source] for source in tuning.sources if source in headers}
+    return Machine(named.pop() if len(named) == 1 else "")
+
+
+def _machine(session: Session, on_cpu: bool) -> Machine:
+    """A GPU is the same everywhere, a CPU is one of its host."""
+    if on_cpu:
+        return Machine("cpu", host=session.host)
+    return Machine(session.device or "", session.arch, session.compute_units)
+
+
+def _same_system(tuning: Tuning, sessions: Mapping[str, Session]) -> list[Session]:
+    """Sessions whose cache file the tuning stands in: the file's name is their system hash."""
+    names = {Path(source).name for source in tuning.sources}
+    return [session for session in sessions.values() if session.system_hash in names]
+
+
+def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
+    """Where the winner of a tuning stands; None if its operations or bytes are not known."""
+    tuning = row.tuning
+    best = stats.winner(tuning)
+    again = stats.measured(tuning, best)
+    rate = stats.tflops(tuning, again.ms if again else best.ms if best else None)
+    work, moved, kind = stats.flops(tuning), traffic(tuning), kind_of(tuning)
+    if not rate or not work or not moved or kind is None:
+        return None
+    intensity = work / moved
+    if isinstance(peak, NoPeak):
+        return Point(row, kind, intensity, rate)
+    kind = kind if kind in peak.tflops or kind != "tf32" else "fp32"
+    roof = attainable(peak, kind, intensity)
+    bound: Bound | None = None
+    if roof is not None:
+        bound = "compute" if roof == peak.tflops[kind] else "memory"
+    return Point(row, kind, intensity, rate, roof, bound)
+
+
+def kind_of(tuning: Tuning) -> Kind | None:
+    """The arithmetic of a matrix product: that of its operands, if both have one type.
+
+    float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
+    """
+    operands = stats.product_operands(tuning)
+    if operands is None or len(tuning.dtypes) != len(tuning.shapes):
+        return None
+    types = {_bare(tuning.dtypes[at]) for at in operands}
+    if len(types) != 1:
+        return None
+    dtype = types.pop()
+    if dtype.startswith("float8"):
+        return "fp8"
+    if dtype == "float32" and tuning.precision in ("high", "medium") and tuning.device != "cpu":
+        return "tf32"
+    return _KINDS.get(dtype)
+
+
+def traffic(tuning: Tuning) -> int | None:
+    """Bytes that a matrix product has to move: its operands and its result, each once.
+
+    A result whose type no source tells counts as one of the factors' type. None for other ops, or
+    where a type's size is not known.
+    """
+    sizes, factors = stats.gemm_sizes(tuning), stats.product_operands(tuning)
+    widths = [_BYTES.get(_bare(dtype)) for dtype in tuning.dtypes]
+    if sizes is None or factors is None or None in widths or len(widths) != len(tuning.shapes):
+        return None
+    op = tuning.op.lstrip("_")
+    batch, m, n, k = sizes
+    width = widths[factors[0]] or 0
+    result = batch * m * n * _RESULT.get(op, width)
+    if op == "packed_linear":  # its second operand is the weight once more, packed
+        return (batch * m * k + k * n) * width + result
+    strides = tuning.strides if len(tuning.strides) == len(tuning.shapes) else None
+    read = sum(
+        _elements(shape, strides[at] if strides else None) * (widths[at] or 0)
+        for at, shape in enumerate(tuning.shapes)
+    )
+    return read + result if read + result < stats.TOO_MANY else None
+
+
+def _elements(shape: Shape, strides: Shape | None) -> int:
+    """How many elements lie in memory: a dimension that is broadcast has stride 0."""
+    if strides is None or len(strides) != len(shape):
+        return prod(shape)
+    return prod(size for size, stride in zip(shape, strides, strict=True) if stride)
+
+
+def _bare(dtype: str) -> str:
+    return dtype.removeprefix("torch.")
