@@ -117,11 +117,11 @@ def _report(args: argparse.Namespace, layout: Layout) -> int:
     a = str(layout.root) if args.a is None else args.a
     found = report(_load(layout, "A", a, args.also_a))
     if args.json:
-        from rocm_tui.session.report_json import report_json
+        from rocm_tui.render.report import report_json
 
         say.out_json(report_json(found))
     else:
-        from rocm_tui.session.report_text import text
+        from rocm_tui.render.report import text
 
         say.out(text(found))
     return 0

@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             path = plain(str(args.reproducer))
             say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
         return 0
+    from rocm_tui.render.resources import resources_json
     from rocm_tui.session.kernel_resources import KernelResources
 
     shown = row.tuning.choices if choice is None else (choice,)

@@ -1,164 +1,27 @@
-"""A comparison as the JSON that `compare --json` prints.
-
-A comparison as the tables that `compare` prints: for a terminal and for a pull request.
-"""
+"""A comparison as the tables that `compare` prints, for a terminal and for a pull request, and as
+JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from backend.records import Choice, Tuning, Verdict
+from backend.records import Choice, Verdict
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import table
+from rocm_tui.render.table import (
+    Field,
+    code_span,
+    fields_of,
+    markdown_table,
+    problem_line,
+    text_table,
+)
+from rocm_tui.render.tunings import PROBLEM, row_problem_json
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Times in milliseconds, ratios B over A; unknown values are null."""
-    totals, noise = comparison.totals, comparison.noise
-    return {
-        "a": comparison.a,
-        "b": comparison.b,
-        "common": [pair_json(pair) for pair in comparison.common],
-        "only_a": [point_json(point) for point in comparison.only_a],
-        "only_b": [point_json(point) for point in comparison.only_b],
-        "untimed": [row.id for row in comparison.untimed],
-        "totals": {
-            "a_ms": totals.a_ms,
-            "b_ms": totals.b_ms,
-            "lost_ms": totals.lost_ms,
-            "gained_ms": totals.gained_ms,
-            "verdicts": dict(totals.verdicts),
-            "a_tuning_seconds": totals.a_seconds,
-            "b_tuning_seconds": totals.b_seconds,
-            "a_tuning_untold": totals.a_untold,
-            "b_tuning_untold": totals.b_untold,
-        },
-        "noise": {
-            "band": noise.band,
-            "choices": noise.choices,
-            "problems": noise.problems,
-            "shift": noise.shift,
-        },
-        "notes": list(comparison.notes),
-    }
-
-
-def pair_json(pair: Pair) -> dict[str, Any]:
-    return {
-        "id": pair.id,
-        "op": pair.b.tuning.op,
-        "shapes": [list(shape) for shape in pair.b.tuning.shapes],
-        "dtypes": list(pair.b.tuning.dtypes),
-        "a": point_json(pair.a),
-        "b": point_json(pair.b),
-        "same_choice": pair.same_choice,
-        "same_tuning": pair.same_tuning,
-        "ratio": pair.ratio,
-        "raw_ratio": pair.raw,
-        "low": pair.low,
-        "high": pair.high,
-        "lost_ms": pair.lost_ms,
-        "calls": pair.calls,
-        "lost_total_ms": pair.lost_total_ms,
-        "verdict": pair.verdict,
-        "reason": pair.reason,
-        "alike": pair.alike,
-    }
-
-
-def point_json(point: Standpoint) -> dict[str, Any]:
-    """What one part knows of one problem."""
-    return {
-        "id": point.row.id,
-        "op": point.tuning.op,
-        "shapes": [list(shape) for shape in point.tuning.shapes],
-        "choice": point.choice.label,
-        "hash": point.choice.hash,
-        "ms": point.ms,
-        "from": point.basis,
-        "low": point.low,
-        "high": point.high,
-        "measurements": len(point.measurements),
-        "occurrences": len(point.rows),
-        "calls": point.calls,
-        "sources": list(point.tuning.sources),
-    }
-
-
-HEADER = (
-    "id",
-    "op",
-    "shape",
-    "dtype",
-    "winner",
-    "A",
-    "B",
-    "B/A",
-    "lost",
-    "calls",
-    "verdict",
-    "because",
-)
-RIGHT = "lllllrrrrrll"
-ALONE = ("id", "op", "shape", "dtype", "winner", "time", "from")
-ALONE_RIGHT = "lllllrl"
 VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
-
-
-def text(comparison: Comparison) -> str:
-    """Tables of what is common and of what is not, then the totals."""
-    blocks = [_names(comparison)]
-    if told := _told(comparison):
-        blocks.append(table(HEADER, [pair_cells(pair) for pair in told], RIGHT))
-    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
-        if points:
-            rows = [alone_cells(point) for point in points]
-            blocks.append(f"only in {label}\n{table(ALONE, rows, ALONE_RIGHT)}")
-    return "\n\n".join([*blocks, "\n".join(summary(comparison))])
-
-
-def _told(comparison: Comparison) -> list[Pair]:
-    """The pairs that get a line: one and the same tuning says nothing of then and now."""
-    return [pair for pair in comparison.common if not pair.same_tuning]
-
-
-def _names(comparison: Comparison) -> str:
-    return f"A  {plain(comparison.a)}\nB  {plain(comparison.b)}"
-
-
-def pair_cells(pair: Pair) -> tuple[str, ...]:
-    tuning = pair.b.tuning
-    return (
-        *_problem(pair.id, tuning),
-        winners(pair),
-        time_text(pair.a),
-        time_text(pair.b),
-        *_change_cells(pair),
-        pair.verdict,
-        plain(pair.reason),
-    )
-
-
-def _change_cells(pair: Pair) -> tuple[str, str, str]:
-    """Ratio, time lost, calls; what is not alike has lost nothing that is known."""
-    calls = fmt.NONE if pair.calls is None else str(pair.calls)
-    if not pair.alike:
-        return fmt.NONE, fmt.NONE, calls
-    return fmt.factor(pair.ratio), lost_text(pair.lost_ms), calls
-
-
-def alone_cells(point: Standpoint) -> tuple[str, ...]:
-    label = plain(point.choice.label)
-    cells = _problem(point.row.id, point.tuning)
-    return (*cells, fmt.shorten(label, 36), time_text(point), point.basis)
-
-
-def _problem(id_: str, tuning: Tuning) -> tuple[str, str, str, str]:
-    return id_, plain(tuning.op), plain(stats.sizes_text(tuning)), stats.dtype_of(tuning)
 
 
 def winners(pair: Pair) -> str:
@@ -187,6 +50,102 @@ def lost_text(ms: float) -> str:
     return f"{'+' if ms >= 0 else '−'}{fmt.duration(abs(ms))}"
 
 
+def _name(point: Standpoint) -> str:
+    return code_span(problem_line(PROBLEM, point.row))
+
+
+def _calls(pair: Pair) -> str:
+    return fmt.NONE if pair.calls is None else str(pair.calls)
+
+
+def _ratio(pair: Pair) -> str:
+    """What is not alike tells nothing."""
+    return fmt.factor(pair.ratio) if pair.alike else fmt.NONE
+
+
+def _lost(pair: Pair) -> str:
+    return lost_text(pair.lost_ms) if pair.alike else fmt.NONE
+
+
+def _marked(pair: Pair) -> str:
+    """A verdict that a reader of a pull request must not miss."""
+    bold = "**" if pair.verdict == "slower" else ""
+    return f"{bold}{pair.verdict}{bold}: {plain(pair.reason)}"
+
+
+_A: Field[Pair] = Field(
+    "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
+    about="its time then; ~ is a median of several tunings, ± a measured interval",
+)  # fmt: skip
+_B: Field[Pair] = Field(
+    "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"
+)
+_RATIO: Field[Pair] = Field(
+    "ratio", "B/A", right=True, name="B/A", text=_ratio,
+    about="now over then, freed from what the whole machine became slower by",
+)  # fmt: skip
+_CALLS: Field[Pair] = Field(
+    "calls", "CALLS", right=True, text=_calls, about="how often one run calls it"
+)
+PAIRS: tuple[Field[Pair], ...] = (
+    *fields_of(PROBLEM, lambda pair: pair.b.row),
+    Field("winner", "IN USE", text=winners, about="the choice in use, or both where they differ"),
+    _A,
+    _B,
+    _RATIO,
+    Field("lost", "LOST", right=True, text=_lost, about="what a call takes longer now"),
+    _CALLS,
+    Field(
+        "verdict", "VERDICT", text=lambda pair: pair.verdict, about="slower, faster, tied, unclear"
+    ),
+    Field(
+        "because", "BECAUSE", text=lambda pair: plain(pair.reason), about="why the verdict is that"
+    ),
+)
+"""What both have, as a terminal shows it."""
+_MARKDOWN: tuple[Field[Pair], ...] = (
+    Field("tuning", "TUNING", text=lambda pair: _name(pair.b)),
+    Field("winner", "IN USE", text=lambda pair: code_span(winners(pair))),
+    _A,
+    _B,
+    _RATIO,
+    Field("lost", "LOST A CALL", right=True, text=_lost),
+    _CALLS,
+    Field("verdict", "VERDICT", text=_marked),
+)
+ALONE: tuple[Field[Standpoint], ...] = (
+    *fields_of(PROBLEM, lambda point: point.row),
+    Field(
+        "winner", "IN USE", text=lambda point: _short(point.choice, 36), about="the choice in use"
+    ),
+    Field("time", "TIME", right=True, text=time_text, about="its time"),
+    Field(
+        "from", "FROM", text=lambda point: point.basis,
+        about="measured, the median of several tunings, or a single one",
+    ),
+)  # fmt: skip
+
+
+def text(comparison: Comparison) -> str:
+    """Tables of what is common and of what is not, then the totals."""
+    blocks = [_names(comparison)]
+    if told := _shown(comparison):
+        blocks.append(text_table(PAIRS, told))
+    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if points:
+            blocks.append(f"only in {label}\n{text_table(ALONE, points)}")
+    return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+
+
+def _shown(comparison: Comparison) -> list[Pair]:
+    """The pairs that get a line: one and the same tuning says nothing of then and now."""
+    return [pair for pair in comparison.common if not pair.same_tuning]
+
+
+def _names(comparison: Comparison) -> str:
+    return f"A  {plain(comparison.a)}\nB  {plain(comparison.b)}"
+
+
 def summary(comparison: Comparison) -> list[str]:
     """The totals in sentences, and what must be known to read them."""
     totals, noise = comparison.totals, comparison.noise
@@ -198,7 +157,7 @@ def summary(comparison: Comparison) -> list[str]:
             if totals.verdicts.get(verdict)
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
-        if same := len(comparison.common) - len(_told(comparison)):
+        if same := len(comparison.common) - len(_shown(comparison)):
             lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
         lines += _sums(comparison)
     else:
@@ -250,47 +209,16 @@ def _noise_text(band: float, choices: int) -> str:
     return f"single numbers are told apart beyond {fmt.percent(band)} ({known})"
 
 
-MARKDOWN = ("tuning", "winner", "A", "B", "B/A", "lost a call", "calls", "verdict")
-MARKDOWN_RIGHT = "llrrrrrl"
-
-
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
-    lines = [f"A is {_code(comparison.a)}, B is {_code(comparison.b)}.", ""]
-    if told := _told(comparison):
-        lines.append(_row(MARKDOWN))
-        lines.append(_row(["---:" if each == "r" else "---" for each in MARKDOWN_RIGHT]))
-        lines += [_row(_markdown_cells(pair)) for pair in told]
+    lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
+    if told := _shown(comparison):
+        lines += markdown_table(_MARKDOWN, told)
         lines.append("")
     lines += [f"- {line}" for line in summary(comparison)]
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
         lines += [f"- only in {label}: {_name(point)}, {time_text(point)}" for point in points]
     return "\n".join(lines)
-
-
-def _markdown_cells(pair: Pair) -> list[str]:
-    bold = "**" if pair.verdict == "slower" else ""
-    return [
-        _name(pair.b),
-        _code(winners(pair)),
-        time_text(pair.a),
-        time_text(pair.b),
-        *_change_cells(pair),
-        f"{bold}{pair.verdict}{bold}: {plain(pair.reason)}",
-    ]
-
-
-def _name(point: Standpoint) -> str:
-    return _code(" ".join(part for part in _problem(point.row.id, point.tuning) if part))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _code(value: str) -> str:
-    """Foreign text in a code span that it cannot leave: no markup, no mention, no new cell."""
-    return f"`{plain(value).replace('`', chr(39)).replace('|', '¦')}`"
 
 
 def regression_lines(pairs: Iterable[Pair]) -> list[str]:
@@ -301,3 +229,76 @@ def regression_lines(pairs: Iterable[Pair]) -> list[str]:
         f"{plain(pair.reason)}"
         for pair in pairs
     ]
+
+
+# As JSON.
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Times in milliseconds, ratios B over A; unknown values are null."""
+    totals, noise = comparison.totals, comparison.noise
+    return {
+        "a": comparison.a,
+        "b": comparison.b,
+        "common": [pair_json(pair) for pair in comparison.common],
+        "only_a": [point_json(point) for point in comparison.only_a],
+        "only_b": [point_json(point) for point in comparison.only_b],
+        "untimed": [row.id for row in comparison.untimed],
+        "totals": {
+            "a_ms": totals.a_ms,
+            "b_ms": totals.b_ms,
+            "lost_ms": totals.lost_ms,
+            "gained_ms": totals.gained_ms,
+            "verdicts": dict(totals.verdicts),
+            "a_tuning_seconds": totals.a_seconds,
+            "b_tuning_seconds": totals.b_seconds,
+            "a_tuning_untold": totals.a_untold,
+            "b_tuning_untold": totals.b_untold,
+        },
+        "noise": {
+            "band": noise.band,
+            "choices": noise.choices,
+            "problems": noise.problems,
+            "shift": noise.shift,
+        },
+        "notes": list(comparison.notes),
+    }
+
+
+def pair_json(pair: Pair) -> dict[str, Any]:
+    return {
+        **row_problem_json(pair.b.row),
+        "a": point_json(pair.a),
+        "b": point_json(pair.b),
+        "same_choice": pair.same_choice,
+        "same_tuning": pair.same_tuning,
+        "ratio": pair.ratio,
+        "raw_ratio": pair.raw,
+        "low": pair.low,
+        "high": pair.high,
+        "lost_ms": pair.lost_ms,
+        "calls": pair.calls,
+        "lost_total_ms": pair.lost_total_ms,
+        "verdict": pair.verdict,
+        "reason": pair.reason,
+        "alike": pair.alike,
+    }
+
+
+def point_json(point: Standpoint) -> dict[str, Any]:
+    """What one part knows of one problem."""
+    return {
+        "id": point.row.id,
+        "op": point.tuning.op,
+        "shapes": [list(shape) for shape in point.tuning.shapes],
+        "choice": point.choice.label,
+        "hash": point.choice.hash,
+        "ms": point.ms,
+        "from": point.basis,
+        "low": point.low,
+        "high": point.high,
+        "measurements": len(point.measurements),
+        "occurrences": len(point.rows),
+        "calls": point.calls,
+        "sources": list(point.tuning.sources),
+    }

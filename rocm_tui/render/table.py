@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Generic, TypeVar
 
 from rocm_tui.harmless import plain
@@ -17,6 +18,7 @@ Span = tuple[str, str]
 Line = tuple[Span, ...]
 Cells = Mapping[str, Span]
 """One row of the screen, by the keys of its columns."""
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 
@@ -59,6 +61,28 @@ class Field(Column, Generic[_T]):
         """As the screen shows it."""
         style = self.style if isinstance(self.style, str) else self.style(thing)
         return (self.short or self.text)(thing), style
+
+
+def fields_of(fields: Iterable[Field[_S]], part: Callable[[_T], _S]) -> tuple[Field[_T], ...]:
+    """The same columns for things of which `part` is what these tell of."""
+    return tuple(_field_of(field, part) for field in fields)
+
+
+def _field_of(field: Field[_S], part: Callable[[_T], _S]) -> Field[_T]:
+    own = {column.name: getattr(field, column.name) for column in dataclass_fields(Column)}
+    style, short = field.style, field.short
+    return Field(
+        **own,
+        name=field.name,
+        text=lambda thing: field.text(part(thing)),
+        style=style if isinstance(style, str) else lambda thing: style(part(thing)),
+        short=None if short is None else lambda thing: short(part(thing)),
+    )
+
+
+def problem_line(fields: Iterable[Field[_T]], thing: _T) -> str:
+    """What is known of it on one line."""
+    return " ".join(text for field in fields if (text := field.text(thing)))
 
 
 def cells(fields: Iterable[Field[_T]], thing: _T) -> dict[str, Span]:

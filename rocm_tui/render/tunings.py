@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.records import Choice, MeasuredChoice, Problem, Tuning
@@ -32,11 +32,11 @@ def _name(row: Row) -> str:
 
 
 def _sizes(row: Row) -> str:
-    return plain(stats.sizes_text(row.tuning)) or fmt.NONE
+    return plain(stats.sizes_text(row.tuning))
 
 
 def _dtype(row: Row) -> str:
-    return plain(stats.dtype_of(row.tuning)) or fmt.NONE
+    return plain(stats.dtype_of(row.tuning))
 
 
 def _count(row: Row) -> str:
@@ -130,11 +130,12 @@ OP: Field[Row] = Field(
 )  # fmt: skip
 SHAPE: Field[Row] = Field(
     "shape", "SHAPE", 16, 34, good=20,
-    text=lambda row: fmt.shorten(_sizes(row), 40), short=_sizes,
+    text=lambda row: fmt.shorten(_sizes(row), 40), short=lambda row: _sizes(row) or fmt.NONE,
     about="batch×M×N×K of a matrix product, else every operand",
 )  # fmt: skip
 TYPE: Field[Row] = Field(
-    "dtype", "TYPE", 4, 10, drop=5, name="dtype", text=_dtype, style="dim",
+    "dtype", "TYPE", 4, 10, drop=5, name="dtype", style="dim",
+    text=_dtype, short=lambda row: _dtype(row) or fmt.NONE,
     about="types of the operands",
 )  # fmt: skip
 _PIN_MARKS = " ".join(f"{sign.mark} {state}" for state, sign in PIN_SIGNS.items())
@@ -192,8 +193,13 @@ _RANK: Field[Row] = Field(
 )  # fmt: skip
 COLUMNS: tuple[Column, ...] = (*TUNINGS, _AGE, _RANK)
 """What Watch shows."""
-PROBLEM: tuple[Field[Row], ...] = (OP, SHAPE, TYPE)
-"""What stands first wherever a table has a line a problem."""
+PROBLEM: tuple[Field[Row], ...] = (
+    replace(ID, text=lambda row: row.id),
+    replace(OP, least=6, most=16, good=0),
+    replace(SHAPE, least=12, text=_sizes),
+    TYPE,
+)
+"""What stands first wherever a table has a line a problem; the screen leaves the id out."""
 
 
 def cells(row: Row, now: float) -> dict[str, Span]:
@@ -215,7 +221,7 @@ def tunings_text(rows: Iterable[Row]) -> str:
 # As JSON.
 
 
-def problem_of_row_json(row: Row) -> dict[str, Any]:
+def row_problem_json(row: Row) -> dict[str, Any]:
     """What a tuning is of, in short."""
     return {
         "id": row.id,

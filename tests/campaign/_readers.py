@@ -58,23 +58,23 @@ from rocm_tui.progress import progress_of
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import pages as report_cells
+from rocm_tui.render import report as report_text
 from rocm_tui.render import resources as resource_text
 from rocm_tui.render import side_by_side
 from rocm_tui.render import tunings as as_text
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.compare import comparison_json
 from rocm_tui.render.pins import status_json
+from rocm_tui.render.report import report_json
 from rocm_tui.render.tunings import problem_json, row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
-from rocm_tui.session import report_text
 from rocm_tui.session.kernel_resources import Known
 from rocm_tui.session.model import Model
-from rocm_tui.session.report_json import report_json
 from rocm_tui.stderr_relay import CHUNK
 from rocm_tui.table_filter import TableFilter
 from rocm_tui.tune_request import problem_of, words_of
-from rocm_tui.widgets import report_cells
 from tests.campaign import _mutate, _seeds
 
 REFUSALS = (NotReadable, StoreError, RocmTuiError)
