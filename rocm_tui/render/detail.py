@@ -221,7 +221,7 @@ def filled(line: Line, width: int) -> Line:
 # The same for `show`.
 
 
-def facts(row: Row) -> list[tuple[str, str]]:
+def tuning_facts(row: Row) -> list[tuple[str, str]]:
     """What `show` says above the choices: name and value of each known fact."""
     tuning = row.tuning
     best = stats.winner(tuning)
@@ -289,7 +289,7 @@ def _spent(row: Row) -> str:
 
 def show_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints: the facts, then every choice, or `only` that one."""
-    lines = [f"{name:<11}{value}" for name, value in facts(row)]
+    lines = [f"{name:<11}{value}" for name, value in tuning_facts(row)]
     lines += ["", choices_text(row, only)]
     if not all(choice.offered for choice in row.tuning.choices):
         lines += ["", APART]
