@@ -13,8 +13,7 @@ from rocm_tui.compare.comparison import compare
 from rocm_tui.render.compare import text as compare_text
 from rocm_tui.render.pages import pages
 from rocm_tui.render.report import report_json, saved_lines, text
-from rocm_tui.report.job import report
-from rocm_tui.session.report_systems import systems
+from rocm_tui.report.job import report, systems
 from tests.compare_lab import log, part, tuning
 from tests.test_report import compare as run
 

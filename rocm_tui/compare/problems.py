@@ -18,9 +18,9 @@ from typing import Generic, TypeVar
 from backend.records import Measurement, Tuning
 from rocm_tui.compare.types import Part
 from rocm_tui.session import join
-from rocm_tui.session.measurements import systems_of
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import device_kind
+from rocm_tui.session.systems import systems_of
 
 Facts = tuple[object, ...]
 """Always as many; what is empty is not known."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Literal
 
 from backend.records import Session, Shape, Tuning
 from rocm_tui.report.peaks import Kind, NoPeak, Peak, find
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.systems import systems_of
 
 Bound = Literal["memory", "compute"]
 
@@ -135,7 +135,8 @@ def machine_of(
     """Which device tuned it, as far as a session or the header of a cache file tells."""
     session = sessions.get(tuning.session or "")
     on_cpu = tuning.device == "cpu"
-    known = [session] if session else _same_system(tuning, sessions)
+    hashes = systems_of(tuning, sessions)
+    known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
     found = {_machine(one, on_cpu) for one in known}
     if len(found) == 1:
         return found.pop()
@@ -150,12 +151,6 @@ def _machine(session: Session, on_cpu: bool) -> Machine:
     if on_cpu:
         return Machine("cpu", host=session.host)
     return Machine(session.device or "", session.arch, session.compute_units)
-
-
-def _same_system(tuning: Tuning, sessions: Mapping[str, Session]) -> list[Session]:
-    """Sessions whose cache file the tuning stands in: the file's name is their system hash."""
-    names = {Path(source).name for source in tuning.sources}
-    return [session for session in sessions.values() if session.system_hash in names]
 
 
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:

@@ -72,8 +72,8 @@ class PinsScreen(BaseScreen):
             self._pins = pins
             self.reload()
         places = (at for at, one in enumerate(pins) if here and _same(one, here))
-        cells = [cells(PIN_COLUMNS, status) for status in pins]
-        self.query_one("#pins", Grid).put(cells, next(places, None))
+        lines = [cells(PIN_COLUMNS, status) for status in pins]
+        self.query_one("#pins", Grid).put(lines, next(places, None))
         active = sum(status.state == "active" for status in pins)
         facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
         drifts = self.program.feed.drifts

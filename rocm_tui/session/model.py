@@ -35,8 +35,8 @@ from rocm_tui.ingest.records import (
 )
 from rocm_tui.session.join import Member, group, problem_of
 from rocm_tui.session.join import Problem as Bucket
-from rocm_tui.session.measurements import Measurements, systems_of_caches
 from rocm_tui.session.merge import merge
+from rocm_tui.session.systems import Measurements, systems_of
 
 if TYPE_CHECKING:
     from backend.store.pins import PinStatus
@@ -339,10 +339,7 @@ class Model:
         pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
-        systems = systems_of_caches(tuning)
-        session = self.sessions.get(tuning.session or "")
-        if session is not None and session.system_hash:
-            systems.add(session.system_hash)
+        systems = systems_of(tuning, self.sessions)
         fits = (status for status in pins if not systems or status.pin.system_hash in systems)
         return next(fits, None)
 

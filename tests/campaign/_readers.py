@@ -28,7 +28,6 @@ from backend.store.graph_text import read_graph_text
 from backend.store.inputs_key import parse_inputs_key
 from backend.store.kernel_source import fragment_nodes, kernel_config
 from backend.store.lookup_table import as_json, lookup_table
-from backend.store.lookup_table import as_json as resources_json
 from backend.store.paths import Layout
 from backend.store.pin_file import read_pin_file
 from backend.store.pins import PinStore
@@ -62,11 +61,11 @@ from rocm_tui.render import pages as report_cells
 from rocm_tui.render import report as report_text
 from rocm_tui.render import resources as resource_text
 from rocm_tui.render import side_by_side
-from rocm_tui.render import tunings as as_text
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.compare import comparison_json
 from rocm_tui.render.pins import status_json
 from rocm_tui.render.report import report_json
+from rocm_tui.render.resources import resources_json
 from rocm_tui.render.tunings import problem_json, row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
@@ -117,11 +116,11 @@ def shown(records: Iterable[Record], data: bytes) -> None:
     model.apply(records)
     rows = model.rows()
     strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
-    harmless(as_text.table(as_text.HEADER, [as_text.row_cells(row) for row in rows], as_text.RIGHT))
+    harmless(tuning_cells.tunings_text(rows))
     if zlib.crc32(data) % 4:
         return
     for row in rows[:3]:
-        harmless(as_text.show_text(row))
+        harmless(detail_lines.show_text(row))
         tuning_cells.cells(row, 1e9)
         slots = choice_lines.choice_slots(row, 80)
         lines = [detail_lines.title(row), detail_lines.verdict(row.tuning)]
