@@ -15,9 +15,8 @@ from rocm_tui.render.pins import pin_warning
 from rocm_tui.render.tunings import lead_text, row_cells
 from rocm_tui.report.job import report
 from rocm_tui.session import stats
-from rocm_tui.session.clock import LONGEST_WAIT, blur, indistinct, tick_of
 from rocm_tui.session.model import Row
-from rocm_tui.session.stats import versus
+from rocm_tui.session.stats import LONGEST_WAIT, blur, indistinct, tick_of, versus
 from tests.compare_lab import log, part
 
 CORPUS = Path(__file__).parents[1].parent / "shared" / "corpus"

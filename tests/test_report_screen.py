@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
-from rocm_tui.report.peaks import Peak
+from rocm_tui.render.drawing import BESIDES, Curve, Mark, axis, draw
+from rocm_tui.report.roofline import Peak
 from rocm_tui.screens.report import ReportScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.systems import device_names

@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning
-from rocm_tui.report.peaks import DEVICES, Kind, NoPeak, Peak, find
 from rocm_tui.report.roofline import (
+    DEVICES,
+    Kind,
     Machine,
+    NoPeak,
+    Peak,
     attainable,
+    find_peak,
     kind_of,
     machine_of,
     rooflines,
@@ -55,7 +59,7 @@ def test_published_peaks_are_what_units_and_clock_give(device: object) -> None:
 def test_a_device_is_known_by_its_name(
     name: str, arch: str, units: int | None, expected: str
 ) -> None:
-    found = find(name, arch, units)
+    found = find_peak(name, arch, units)
     assert isinstance(found, Peak) and found.name == expected
 
 
@@ -73,7 +77,7 @@ def test_a_device_is_known_by_its_name(
 def test_no_peak_is_guessed(
     name: str | None, arch: str | None, units: int | None, says: str
 ) -> None:
-    found = find(name, arch, units)
+    found = find_peak(name, arch, units)
     assert isinstance(found, NoPeak) and says in found.reason
 
 

@@ -13,7 +13,7 @@ from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.bars import interval, scale_of, single
+from rocm_tui.render.drawing import interval, scale_of, single
 from rocm_tui.session.model import Row
 from rocm_tui.widgets.line_view import Line
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import bars
+from rocm_tui.render import drawing as bars
 from rocm_tui.render.layout import Slot, fit
 from rocm_tui.render.table import Column, Field, Line, Span, text_table
 from rocm_tui.render.tunings import error

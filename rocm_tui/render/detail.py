@@ -8,8 +8,8 @@ from rich.cells import cell_len
 
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.bars import bar
 from rocm_tui.render.choices import APART, Footprint, choices_text
+from rocm_tui.render.drawing import bar
 from rocm_tui.render.measured import label, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment
 from rocm_tui.render.table import Line, Span

@@ -92,7 +92,7 @@ REPEATED: tuple[Field[Repeated], ...] = (
     ),
     Field("by", "BY", 9, 14, drop=1, text=_processes, style="dim", about="how many processes"),
     Field(
-        "took", "TUNING", 8, 12, right=True, name="tuning took",
+        "took", "TOOK MORE", 9, 12, right=True,
         text=lambda repeated: _seconds(repeated.seconds, repeated.untold),
         about="what it took beyond the first time",
     ),

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui.harmless import plain
 from rocm_tui.job_queue import Job
-from rocm_tui.render.bars import bar
+from rocm_tui.render.drawing import bar
 from rocm_tui.render.table import Column
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.session import numbers as fmt

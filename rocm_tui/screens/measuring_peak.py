@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.report.peaks import Peak
-from rocm_tui.report.roofline import Machine
+from rocm_tui.report.roofline import Machine, Peak
 
 if TYPE_CHECKING:
     from rocm_tui.screens.program import RocmTui

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from backend.store.pins import PinStatus
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import Job, JobQueue
-    from rocm_tui.report.peaks import Peak
-    from rocm_tui.report.roofline import Machine
+    from rocm_tui.report.roofline import Machine, Peak
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""

@@ -16,8 +16,7 @@ from rocm_tui.compare.types import Part
 from rocm_tui.render import pages as report_cells
 from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.report.job import report
-from rocm_tui.report.peaks import NoPeak, Peak
-from rocm_tui.report.roofline import Machine, Point, Roofline, rooflines
+from rocm_tui.report.roofline import Machine, NoPeak, Peak, Point, Roofline, rooflines
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.systems import device_names

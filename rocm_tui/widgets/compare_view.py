@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from backend.records import Choice, Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import bars as whiskers
 from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import drawing as whiskers
 from rocm_tui.render.choices import verdict_style
 from rocm_tui.render.side_by_side import Fact
 from rocm_tui.session import stats
