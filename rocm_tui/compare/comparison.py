@@ -45,8 +45,9 @@ def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
 
 def _part(label: str, rows: Iterable[Row], model: Model) -> Part:
     kept = tuple(rows)
-    measured = {row.key: found for row in kept if (found := model.measurements(row.tuning))}
-    return Part(label, kept, model.sessions, measured)
+    measured = {row.key: model.measurements(row.tuning) for row in kept}
+    known = {key: measurements for key, measurements in measured.items() if measurements}
+    return Part(label, kept, model.sessions, known)
 
 
 def compare(a: Part, b: Part) -> Comparison:
@@ -58,17 +59,17 @@ def compare(a: Part, b: Part) -> Comparison:
     pairs: list[Pair] = []
     untimed: list[Row] = []
     for one, two in matched:
-        found = pair(one, two, sure)
-        if found is None:
+        made = pair(one, two, sure)
+        if made is None:
             untimed.append(two.rows[0])
         else:
-            pairs.append(found)
+            pairs.append(made)
     only_a, silent_a = _alone(rest_a)
     only_b, silent_b = _alone(rest_b)
     return Comparison(
         a=a.label,
         b=b.label,
-        common=tuple(sorted(pairs, key=lambda each: (not each.alike, -each.lost_total_ms))),
+        common=tuple(sorted(pairs, key=lambda pair: (not pair.alike, -pair.lost_total_ms))),
         only_a=only_a,
         only_b=only_b,
         untimed=(*untimed, *silent_a, *silent_b),
@@ -80,25 +81,25 @@ def compare(a: Part, b: Part) -> Comparison:
 
 def _alone(problems: Iterable[Problem]) -> tuple[tuple[Standpoint, ...], list[Row]]:
     """Problems of one part, most expensive first; and those without a time."""
-    found: list[Standpoint] = []
+    points: list[Standpoint] = []
     silent: list[Row] = []
     for problem in problems:
         point = standpoint(problem)
         if point is None:
             silent.append(problem.rows[0])
         else:
-            found.append(point)
-    return tuple(sorted(found, key=lambda point: -point.ms * (point.calls or 1))), silent
+            points.append(point)
+    return tuple(sorted(points, key=lambda point: -point.ms * (point.calls or 1))), silent
 
 
 def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
-    verdicts: Counter[Verdict] = Counter(each.verdict for each in pairs)
-    alike = [each for each in pairs if each.alike]
+    verdicts: Counter[Verdict] = Counter(pair.verdict for pair in pairs)
+    alike = [pair for pair in pairs if pair.alike]
     return Totals(
-        a_ms=sum(each.a.ms * (each.calls or 1) for each in alike),
-        b_ms=sum(each.b.ms * (each.calls or 1) for each in alike),
-        lost_ms=sum(each.lost_total_ms for each in pairs if each.verdict == "slower"),
-        gained_ms=-sum(each.lost_total_ms for each in pairs if each.verdict == "faster"),
+        a_ms=sum(pair.a.ms * (pair.calls or 1) for pair in alike),
+        b_ms=sum(pair.b.ms * (pair.calls or 1) for pair in alike),
+        lost_ms=sum(pair.lost_total_ms for pair in pairs if pair.verdict == "slower"),
+        gained_ms=-sum(pair.lost_total_ms for pair in pairs if pair.verdict == "faster"),
         verdicts=verdicts,
         a_seconds=spent(a.rows),
         b_seconds=spent(b.rows),
@@ -153,7 +154,7 @@ def _facts(part: Part, *fields: str) -> frozenset[str]:
     """What the sessions of a part's tunings say of themselves."""
     names = {session for row in part.rows for session in row.asked}
     sessions = [part.sessions[name] for name in names if name in part.sessions]
-    return frozenset(text for each in sessions if (text := _text(each, fields)))
+    return frozenset(text for session in sessions if (text := _text(session, fields)))
 
 
 def _text(session: Session, fields: Sequence[str]) -> str:

@@ -27,12 +27,12 @@ def is_export(path: Path) -> bool:
 
 def tunings(share: Share, source: str) -> list[Seen]:
     """One tuning for each precision of each pin, with the pinned choice in use."""
-    found = [
+    made = [
         _tuning(pin, precision, source)
         for pin in share.pins
         for precision in pin.timings or {pin.precision: {}}
     ]
-    return [Seen(uid_of(source, n), tuning) for n, tuning in enumerate(found)]
+    return [Seen(uid_of(source, n), tuning) for n, tuning in enumerate(made)]
 
 
 def _tuning(pin: SharedPin, precision: str, source: str) -> Tuning:

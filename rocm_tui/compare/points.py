@@ -1,12 +1,9 @@
-"""Like is compared with like: the same choice, or the winners of the same offered set.
+"""What two parts know of a problem, and the pair that it makes: like is compared with like.
 
 A problem may have been tuned several times, with other choices each time: ATen alone in one
-program, Triton beside it in the next. What one of them takes says nothing of the other.
-
-What two parts know of a problem, and the pair that it makes.
-
-A measurement counts most; of several, the least disturbed. Else it is the median over all tunings
-that timed the choice.
+program, Triton beside it in the next. What one of them takes says nothing of the other. So the same
+choice is compared, or the winners of the same offered set. A measurement counts most; of several,
+the least disturbed. Else it is the median over all tunings that timed the choice.
 """
 
 from __future__ import annotations
@@ -58,9 +55,9 @@ class Use:
 def uses(problem: Problem) -> Iterator[Use]:
     """What its tunings came to, latest first; without those that tell no time."""
     for row in problem.rows:
-        found = used(row.tuning)
-        if found is not None:
-            yield Use(row, *found)
+        use = used(row.tuning)
+        if use is not None:
+            yield Use(row, *use)
 
 
 def alike(one: Problem, two: Problem) -> Iterator[tuple[Use, Use]]:
@@ -79,10 +76,10 @@ def alike(one: Problem, two: Problem) -> Iterator[tuple[Use, Use]]:
                 yield before, after
 
 
-def _variants(found: Iterator[Use]) -> list[Use]:
+def _variants(uses_: Iterator[Use]) -> list[Use]:
     """The latest of each choice and offered set: what is like one of them is like all."""
     kept: dict[object, Use] = {}
-    for use in found:
+    for use in uses_:
         offer = frozenset(_key(choice) for choice in _offered(use.row.tuning))
         kept.setdefault((_key(use.choice), offer, use.row.tuning.num_choices), use)
     return list(kept.values())
@@ -149,8 +146,8 @@ def times(problem: Problem, use: Use) -> list[float]:
     """What all tunings of a problem took with the choice of a use."""
     if len(problem.rows) == 1:
         return [use.ms]
-    found = (_time(row.tuning, use) for row in problem.rows)
-    return [ms for ms in found if ms is not None]
+    known = (_time(row.tuning, use) for row in problem.rows)
+    return [ms for ms in known if ms is not None]
 
 
 def _time(tuning: Tuning, use: Use) -> float | None:
@@ -177,15 +174,15 @@ def _by_numbers(problem: Problem, use: Use) -> Standpoint:
 
 
 def _measured(
-    problem: Problem, found: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
+    problem: Problem, candidates: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
 ) -> Standpoint | None:
     """By the least disturbed of the measurements: a neighbour makes a kernel slower, not faster."""
-    like = [one for one in measurements if one.flushed == flushed]
-    for use in found if like else ():
+    like = [measurement for measurement in measurements if measurement.flushed == flushed]
+    for use in candidates if like else ():
         choice = use.choice
-        told = [(one, its) for one in like if (its := one.of(choice.hash)) and usable(its)]
-        if told:
-            best, its = min(told, key=lambda known: known[1].ms)
+        usable_ones = [(m, its) for m in like if (its := m.of(choice.hash)) and usable(its)]
+        if usable_ones:
+            best, its = min(usable_ones, key=lambda known: known[1].ms)
             return Standpoint(
                 use.row,
                 problem.rows,
@@ -195,7 +192,7 @@ def _measured(
                 its.low,
                 its.high,
                 measured=best,
-                measurements=tuple(one for one, _ in told),
+                measurements=tuple(measurement for measurement, _ in usable_ones),
             )
     return None
 
@@ -203,10 +200,10 @@ def _measured(
 def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
     # A measurement and a single number are made in different ways: like is compared with like.
-    found = _by_measurements(one, two) or _numbers(one, two, noise)
-    if found is None:
+    judged = _by_measurements(one, two) or _numbers(one, two, noise)
+    if judged is None:
         return None
-    a, b, ruling = found
+    a, b, ruling = judged
     return Pair(
         b.row.id,
         a,
@@ -225,9 +222,9 @@ def _numbers(
     one: Problem, two: Problem, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """By single numbers: of what is alike, else of the latest, which tells nothing."""
-    found = next(alike(one, two), None)
-    if found is not None:
-        a, b = _by_numbers(one, found[0]), _by_numbers(two, found[1])
+    comparable = next(alike(one, two), None)
+    if comparable is not None:
+        a, b = _by_numbers(one, comparable[0]), _by_numbers(two, comparable[1])
         same = [a.choice] if same_choice(a.choice, b.choice) else []
         rivals = partial(log_ratios, one.rows, two.rows, but=same)
         unseen = partial(_blur, a, b)
@@ -247,19 +244,21 @@ def _by_measurements(one: Problem, two: Problem) -> tuple[Standpoint, Standpoint
     """None where the measurements say nothing about then and now."""
     if not one.measured or not two.measured:
         return None
-    both = [each for each in one.measured if each in two.measured]
-    ours, theirs = ([m for m in each.measured if m not in both] for each in (one, two))
+    both = [m for m in one.measured if m in two.measured]
+    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (one, two))
     for flushed in (False, True):
         for before, after in alike(one, two) if ours and theirs else ():
             a = _measured(one, [before], ours, flushed)
             b = _measured(two, [after], theirs, flushed)
             if a and b and (ruling := _then_and_now(a, b)):
                 return a, b, ruling
-    for each in both:
-        found = (_measured(problem, uses(problem), [each], each.flushed) for problem in (one, two))
-        a, b = found
+    for measurement in both:
+        a, b = (
+            _measured(problem, uses(problem), [measurement], measurement.flushed)
+            for problem in (one, two)
+        )
         if a and b and not same_choice(a.choice, b.choice):
-            mine, its = each.of(a.choice.hash), each.of(b.choice.hash)
+            mine, its = measurement.of(a.choice.hash), measurement.of(b.choice.hash)
             if mine and its:
                 return a, b, by_one_measurement(mine, its)
     return None

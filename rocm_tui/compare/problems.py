@@ -1,12 +1,8 @@
-"""An index of things by facts, of which some may not be known.
-
-Two tuples of facts fit if no fact that both know differs. What fits is looked up, not searched for:
-for each pair of what is known here and there, by the facts that both know.
-
-Which tunings of two parts are the same problem.
+"""Which tunings of two parts are the same problem.
 
 Two tunings are of one problem if nothing that both tell differs. A log tells fewer things than a
-cache, so what it tells may fit several problems: then it is none of them, never a guess.
+cache, so what it tells may fit several problems: then it is none of them, never a guess. What fits
+is looked up, not searched for: for each pair of what is known here and there, by what both know.
 """
 
 from __future__ import annotations
@@ -53,9 +49,9 @@ class Index(Generic[_T]):
 
     def only(self, facts: Facts) -> _T | None:
         """The one thing that fits; None where there is none, or more than one."""
-        found = self._fitting(facts)
-        first = next(found, None)
-        return first if next(found, None) is None else None
+        fitting = self._fitting(facts)
+        first = next(fitting, None)
+        return first if next(fitting, None) is None else None
 
     def _fitting(self, facts: Facts) -> Iterator[_T]:
         mine = frozenset(self._known(facts))
@@ -124,29 +120,29 @@ def facts_of(tuning: Tuning, part: Part) -> Facts:
 
 def problems(part: Part) -> list[Problem]:
     """The problems of a part."""
-    told: dict[Facts, list[Row]] = {}
+    by_facts: dict[Facts, list[Row]] = {}
     for row in part.rows:
-        told.setdefault(facts_of(row.tuning, part), []).append(row)
-    if len({known(facts) for facts in told}) > 1:
-        told = _told_apart(told)
+        by_facts.setdefault(facts_of(row.tuning, part), []).append(row)
+    if len({known(facts) for facts in by_facts}) > 1:
+        by_facts = _told_apart(by_facts)
     return [
         Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
-        for facts, rows in told.items()
+        for facts, rows in by_facts.items()
     ]
 
 
-def _told_apart(told: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
+def _told_apart(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
     """Those that tell less are put to the one that they fit: one that they fit alone."""
     index: Index[list[Row]] = Index()
-    found: dict[Facts, list[Row]] = {}
-    for facts in sorted(told, key=lambda facts: -len(known(facts))):
+    apart: dict[Facts, list[Row]] = {}
+    for facts in sorted(by_facts, key=lambda facts: -len(known(facts))):
         home = index.only(facts)
         if home is not None:
-            home.extend(told[facts])
+            home.extend(by_facts[facts])
         else:
-            found[facts] = told[facts]
-            index.add(facts, told[facts])
-    return found
+            apart[facts] = by_facts[facts]
+            index.add(facts, by_facts[facts])
+    return apart
 
 
 def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -158,29 +154,29 @@ def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
     if not part.measured:
         return ()
-    found = {one: None for row in rows for one in part.measured.get(row.key, ())}
-    return tuple(sorted(found, key=lambda one: -one.when))
+    measurements = {m: None for row in rows for m in part.measured.get(row.key, ())}
+    return tuple(sorted(measurements, key=lambda m: -m.when))
 
 
 def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
     names = {row.tuning.session for row in rows}
-    told = (part.sessions[name].torch for name in names if name and name in part.sessions)
-    return frozenset(filter(None, told))
+    versions = (part.sessions[name].torch for name in names if name and name in part.sessions)
+    return frozenset(filter(None, versions))
 
 
 def pair_up(a: Part, b: Part) -> tuple[list[tuple[Problem, Problem]], list[Problem], list[Problem]]:
     """The problems of both, those of A alone, those of B alone."""
     ours, theirs = problems(a), problems(b)
     exact = {problem.facts: problem for problem in theirs}
-    pairs = [(one, exact.pop(one.facts)) for one in ours if one.facts in exact]
-    paired = {one.facts for one, _ in pairs}
-    left = [one for one in ours if one.facts not in paired]
+    pairs = [(problem, exact.pop(problem.facts)) for problem in ours if problem.facts in exact]
+    paired = {problem.facts for problem, _ in pairs}
+    left = [problem for problem in ours if problem.facts not in paired]
     right = list(exact.values())
     pairs += _fitting(left, right)
-    paired = {one.facts for pair in pairs for one in pair}
+    paired = {problem.facts for pair in pairs for problem in pair}
     return (
         pairs,
-        [one for one in left if one.facts not in paired],
+        [problem for problem in left if problem.facts not in paired],
         [two for two in right if two.facts not in paired],
     )
 

@@ -1,6 +1,6 @@
-"""The same choice in two runs: which it is, and what it took in each.
+"""What a comparison of two sets of tunings speaks of, and when two runs mean the same choice.
 
-What a comparison of two sets of tunings says. Times are milliseconds, ratios B over A.
+Times are milliseconds, ratios B over A.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
     by_hash = {choice.hash: ms for choice, ms in theirs if choice.hash}
     by_text: dict[str, tuple[Choice, float]] | None = None
     left_out = list(but)
-    found = []
+    ratios = []
     for choice, ms in ours:
         if any(same_choice(choice, other) for other in left_out):
             continue
@@ -86,13 +86,13 @@ def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -
             if choice.hash and other.hash:
                 continue
         if other_ms is not None:
-            found.append(log(other_ms / ms))
-    return found
+            ratios.append(log(other_ms / ms))
+    return ratios
 
 
 def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
     """Every choice that can be told from the others of its tuning, with its median time."""
-    found: dict[str, tuple[Choice, list[float]]] = {}
+    by_key: dict[str, tuple[Choice, list[float]]] = {}
     for row in rows:
         known = timed(row.tuning)
         bare = not all(choice.hash for choice, _ in known)
@@ -100,9 +100,10 @@ def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
         for choice, ms in known:
             key = choice.hash or text_key(choice)
             if choice.hash or (key and texts[key] == 1):
-                found.setdefault(key, (choice, []))[1].append(ms)
+                by_key.setdefault(key, (choice, []))[1].append(ms)
     return [
-        (choice, times[0] if len(times) == 1 else median(times)) for choice, times in found.values()
+        (choice, times[0] if len(times) == 1 else median(times))
+        for choice, times in by_key.values()
     ]
 
 

@@ -1,16 +1,9 @@
-"""How far single numbers of two runs lie apart where nothing changed.
-
-docs/comparing.md says what these figures are from.
-
-A measured time in units of what was measured beside it.
+"""Whether a problem became slower: the verdict on two times and the sentence behind it.
 
 A machine is now slower, now faster: its clocks, its neighbours. What was run in the same rounds
-felt that too, so that it is a unit in which another day's time can be told. docs/comparing.md says
-how well that works.
-
-Whether a problem became slower: the verdict on two times and the sentence behind it.
-
-docs/comparing.md says how it is found. Ratios are B's time over A's.
+felt that too, so that it is a unit in which another day's time can be told; and single numbers of
+two runs lie some way apart where nothing changed. docs/comparing.md says how verdicts are found and
+what the figures are from. Ratios are B's time over A's.
 """
 
 from __future__ import annotations
@@ -45,15 +38,15 @@ def noise(ratios: Sequence[Sequence[float]], *, same_device: bool) -> Noise:
     standard deviation, which is 1.4826 times the median absolute deviation. The band is three such
     deviations, and at least `DEFAULT_BAND`. Different devices have no shift to be freed from.
     """
-    told = [list(each) for each in ratios if each]
-    flat = [ratio for each in told for ratio in each]
-    if len(flat) < ENOUGH_CHOICES or len(told) < ENOUGH_PROBLEMS:
+    by_problem = [list(of_one) for of_one in ratios if of_one]
+    flat = [ratio for of_one in by_problem for ratio in of_one]
+    if len(flat) < ENOUGH_CHOICES or len(by_problem) < ENOUGH_PROBLEMS:
         return Noise(DEFAULT_BAND)
-    centre = median(median(each) for each in told)
+    centre = median(median(of_one) for of_one in by_problem)
     sigma = MAD_TO_SIGMA * median(abs(ratio - centre) for ratio in flat)
     clear = same_device and abs(centre) > log(1 + TIE_BAND) and abs(centre) > 2 * sigma
     band = max(DEFAULT_BAND, exp(SIGMAS * sigma) - 1)
-    return Noise(band, len(flat), len(told), exp(centre) if clear else 1.0)
+    return Noise(band, len(flat), len(by_problem), exp(centre) if clear else 1.0)
 
 
 def rounding(ms: float) -> float:
@@ -86,13 +79,13 @@ def in_units(
     if not _one_system(every):
         return ()
     units: dict[Unit, Callable[[Measurement], float]] = {}
-    if all(SHORTEST < _reference(one) < LONGEST for one in every):
+    if all(SHORTEST < _reference(measurement) < LONGEST for measurement in every):
         units["reference"] = _reference
     if others := _others({a, b}, every):
-        units["others"] = lambda one: geometric_mean(_ms(one, hash) for hash in others)
+        units["others"] = lambda m: geometric_mean(_ms(m, hash) for hash in others)
 
     def least(hash: str, side: Sequence[Measurement], of: Callable[[Measurement], float]) -> float:
-        return min(_ms(one, hash) / of(one) for one in side)
+        return min(_ms(measurement, hash) / of(measurement) for measurement in side)
 
     return tuple(
         InUnit(unit, least(b, now, of) / least(a, then, of), min(map(of, now)) / min(map(of, then)))
@@ -101,21 +94,21 @@ def in_units(
 
 
 def _one_system(measurements: Sequence[Measurement]) -> bool:
-    return len({one.system_hash for one in measurements if one.system_hash}) < 2
+    return len({m.system_hash for m in measurements if m.system_hash}) < 2
 
 
 def _others(known: Collection[str], measurements: Sequence[Measurement]) -> frozenset[str]:
     """The choices besides that every measurement has."""
-    timed = [{one.hash for one in each.choices if usable(one)} for each in measurements]
+    timed = [{c.hash for c in m.choices if usable(c)} for m in measurements]
     return frozenset(set.intersection(*timed)) - set(known)
 
 
-def _reference(one: Measurement) -> float:
-    return one.reference_ms or 0.0
+def _reference(measurement: Measurement) -> float:
+    return measurement.reference_ms or 0.0
 
 
-def _ms(one: Measurement, hash: str) -> float:
-    choice = one.of(hash)
+def _ms(measurement: Measurement, hash: str) -> float:
+    choice = measurement.of(hash)
     if choice is None:
         raise KeyError(hash)
     return choice.ms
@@ -176,12 +169,12 @@ def by_numbers(
     `unseen` is the difference that the clocks of both could not tell. Both are asked for only where
     they matter.
     """
-    found = _unruled(a_ms, b_ms, noise)
-    ratio, raw = found.ratio, found.raw
+    unruled = _unruled(a_ms, b_ms, noise)
+    ratio, raw = unruled.ratio, unruled.raw
     band = noise.band + rounding(a_ms) + rounding(b_ms)
 
     def ruled(verdict: Verdict, reason: str) -> Ruling:
-        return replace(found, verdict=verdict, reason=reason)
+        return replace(unruled, verdict=verdict, reason=reason)
 
     if _inside(ratio, band):
         if noise.shift != 1 and not _inside(raw, band):
@@ -226,7 +219,7 @@ def by_measurement(
     a large change is believed.
     """
     raw = b.ms / a.ms
-    unit = min(units, key=lambda each: abs(log(each.ratio)), default=InUnit("clock", raw))
+    unit = min(units, key=lambda unit: abs(log(unit.ratio)), default=InUnit("clock", raw))
     ratio = unit.ratio
     down = hypot(log(b.ms / b.low), log(a.high / a.ms))
     up = hypot(log(b.high / b.ms), log(a.ms / a.low))
@@ -263,14 +256,14 @@ def by_one_measurement(a: MeasuredChoice, b: MeasuredChoice) -> Ruling:
 
 
 def _of_interval(ratio: float, low: float, high: float, band: float) -> tuple[Verdict, str]:
-    told = f"{signed(low - 1)} to {signed(high - 1)}"
+    interval = f"{signed(low - 1)} to {signed(high - 1)}"
     if low > 1 + band:
-        return "slower", f"{change(ratio)} ({told}), measured"
+        return "slower", f"{change(ratio)} ({interval}), measured"
     if high < 1 / (1 + band):
-        return "faster", f"{change(ratio)} ({told}), measured"
+        return "faster", f"{change(ratio)} ({interval}), measured"
     if _inside(low, RUN_BAND) and _inside(high, RUN_BAND):
-        return "tied", f"{told}, measured"
-    return "unclear", f"{told}, measured"
+        return "tied", f"{interval}, measured"
+    return "unclear", f"{interval}, measured"
 
 
 def _inside(ratio: float, band: float) -> bool:

@@ -1,4 +1,4 @@
-"""The choices of one tuning: the lines of `show`, and those of the screen's pane with its bars."""
+"""The choices of one tuning: the lines of `show`, and those of the screen's pane with its drawing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import drawing as bars
+from rocm_tui.render import drawing
 from rocm_tui.render.layout import Slot, fit
 from rocm_tui.render.table import Column, Field, Line, Span, text_table
 from rocm_tui.render.tunings import error
@@ -161,9 +161,9 @@ def choice_slots(
         del wants[key]
     wants["bar"] = 24 if width >= _WIDE else 10
     wants["name"] = max((len(choice.label) for choice in choices), default=0)
-    if any(one.cells for one in taken.values()):
+    if any(footprint.cells for footprint in taken.values()):
         for column in _TAKEN:
-            texts = [one.cells.get(column.key, "?") for one in taken.values()]
+            texts = [footprint.cells.get(column.key, "?") for footprint in taken.values()]
             wants[column.key] = max(len(text) for text in texts)
     config = []
     for at, key in enumerate(keys):
@@ -242,7 +242,7 @@ def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]
     share = best.ms / choice.ms if best and best.ms and _counts(choice) and choice.ms else 0.0
     style = _style(tuning, share)
     return {
-        "bar": (bars.bar(share, size), style or "dim") if share else _state(tuning, choice),
+        "bar": (drawing.bar(share, size), style or "dim") if share else _state(tuning, choice),
         "ms": (_time(tuning, choice.ms), style),
         "share": (f"{share * 100:.1f}" if share else "", "dim"),
     }
@@ -256,7 +256,7 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
     if measured is None:
         extra = _extra_of_one_number(tuning, choice)
         texts = dict.fromkeys(("error", "verdict"), ("", "dim"))
-        drawn = _state(tuning, choice) if extra is None else (bars.single(scale, extra), "dim")
+        drawn = _state(tuning, choice) if extra is None else (drawing.single(scale, extra), "dim")
         return {
             **texts,
             "bar": drawn,
@@ -265,7 +265,7 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
         }
     style = verdict_style(tuning, measured)
     return {
-        "bar": (bars.interval(scale, measured), style or "dim"),
+        "bar": (drawing.interval(scale, measured), style or "dim"),
         "ms": (_time(tuning, measured.ms), style),
         "error": (error(measured), "dim"),
         "extra": ("" if measured.ratio == 1.0 else fmt.signed(measured.ratio - 1.0), "dim"),
@@ -286,11 +286,11 @@ def _counts(choice: Choice) -> bool:
     return choice.offered and not choice.failed
 
 
-def _scale(tuning: Tuning, width: int) -> bars.Scale:
+def _scale(tuning: Tuning, width: int) -> drawing.Scale:
     assert tuning.measured is not None
     one_number = [c for c in tuning.choices if tuning.measured.of(c.hash) is None]
     ratios = [ratio for c in one_number if (ratio := _extra_of_one_number(tuning, c)) is not None]
-    return bars.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
+    return drawing.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
 
 
 def verdict_word(measured: MeasuredChoice) -> str:
@@ -311,9 +311,7 @@ def verdict_style(tuning: Tuning, measured: MeasuredChoice) -> str:
 
 def _best_ms(tuning: Tuning) -> float | None:
     """The time that decides the unit of all."""
-    best = stats.winner(tuning)
-    measured = stats.measured(tuning, best)
-    return measured.ms if measured else best.ms if best else None
+    return stats.time_ms(tuning, stats.winner(tuning))
 
 
 def _time(tuning: Tuning, ms: float | None) -> str:

@@ -129,8 +129,8 @@ ALONE: tuple[Field[Standpoint], ...] = (
 def text(comparison: Comparison) -> str:
     """Tables of what is common and of what is not, then the totals."""
     blocks = [_names(comparison)]
-    if told := _shown(comparison):
-        blocks.append(text_table(PAIRS, told))
+    if pairs := _shown(comparison):
+        blocks.append(text_table(PAIRS, pairs))
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
         if points:
             blocks.append(f"only in {label}\n{text_table(ALONE, points)}")
@@ -167,14 +167,14 @@ def summary(comparison: Comparison) -> list[str]:
     if comparison.untimed:
         lines.append(f"{len(comparison.untimed)} without a time in A or in B")
     took = [
-        _took(*each)
-        for each in (
+        _took(*part)
+        for part in (
             ("A", totals.a_seconds, totals.a_untold),
             ("B", totals.b_seconds, totals.b_untold),
         )
     ]
     if any(took):
-        lines.append(f"tuning took {', '.join(each for each in took if each)}")
+        lines.append(f"tuning took {', '.join(part for part in took if part)}")
     if any(pair.b.basis != "measured" for pair in comparison.common):
         lines.append(_noise_text(noise.band, noise.choices))
     return [*lines, *(plain(note) for note in comparison.notes)]
@@ -189,10 +189,10 @@ def _sums(comparison: Comparison) -> list[str]:
     change = (totals.b_ms / totals.a_ms - 1) * 100
     sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
     rest = f", without {unlike} of {len(comparison.common)} that are not alike" if unlike else ""
-    told = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
+    sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
     return [
         f"each as often as it is called: {sums}{rest}",
-        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in told),
+        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in sums_),
     ]
 
 
@@ -212,8 +212,8 @@ def _noise_text(band: float, choices: int) -> str:
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
     lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
-    if told := _shown(comparison):
-        lines += markdown_table(_MARKDOWN, told)
+    if pairs := _shown(comparison):
+        lines += markdown_table(_MARKDOWN, pairs)
         lines.append("")
     lines += [f"- {line}" for line in summary(comparison)]
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):

@@ -50,8 +50,7 @@ def verdict(tuning: Tuning) -> Line:
     else:
         spans = [(f" {plain(best.label)}", "good"), (f" is fastest by {fmt.percent(lead)}", "")]
     spans += _against_aten(tuning)
-    told = stats.measured(tuning, best)
-    rate = stats.tflops(tuning, told.ms if told else best.ms)
+    rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
         spans.append((f" · {fmt.throughput(rate)} TFLOP/s", ""))
     return tuple(spans)
@@ -61,22 +60,22 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
     """What repeated measurement says of the winner, as `stats.standing` judges it."""
     measurement = tuning.measured
     assert measurement is not None
-    name, found = plain(best.label), stats.standing(tuning)
+    name, standing = plain(best.label), stats.standing(tuning)
     rivals = [choice for choice in measurement.choices if choice.hash != best.hash]
     if not rivals:
         return [(f" {name}", "strong"), (" was measured alone", "")]
-    if found == "slower":
+    if standing == "slower":
         first = measurement.choices[0]
-        told = stats.measured(tuning, best)
-        by = fmt.percent(told.ratio - 1) if told else fmt.NONE
+        measured = stats.measured(tuning, best)
+        by = fmt.percent(measured.ratio - 1) if measured else fmt.NONE
         return [
             (f" {label(tuning, first.hash, first.name)} is really {by} faster", "warn"),
             (f" than the winner {name}", ""),
         ]
-    if found == "unclear":
+    if standing == "unclear":
         why = f": {measurement.rounds} rounds could not tell the best apart"
         return [(" Unclear", "strong"), (why, "")]
-    if found == "tied":
+    if standing == "tied":
         return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
     near = min(rivals, key=lambda choice: choice.ratio)
     apart = f"{fmt.percent(near.ratio_low - 1)} to {fmt.percent(near.ratio_high - 1)}"
@@ -99,17 +98,17 @@ def _tied_with(tuning: Tuning, rivals: Sequence[MeasuredChoice]) -> str:
 
 def measured(tuning: Tuning) -> Line | None:
     """How it was measured again, and what disturbed that; None where it was not."""
-    found = tuning.measured
-    if found is None:
+    measurement = tuning.measured
+    if measurement is None:
         return None
-    facts = [f"{found.rounds} rounds in {fmt.seconds(found.seconds)}"]
-    facts += ["caches emptied before each call"] if found.flushed else []
-    facts += [f"{len(found.failed)} could not be run"] if found.failed else []
+    facts = [f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}"]
+    facts += ["caches emptied before each call"] if measurement.flushed else []
+    facts += [f"{len(measurement.failed)} could not be run"] if measurement.failed else []
     first, *more = facts
     spans: list[Span] = [(f" Measured: {first}", "dim")]
     spans += [(f" · {fact}", "dim") for fact in more]
-    spans += [(f" · {plain(trouble)}", "warn") for trouble in found.trouble]
-    return (*spans, (f" · {moment(found.when)}", "dim"))
+    spans += [(f" · {plain(trouble)}", "warn") for trouble in measurement.trouble]
+    return (*spans, (f" · {moment(measurement.when)}", "dim"))
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
@@ -142,11 +141,11 @@ def _against_aten(tuning: Tuning) -> list[Span]:
         return []
     if rival is best:
         return [(" · ATen itself wins", "")] if stats.standing(tuning) == "clear" else []
-    found = stats.versus(tuning, best, rival)
-    if found == "slower":
-        told = stats.standing(tuning) == "slower"  # the sentence before says what is faster
-        return [] if told else [(" · slower than ATen", "warn")]
-    if found != "clear":
+    standing = stats.versus(tuning, best, rival)
+    if standing == "slower":
+        said_before = stats.standing(tuning) == "slower"  # the sentence before says what is faster
+        return [] if said_before else [(" · slower than ATen", "warn")]
+    if standing != "clear":
         return [(" · no faster than ATen", "")]
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
 
@@ -155,8 +154,8 @@ def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
     count = stats.tried(tuning)
-    told = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
-    facts = [(told or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
+    number = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
+    facts = [(number or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"
         for what, value in (
@@ -199,10 +198,10 @@ def pin_line(row: Row) -> Line | None:
     )
 
 
-def takes(choice: Choice | None, told: Mapping[str, Footprint]) -> Line:
+def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
     """What the kernel of this choice takes, in full; blank where nobody can know it."""
-    found = told.get(choice.hash or "") if choice else None
-    return ((f" {plain(found.sentence)}", "dim"),) if found else ()
+    footprint = footprints.get(choice.hash or "") if choice else None
+    return ((f" {plain(footprint.sentence)}", "dim"),) if footprint else ()
 
 
 def whole(line: Line, width: int) -> Line:
@@ -259,16 +258,16 @@ def _saved(tuning: Tuning) -> str:
 
 def _fastest(row: Row) -> str:
     tuning = row.tuning
-    best, found = stats.winner(tuning), stats.standing(tuning)
-    if best is None or found is None:
+    best, standing = stats.winner(tuning), stats.standing(tuning)
+    if best is None or standing is None:
         known = best or stats.chosen(tuning)
         return known.label if known else ""
     lead = stats.lead(tuning)
-    if found == "tied":
+    if standing == "tied":
         return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
-    if found == "unclear":
+    if standing == "unclear":
         return f"{best.label}, unclear whether it is the fastest"
-    if found == "slower":
+    if standing == "slower":
         return f"{best.label}, beaten when measured again"
     return f"{best.label}, {fmt.percent(lead)} ahead"
 

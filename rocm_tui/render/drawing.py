@@ -1,16 +1,14 @@
-"""A thin bar, drawn with half cells.
+"""Pictures in cells of text: bars, whiskers, and a plot with two logarithmic axes. Pure functions.
 
-How much longer than the best each choice takes, all on one scale. Pure functions.
+Whiskers show how much longer than the best each choice takes, all on one scale:
 
 │━━━━━━├─●─┤       measured: a bar to the median ratio, and its 95 % interval
 ┼─●─┤              measured: its interval holds the best, so they are not told apart
 │━━━━━━━━━━○       one number only
 │━━━━━━━━━━━━━━━▸  beyond the scale
 
-A plot with two logarithmic axes in cells of text: curves of Braille dots, points as marks.
-
-A charting library would paint the whole plot anew in colours of its own; here each cell is a span
-of a `LineView`, so that a moved cursor repaints two marks.
+The plot has curves of Braille dots, and points as marks. A charting library would paint it anew in
+colours of its own; here each cell is a span of a line, so that a moved cursor repaints two marks.
 """
 
 from __future__ import annotations
@@ -156,16 +154,16 @@ class Axis:
     def ticks(self, apart: int) -> list[float]:
         """Round values at least so many cells apart, as dense as that allows."""
         for steps in ((1, 2, 5), (1,)):
-            found = [
+            values = [
                 step * 10.0**power
                 for power in range(floor(log10(self.low)), floor(log10(self.high)) + 1)
                 for step in steps
                 if self.low <= step * 10.0**power <= self.high
             ]
-            places = [self.place(value) for value in found]
+            places = [self.place(value) for value in values]
             if all(two - one >= apart for one, two in pairwise(places)):
                 break
-        return found
+        return values
 
 
 def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
@@ -226,7 +224,7 @@ def _cells(
 
 def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
     """The dots of a curve by cell. Steep parts are filled up, so that the line does not break."""
-    found: dict[tuple[int, int], int] = {}
+    dots: dict[tuple[int, int], int] = {}
     before: int | None = None
     for dot in range(x.cells * 2):
         value = curve.value(x.value((dot + 0.5) / 2))
@@ -239,9 +237,9 @@ def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
             row, rest = divmod(high, 4)
             if 0 <= row < y.cells:
                 cell = (dot // 2, row)
-                found[cell] = found.get(cell, 0) | _DOTS[dot % 2][3 - rest]
+                dots[cell] = dots.get(cell, 0) | _DOTS[dot % 2][3 - rest]
         before = here
-    return found
+    return dots
 
 
 def _below(x: Axis) -> list[Line]:

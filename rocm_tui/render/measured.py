@@ -111,11 +111,12 @@ class _Repeats:
 
     @property
     def ends(self) -> tuple[float, float]:
-        return min(one.ms for one in self.measured), max(one.ms for one in self.measured)
+        times = [choice.ms for choice in self.measured]
+        return min(times), max(times)
 
     @property
     def verdicts(self) -> str:
-        counts = Counter(one.verdict for one in self.measured).most_common()
+        counts = Counter(choice.verdict for choice in self.measured).most_common()
         return ", ".join(f"{verdict} {times}×" for verdict, times in counts)
 
 
@@ -146,7 +147,7 @@ def _repeats(tuning: Tuning, measurements: Sequence[Measurement]) -> list[_Repea
     return [
         _Repeats(
             label(tuning, choice.hash, choice.name),
-            [told for each in measurements if (told := each.of(choice.hash)) is not None],
+            [its for m in measurements if (its := m.of(choice.hash)) is not None],
         )
         for choice in measurements[-1].choices
     ]
@@ -174,12 +175,12 @@ def sentences(
     tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | None = None
 ) -> list[str]:
     """Who is faster, what that means for the choice that is in use, what disturbed it."""
-    told = [
+    texts = [
         standing(tuning, measurement),
         meaning(tuning, measurement, id, pin),
         _conditions(measurement),
     ]
-    return [plain(text) for text in (*told, *measurement.trouble) if text]
+    return [plain(text) for text in (*texts, *measurement.trouble) if text]
 
 
 def standing(tuning: Tuning, measurement: Measurement) -> str:
@@ -213,17 +214,17 @@ def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | 
     if pin is not None and pin.state != "orphaned":
         return pinned(tuning, measurement, id, pin)
     taken = stats.winner(tuning)
-    told = stats.measured(tuning, taken) if tuning.measured == measurement else None
-    if taken is None or told is None:
+    measured = stats.measured(tuning, taken) if tuning.measured == measurement else None
+    if taken is None or measured is None:
         return ""
     best = measurement.choices[0]
-    if told.verdict == "slower":
-        by = fmt.percent(told.ratio - 1)
+    if measured.verdict == "slower":
+        by = fmt.percent(measured.ratio - 1)
         better = pinnable(tuning, best.hash)
         return f"Inductor takes {taken.label}, which is {by} slower: rocm-tui pin {id} {better}"
-    if told.verdict == "tied":
+    if measured.verdict == "tied":
         return f"Inductor takes {taken.label}, and nothing measured is faster"
-    if told.verdict == "faster":
+    if measured.verdict == "faster":
         return f"Inductor takes {taken.label}, which is right"
     return ""
 
@@ -233,17 +234,19 @@ def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) ->
     name = label(tuning, pin.pin.hash, pin.pin.label)
     by = f"pinned by {pin.pin.who}" if pin.pin.who else "pinned"
     held = f"{name} is in use, {by}" if pin.state == "active" else f"{name} is {by}, {pin.state}"
-    told = next((choice for choice in measurement.choices if choice.hash == pin.pin.hash), None)
-    if told is None:
+    measured = next((choice for choice in measurement.choices if choice.hash == pin.pin.hash), None)
+    if measured is None:
         return f"{held}; it was not measured"
-    if told.verdict == "slower":
+    if measured.verdict == "slower":
         best = measurement.choices[0]
-        slower = f"{fmt.percent(told.ratio - 1)} slower than {label(tuning, best.hash, best.name)}"
+        slower = (
+            f"{fmt.percent(measured.ratio - 1)} slower than {label(tuning, best.hash, best.name)}"
+        )
         better = pinnable(tuning, best.hash)
         return f"{held}; it is {slower}: rocm-tui pin {id} {better}, or rocm-tui unpin {id}"
-    if told.verdict == "tied":
+    if measured.verdict == "tied":
         return f"{held}, and nothing measured is faster"
-    return f"{held}, which is right" if told.verdict == "faster" else held
+    return f"{held}, which is right" if measured.verdict == "faster" else held
 
 
 def label(tuning: Tuning, hash: str | None, name: str | None) -> str:

@@ -185,17 +185,17 @@ def _saved(bought: Bought) -> Page:
 
 
 def _repeated(repeated: Sequence[Repeated]) -> Page:
-    more = sum(each.seconds for each in repeated)
+    more = sum(problem.seconds for problem in repeated)
     sentence = "No problem was tuned twice."
     if repeated:
         problems = "One problem was" if len(repeated) == 1 else f"{len(repeated)} problems were"
-        least = "at least " if any(each.untold for each in repeated) else ""
+        least = "at least " if any(problem.untold for problem in repeated) else ""
         took = f"took {least}{fmt.seconds(more)} more" if more else "took nobody knows how long"
         sentence = f"{problems} tuned again, which {took}."
     return Page(
         ((sentence, ""),),
-        tuple(cells(words.REPEATED, each) for each in repeated),
-        tuple(each.row for each in repeated),
+        tuple(cells(words.REPEATED, problem) for problem in repeated),
+        tuple(problem.row for problem in repeated),
         len(repeated),
     )
 
@@ -207,23 +207,23 @@ def _without(keys: Iterable[Column], line: Cells) -> Cells:
 
 def _ranks(disagreements: Sequence[Disagreement]) -> Page:
     rows, lines = [], []
-    for each in disagreements:
-        for at, party in enumerate(each.parties):
-            line = cells(_PARTIES, _PartyLine(each, party))
+    for disagreement in disagreements:
+        for at, party in enumerate(disagreement.parties):
+            line = cells(_PARTIES, _PartyLine(disagreement, party))
             rows.append(party.row)
             lines.append(_without(_PROBLEM, line) if at else line)
     sentence = "Ranks and hosts agree: no problem has two choices in use."
     if disagreements:
-        matter = sum(each.matters for each in disagreements)
+        matter = sum(disagreement.matters for disagreement in disagreements)
         what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
-        if not all(each.told for each in disagreements):
+        if not all(disagreement.told for disagreement in disagreements):
             sentence = f"Chosen differently by {words.parties(disagreements)}: {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 
 
-def _missing(backends: Sequence[Absent], told: bool) -> Page:
+def _missing(backends: Sequence[Absent], known: bool) -> Page:
     lines = []
     for backend in backends:
         for at, why in enumerate(words.reason_lines(backend)):
@@ -232,7 +232,7 @@ def _missing(backends: Sequence[Absent], told: bool) -> Page:
     sentence = "Every backend that was asked for has a choice that works."
     if backends:
         sentence = "Backends that were asked for, and of which there is no choice to use."
-    elif not told:
+    elif not known:
         sentence = "Which backends were asked for is told by sessions of `rocm-tui run` only."
     return Page(((sentence, ""),), tuple(lines), (), len(backends))
 
@@ -245,11 +245,11 @@ def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
 
 def _roofline(points: Sequence[tuple[Roofline, Point]]) -> Page:
     several = len({roofline.machine for roofline, _ in points}) > 1
-    said: tuple[Span, ...] = ()
+    sentences: tuple[Span, ...] = ()
     if not points:
-        said = (("No matrix product was tuned whose operations and bytes are known.", ""),)
+        sentences = (("No matrix product was tuned whose operations and bytes are known.", ""),)
     return Page(
-        said,
+        sentences,
         tuple(cells(_POINTS, _PointLine(*pair, several)) for pair in points),
         tuple(point.row for _, point in points),
         len(points),

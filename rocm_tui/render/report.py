@@ -120,9 +120,10 @@ def text(report: Report) -> str:
 
 def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
     lines = []
-    for each in disagreements:
-        lines.append(f"{problem_line(PROBLEM, each.row)}{'' if each.matters else ': a tie'}")
-        for party in each.parties:
+    for disagreement in disagreements:
+        tie = "" if disagreement.matters else ": a tie"
+        lines.append(f"{problem_line(PROBLEM, disagreement.row)}{tie}")
+        for party in disagreement.parties:
             rivals = ", ".join(
                 f"{_short(label)} takes {fmt.duration(ms)}" for label, ms in party.rivals_ms
             )
@@ -139,38 +140,42 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
 def parties(disagreements: Sequence[Disagreement]) -> str:
     """Whose choices differ; logs may have nothing to do with each other."""
     logs = "logs, of which it is not known whether they are of one job"
-    if all(each.told for each in disagreements):
+    if all(disagreement.told for disagreement in disagreements):
         return "ranks or hosts"
-    return f"ranks or hosts, or by {logs}" if any(each.told for each in disagreements) else logs
+    return (
+        f"ranks or hosts, or by {logs}"
+        if any(disagreement.told for disagreement in disagreements)
+        else logs
+    )
 
 
-def _missing(backends: Iterable[Absent], told: bool) -> list[str]:
+def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
     lines = []
-    for each in backends:
-        lines.append(missing_line(each))
-        lines += [f"  {line}" for line in reason_lines(each)]
+    for backend in backends:
+        lines.append(missing_line(backend))
+        lines += [f"  {line}" for line in reason_lines(backend)]
     if lines:
         return ["Missing backends:", *lines]
-    if told:
+    if known:
         return ["Every backend that was asked for has a choice that works."]
     return ["Which backends were asked for is told by sessions of `rocm-tui run` only."]
 
 
-def missing_line(each: Absent) -> str:
+def missing_line(backend: Absent) -> str:
     """`CK: no choice in 12 tunings (bmm, mm)`."""
-    tunings = "1 tuning" if each.tunings == 1 else f"{each.tunings} tunings"
-    what = f"all {each.failed} choices failed" if each.failed else "no choice"
-    where = "" if each.everywhere else ", though there is one elsewhere"
-    return f"{plain(each.backend)}: {what} in {tunings} ({plain(', '.join(each.ops))}){where}"
+    tunings = "1 tuning" if backend.tunings == 1 else f"{backend.tunings} tunings"
+    what = f"all {backend.failed} choices failed" if backend.failed else "no choice"
+    where = "" if backend.everywhere else ", though there is one elsewhere"
+    return f"{plain(backend.backend)}: {what} in {tunings} ({plain(', '.join(backend.ops))}){where}"
 
 
-def reason_lines(each: Absent) -> list[str]:
+def reason_lines(backend: Absent) -> list[str]:
     """Why, in a line a reason; one that says that nobody knows, if so."""
-    if not each.reasons:
+    if not backend.reasons:
         return ["Inductor left it out and does not say why: operands that it does not take?"]
     return [
         plain(reason.text) if not reason.count else f"{reason.count}× {plain(reason.text)}"
-        for reason in each.reasons
+        for reason in backend.reasons
     ]
 
 
@@ -259,8 +264,8 @@ def report_json(report: Report) -> dict[str, Any]:
     """Times in milliseconds and seconds; unknown values are null."""
     bought = report.bought
     return {
-        "disagreements": [_disagreement_json(each) for each in report.disagreements],
-        "missing": [_missing_json(each) for each in report.absent],
+        "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
+        "missing": [_missing_json(entry) for entry in report.absent],
         "backends_told": report.told,
         "saved": {
             "saved_ms": bought.saved_ms,
@@ -277,15 +282,15 @@ def report_json(report: Report) -> dict[str, Any]:
             "until": bought.until,
             "tunings": [_gain_json(gain) for gain in bought.gains],
         },
-        "repeated": [_repeated_json(each) for each in report.repeated],
+        "repeated": [_repeated_json(entry) for entry in report.repeated],
     }
 
 
-def _disagreement_json(each: Disagreement) -> dict[str, Any]:
+def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
     return {
-        **row_problem_json(each.row),
-        "matters": each.matters,
-        "one_job": each.told or None,
+        **row_problem_json(disagreement.row),
+        "matters": disagreement.matters,
+        "one_job": disagreement.told or None,
         "parties": [
             {
                 "who": party.who,
@@ -294,20 +299,20 @@ def _disagreement_json(each: Disagreement) -> dict[str, Any]:
                 "ms": party.ms,
                 "rivals": [{"choice": label, "ms": ms} for label, ms in party.rivals_ms],
             }
-            for party in each.parties
+            for party in disagreement.parties
         ],
     }
 
 
-def _missing_json(each: Absent) -> dict[str, Any]:
+def _missing_json(backend: Absent) -> dict[str, Any]:
     return {
-        "backend": each.backend,
-        "ops": list(each.ops),
-        "tunings": each.tunings,
-        "everywhere": each.everywhere,
-        "failed": each.failed,
-        "reasons": [{"text": reason.text, "count": reason.count} for reason in each.reasons],
-        "sessions": list(each.sessions),
+        "backend": backend.backend,
+        "ops": list(backend.ops),
+        "tunings": backend.tunings,
+        "everywhere": backend.everywhere,
+        "failed": backend.failed,
+        "reasons": [{"text": reason.text, "count": reason.count} for reason in backend.reasons],
+        "sessions": list(backend.sessions),
     }
 
 
@@ -325,12 +330,12 @@ def _gain_json(gain: Gain) -> dict[str, Any]:
     }
 
 
-def _repeated_json(each: Repeated) -> dict[str, Any]:
+def _repeated_json(repeated: Repeated) -> dict[str, Any]:
     return {
-        **row_problem_json(each.row),
-        "times": each.times,
-        "processes": each.processes,
-        "seconds": each.seconds,
-        "untold": each.untold,
-        "winners": [{"choice": label, "times": times} for label, times in each.winners],
+        **row_problem_json(repeated.row),
+        "times": repeated.times,
+        "processes": repeated.processes,
+        "seconds": repeated.seconds,
+        "untold": repeated.untold,
+        "winners": [{"choice": label, "times": times} for label, times in repeated.winners],
     }

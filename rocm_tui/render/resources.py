@@ -14,65 +14,67 @@ from rocm_tui.render.table import table
 from rocm_tui.session.kernel_resources import Known
 
 
-def tell(found: Mapping[str, Known | Unknown]) -> dict[str, Footprint]:
-    return {hash_: Footprint(cells(answer), sentence(answer)) for hash_, answer in found.items()}
+def tell(answers: Mapping[str, Known | Unknown]) -> dict[str, Footprint]:
+    return {hash_: Footprint(cells(answer), sentence(answer)) for hash_, answer in answers.items()}
 
 
-def cells(found: Known | Unknown) -> dict[str, str]:
+def cells(known: Known | Unknown) -> dict[str, str]:
     """A text for each of RESOURCES; none if it is unknown."""
-    if isinstance(found, Unknown):
+    if isinstance(known, Unknown):
         return {}
-    taken, held = found.resources, found.occupancy
+    taken, held = known.resources, known.occupancy
     waves = (f"{held.waves_per_simd}/{held.of}", _limit(held)) if held else ("?", "?")
     counts = [_count(number) for number in (taken.vgprs, taken.agprs, taken.sgprs)]
-    texts = (*counts, size(taken.lds), size(taken.scratch), _count(_spills(found)), *waves)
+    texts = (*counts, size(taken.lds), size(taken.scratch), _count(_spills(known)), *waves)
     return dict(zip((column.key for column in RESOURCES), texts, strict=True))
 
 
-def sentence(found: Known | Unknown) -> str:
+def sentence(known: Known | Unknown) -> str:
     """All that is known, on one line."""
-    if isinstance(found, Unknown):
-        return f"registers and LDS unknown: {found.reason}"
-    taken, held = found.resources, found.occupancy
-    nvidia = found.target.kind == "cuda"
+    if isinstance(known, Unknown):
+        return f"registers and LDS unknown: {known.reason}"
+    taken, held = known.resources, known.occupancy
+    nvidia = known.target.kind == "cuda"
     # The most telling first: a narrow screen cuts the end.
     waves = f"{held.waves_per_simd}/{held.of} waves a SIMD ({_limit(held)})" if held else None
     facts = [waves or "occupancy unknown"]
     vectors = f"{_count(taken.vgprs)} {'registers' if nvidia else 'VGPR'}"
     facts.append(vectors + (f" ({taken.agprs} AGPR)" if taken.agprs else ""))
     facts.append(f"{size(taken.lds)} {'shared memory' if nvidia else 'LDS'}")
-    facts.append(f"{_count(_spills(found))} spills" if _spills(found) != 0 else "no spills")
+    facts.append(f"{_count(_spills(known))} spills" if _spills(known) != 0 else "no spills")
     facts.append(f"{size(taken.scratch)} scratch" if taken.scratch != 0 else "no scratch")
     facts += [] if nvidia else [f"{_count(taken.sgprs)} SGPR"]
-    return f"{found.target.arch or found.target}: {', '.join(facts)}"
+    return f"{known.target.arch or known.target}: {', '.join(facts)}"
 
 
-def block(choices: Sequence[Choice], found: Mapping[str, Known | Unknown]) -> str:
+def block(choices: Sequence[Choice], answers: Mapping[str, Known | Unknown]) -> str:
     """What `show` prints of those choices that `found` tells of; empty if it tells of none.
 
     A table of those that are known, then why the others are not.
     """
-    told = [(c, one) for c in choices if (one := found.get(c.hash or "")) is not None]
-    known = [[plain(c.label), *cells(one).values()] for c, one in told if isinstance(one, Known)]
+    ours = [(c, answer) for c in choices if (answer := answers.get(c.hash or "")) is not None]
+    known = [
+        [plain(c.label), *cells(known).values()] for c, known in ours if isinstance(known, Known)
+    ]
     header = ("a kernel takes", *(column.title for column in RESOURCES))
     lines = [table(header, known, "l" + "r" * len(RESOURCES))] if known else []
-    reasons = [one.reason for _, one in told if isinstance(one, Unknown)]
+    reasons = [answer.reason for _, answer in ours if isinstance(answer, Unknown)]
     for reason in dict.fromkeys(reasons):
-        names = [c.label for c, one in told if isinstance(one, Unknown) and one.reason == reason]
+        names = [c.label for c, answer in ours if answer == Unknown(reason)]
         which = f"{len(names)} choices" if len(names) > 1 else names[0]
         lines.append(plain(f"registers and LDS of {which} unknown: {reason}"))
     return "\n".join(lines)
 
 
-def resources_json(found: Known | Unknown | None) -> dict[str, Any] | None:
+def resources_json(known: Known | Unknown | None) -> dict[str, Any] | None:
     """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
-    if found is None:
+    if known is None:
         return None
-    if isinstance(found, Unknown):
-        return {"unknown": found.reason}
-    taken, held = found.resources, found.occupancy
+    if isinstance(known, Unknown):
+        return {"unknown": known.reason}
+    taken, held = known.resources, known.occupancy
     return {
-        "target": str(found.target),
+        "target": str(known.target),
         "vgprs": taken.vgprs,
         "agprs": taken.agprs,
         "sgprs": taken.sgprs,
@@ -99,8 +101,8 @@ def _limit(held: Occupancy) -> str:
     return "full" if held.limited_by == "waves" else held.limited_by
 
 
-def _spills(found: Known) -> int | None:
-    taken = found.resources
+def _spills(known: Known) -> int | None:
+    taken = known.resources
     if taken.vgpr_spills is None:
         return None
     return taken.vgpr_spills + (taken.sgpr_spills or 0)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from math import inf
 
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.choices import Footprint
-from rocm_tui.render.tunings import COLUMNS as RESOURCES
+from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.providers import provider
-from rocm_tui.session.stats import versus
 
 NEAR = 0.10
 """How far from the best, relative, a choice may be to be compared unasked."""
@@ -65,7 +64,7 @@ def _by_time(tuning: Tuning) -> list[Choice]:
 def facts(
     tuning: Tuning,
     choices: Sequence[Choice],
-    told: Mapping[str, Footprint],
+    footprints: Mapping[str, Footprint],
     *,
     all_keys: bool = False,
 ) -> list[Fact]:
@@ -79,7 +78,7 @@ def facts(
         Fact("Time"),
         *_times(tuning, choices),
         *_configuration(choices, all_keys),
-        *_kernels(choices, told),
+        *_kernels(choices, footprints),
     ]
 
 
@@ -110,21 +109,19 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
 def _verdict(tuning: Tuning, choice: Choice, best: Choice) -> str:
     if choice.failed:
         return "failed"
-    told = stats.measured(tuning, choice)
-    if told is not None:
-        return "fastest" if told.verdict == "faster" else told.verdict
+    measured = stats.measured(tuning, choice)
+    if measured is not None:
+        return verdict_word(measured)
     if choice is best:
         return "fastest" if stats.standing(tuning) == "clear" else ""
-    found = versus(tuning, choice, best)
-    return _WORDS[found] if found else ""
+    standing = stats.versus(tuning, choice, best)
+    return _WORDS[standing] if standing else ""
 
 
 def _extra(tuning: Tuning, choice: Choice, best: Choice) -> float:
     """How much longer than the best, relative; infinite where no time is known."""
-    told, other = stats.measured(tuning, choice), stats.measured(tuning, best)
-    if told and other and other.ratio:
-        return told.ratio / other.ratio - 1.0
-    return choice.ms / best.ms - 1.0 if choice.ms is not None and best.ms else float("inf")
+    ratio = stats.ratio(tuning, choice, best)
+    return inf if ratio is None else ratio - 1.0
 
 
 def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
@@ -136,23 +133,23 @@ def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
     if not keys:
         return
     equal = f", {len(keys) - len(differ)} are equal" if len(keys) > len(differ) else ""
-    told = "key differs" if len(differ) == 1 else "keys differ"
-    yield from _heading(f"Configuration: {len(differ)} {told}{equal}")
+    differing = "key differs" if len(differ) == 1 else "keys differ"
+    yield from _heading(f"Configuration: {len(differ)} {differing}{equal}")
     yield from (_compared(plain(key), texts[key]) for key in differ)
     if all_keys:
         yield from (Fact(plain(key), texts[key]) for key in keys if key not in differ)
 
 
-def _kernels(choices: Sequence[Choice], told: Mapping[str, Footprint]) -> Iterator[Fact]:
+def _kernels(choices: Sequence[Choice], footprints: Mapping[str, Footprint]) -> Iterator[Fact]:
     yield from _heading("Kernel")
     yield Fact("from", tuple(provider(choice) or "?" for choice in choices))
-    found = [told.get(choice.hash or "") for choice in choices]
-    cells = [one.cells if one else {} for one in found]
+    known = [footprints.get(choice.hash or "") for choice in choices]
+    cells = [footprint.cells if footprint else {} for footprint in known]
     if any(cells):
         for column in RESOURCES:
             yield _compared(
                 _TITLES.get(column.key, column.title),
-                tuple(one.get(column.key, "") for one in cells),
+                tuple(footprint.get(column.key, "") for footprint in cells),
             )
     hashes = tuple(plain(choice.hash or "?").rpartition("-")[2][:12] for choice in choices)
     yield Fact("hash", hashes)
@@ -191,7 +188,7 @@ def _range(pair: tuple[float, float] | None, scale: float, unit: str) -> str:
     return f"{low:>5} … {high} {unit}"
 
 
-def _ratios(told: MeasuredChoice | None) -> str:
-    if told is None or told.ratio_low == told.ratio_high:
+def _ratios(measured: MeasuredChoice | None) -> str:
+    if measured is None or measured.ratio_low == measured.ratio_high:
         return ""
-    return f"{fmt.signed(told.ratio_low - 1)} … {fmt.signed(told.ratio_high - 1)}"
+    return f"{fmt.signed(measured.ratio_low - 1)} … {fmt.signed(measured.ratio_high - 1)}"

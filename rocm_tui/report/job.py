@@ -1,10 +1,7 @@
-"""The report of one job: who chose differently, which backends are absent, what tuning bought.
+"""The report of one job: who chose differently, which backends are missing, what tuning saves.
 
-Pure functions over the tunings of all its ranks and hosts.
-
-Which machines the tunings of a report are of: what is added up over several is no run's.
-
-Ranks, hosts or logs of one job that use different choices for the same problem.
+Pure functions over the tunings of all its ranks and hosts, and of all their machines: what is added
+up over several is no run's.
 """
 
 from __future__ import annotations
@@ -36,23 +33,25 @@ share of them, must look so: one of 25 does by chance."""
 
 def report(part: Part) -> Report:
     """What the tunings of one job tell together."""
-    found = problems(part)
+    all_problems = problems(part)
     labels = party_names(part)
-    disagreements = [told for each in found if (told := disagreement(each.rows, labels))]
+    disagreements = [
+        differing for problem in all_problems if (differing := disagreement(problem.rows, labels))
+    ]
     return Report(
-        disagreements=tuple(sorted(disagreements, key=lambda each: not each.matters)),
+        disagreements=tuple(sorted(disagreements, key=lambda differing: not differing.matters)),
         absent=absent(part),
         told=any(session.backends for session in part.sessions.values()),
-        bought=bought(found, part),
-        repeated=repeated(found),
+        bought=bought(all_problems, part),
+        repeated=repeated(all_problems),
     )
 
 
-def bought(found: Iterable[Problem], part: Part) -> Bought:
+def bought(all_problems: Iterable[Problem], part: Part) -> Bought:
     """Time saved against ATen and seconds spent, over all problems."""
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
-    gains = [_gain(problem, busy) for problem in found if any(map(was_tuned, problem.rows))]
+    gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
     gains.sort(key=lambda g: (g.saved_ms is None, -(g.saved_ms or 0.0) * (g.calls or 1)))
     moments = [row.tuning.when for row in tuned if row.tuning.when]
     return Bought(
@@ -73,10 +72,10 @@ def _gain(problem: Problem, busy: bool) -> Gain:
     uses = _uses(problem.rows)
     most = max(uses, key=len)
     latest, choice = most[0]
-    told = [(row, ms) for row, own in most if (ms := _saved(row.tuning, own)) is not None]
-    sure = [(row, ms) for row, ms in told if not (busy and _waited(row.tuning, choice))]
-    saved = [ms for _, ms in sure or told]
-    waits = bool(told) and not sure
+    known = [(row, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None]
+    sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
+    saved = [ms for _, ms in sure or known]
+    waits = bool(known) and not sure
     shown = sure[0][0] if sure else latest
     return Gain(
         row=latest,
@@ -101,40 +100,31 @@ def _busy_cpu(rows: Iterable[Row]) -> bool:
 def _waited(tuning: Tuning, choice: Choice) -> bool:
     """Whether a time of the choice, or of ATen's, may be a wait; `choice` is known by its likes."""
     aten = stats.aten(tuning)
-    own = next((each for each, _ in timed(tuning) if same_choice(each, choice)), None)
+    own = next((c for c, _ in timed(tuning) if same_choice(c, choice)), None)
     if aten is None or own is None or aten is own or device_kind(tuning) != "cpu":
         return False
     if stats.measured(tuning, own) and stats.measured(tuning, aten):
         return False
-    return any(each.ms is not None and waited([each.ms]) for each in (own, aten))
+    return any(c.ms is not None and waited([c.ms]) for c in (own, aten))
 
 
 def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
     """The tunings, latest first, with the choice in use, those with the same one together."""
-    found: list[list[tuple[Row, Choice]]] = []
+    groups: list[list[tuple[Row, Choice]]] = []
     for row in rows:
         use = used(row.tuning)
         if use is not None:
-            same = (each for each in found if same_choice(each[0][1], use[0]))
+            same = (group for group in groups if same_choice(group[0][1], use[0]))
             home = next(same, None)
             if home is None:
-                found.append(home := [])
+                groups.append(home := [])
             home.append((row, use[0]))
-    return found
-
-
-def _saved(tuning: Tuning, choice: Choice) -> float | None:
-    """Milliseconds a call that `choice` saves against ATen; of measurements, if any."""
-    aten = stats.aten(tuning)
-    if aten is None or aten.ms is None or choice.ms is None:
-        return None
-    told, other = stats.measured(tuning, choice), stats.measured(tuning, aten)
-    return other.ms - told.ms if told and other else aten.ms - choice.ms
+    return groups
 
 
 def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
     aten = stats.aten(tuning)
-    own = next((each for each, _ in timed(tuning) if same_choice(each, choice)), choice)
+    own = next((c for c, _ in timed(tuning) if same_choice(c, choice)), choice)
     if aten is None or own == aten:
         return False
     return versus(tuning, own, aten) in ("tied", "unclear")
@@ -144,14 +134,14 @@ def _ranks(part: Part) -> int:
     """How many ranks worked side by side; 1 where none is known."""
     names = {name for row in part.rows for name in row.asked}
     sessions = [part.sessions[name] for name in names if name in part.sessions]
-    known = {(each.host, each.rank) for each in sessions if each.rank is not None}
+    known = {(session.host, session.rank) for session in sessions if session.rank is not None}
     return max(1, len(known))
 
 
-def repeated(found: Iterable[Problem]) -> tuple[Repeated, ...]:
+def repeated(all_problems: Iterable[Problem]) -> tuple[Repeated, ...]:
     """The problems that were tuned more than once, most seconds first."""
-    again = [each for problem in found if (each := _repeated(problem))]
-    return tuple(sorted(again, key=lambda each: (-each.seconds, -each.times)))
+    again = [repeat for problem in all_problems if (repeat := _repeated(problem))]
+    return tuple(sorted(again, key=lambda repeat: (-repeat.seconds, -repeat.times)))
 
 
 def _repeated(problem: Problem) -> Repeated | None:
@@ -184,11 +174,11 @@ def systems(part: Part) -> tuple[str, ...]:
             for kind in ("cpu", "gpu"):
                 label = _system_label(session, kind)
                 named.setdefault(f"{session.system_hash} {kind}", set()).add(label)
-    found: dict[str, None] = {}
+    labels: dict[str, None] = {}
     for row in part.rows:
         for label in sorted(_systems_of_row(row.tuning, row.asked, part.sessions, named)):
-            found[label] = None
-    return tuple(found)
+            labels[label] = None
+    return tuple(labels)
 
 
 def _systems_of_row(
@@ -203,7 +193,7 @@ def _systems_of_row(
         return {_system_label(session, kind) for session in known}
     hashes = systems_of(tuning, sessions)
     if hashes:
-        return {min(named.get(f"{each} {kind}", {f"cache {each[:12]}"})) for each in hashes}
+        return {min(named.get(f"{hash_} {kind}", {f"cache {hash_[:12]}"})) for hash_ in hashes}
     return set(tuning.sources[:1])
 
 
@@ -222,7 +212,7 @@ def party_names(part: Part) -> dict[str, str]:
 
 def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement | None:
     """The parties of one problem, given by its tunings, latest first; None if they agree."""
-    latest, told = _latest(rows, labels)
+    latest, processes = _latest(rows, labels)
     uses = [(who, row, choice) for who, row in latest if (choice := _use(row))]
     if len(uses) < 2:
         return None
@@ -239,26 +229,26 @@ def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement
         rows[0],
         tuple(parties),
         matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
-        told=told,
+        told=processes,
     )
 
 
 def _use(row: Row) -> Choice | None:
     """The choice that the model calls, with or without a time."""
     selected = (c for c in row.tuning.choices if c.hash and c.hash == row.tuning.selected)
-    found = used(row.tuning)
-    return next(selected, None) or (found[0] if found else None)
+    use = used(row.tuning)
+    return next(selected, None) or (use[0] if use else None)
 
 
 def _party(who: str, row: Row, choice: Choice, different: Iterable[Choice]) -> Party:
     own = timed(row.tuning)
-    told = stats.measured(row.tuning, choice)
+    measured = stats.measured(row.tuning, choice)
     single = next((ms for known, ms in own if known is choice), None)
     rivals = []
     for other in different:
         if not same_choice(choice, other):
             rivals += [(other.label, ms) for known, ms in own if same_choice(known, other)][:1]
-    return Party(who, row, choice, told.ms if told else single, tuple(rivals))
+    return Party(who, row, choice, measured.ms if measured else single, tuple(rivals))
 
 
 def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
@@ -273,18 +263,18 @@ def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
 def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> tuple[list[tuple[str, Row]], bool]:
     """Each party's latest tuning: sessions, else ranks, else the files that tell of them; and
     whether they are known to be ranks or processes."""
-    found: dict[str, Row] = {}
+    latest: dict[str, Row] = {}
     for row in rows:
         for session in row.asked:
-            found.setdefault(labels.get(session, session), row)
+            latest.setdefault(labels.get(session, session), row)
         if not row.asked and row.tuning.rank is not None:
-            found.setdefault(f"rank {row.tuning.rank}", row)
-    if found:
-        return list(found.items()), True
+            latest.setdefault(f"rank {row.tuning.rank}", row)
+    if latest:
+        return list(latest.items()), True
     for row in rows:
         for source in row.tuning.sources:
-            found.setdefault(source, row)
-    return list(found.items()), False
+            latest.setdefault(source, row)
+    return list(latest.items()), False
 
 
 def session_labels(sessions: Iterable[Session]) -> dict[str, str]:

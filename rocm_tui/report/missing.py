@@ -32,7 +32,7 @@ _VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+|/\S+")
 
 
 @dataclass(slots=True)
-class _Found:
+class _Seen:
     """What was seen of one backend; the ops of `lacking` have no usable choice in a session."""
 
     lacking: dict[str, None] = field(default_factory=dict)
@@ -45,15 +45,15 @@ class _Found:
 
 def backend_of(choice: Choice) -> str | None:
     """The name under which Inductor's option asks for what made a choice; None if not known."""
-    found = provider(choice)
-    if found == "ck":
+    source = provider(choice)
+    if source == "ck":
         return "CKTILE" if "ck_tile" in f"{choice.name} {choice.hash}" else "CK"
-    return _BACKENDS.get(found or "")
+    return _BACKENDS.get(source or "")
 
 
 def absent(part: Part) -> tuple[Absent, ...]:
     """One entry a backend, in the order in which they were asked for."""
-    found: dict[str, _Found] = {}
+    seen: dict[str, _Seen] = {}
     asked: dict[str, dict[str, list[Tuning]]] = {}
     for row in part.rows:
         for name in dict.fromkeys(row.asked):
@@ -61,8 +61,8 @@ def absent(part: Part) -> tuple[Absent, ...]:
     for session in part.sessions.values():
         for op, tunings in asked.get(session.id, {}).items():
             for backend in _asked(session, op):
-                _look(found.setdefault(backend, _Found()), backend, session, op, tunings)
-    return tuple(_entry(name, each) for name, each in found.items() if each.lacking)
+                _look(seen.setdefault(backend, _Seen()), backend, session, op, tunings)
+    return tuple(_entry(name, backend) for name, backend in seen.items() if backend.lacking)
 
 
 def _asked(session: Session, op: str) -> Iterable[str]:
@@ -72,33 +72,33 @@ def _asked(session: Session, op: str) -> Iterable[str]:
     return [name.removeprefix(CONVOLUTION) for name in marked]
 
 
-def _look(found: _Found, backend: str, session: Session, op: str, tunings: list[Tuning]) -> None:
+def _look(seen: _Seen, backend: str, session: Session, op: str, tunings: list[Tuning]) -> None:
     every = [choice for tuning in tunings for choice in tuning.choices]
     theirs = [choice for choice in every if backend_of(choice) == backend]
     if any(not choice.failed for choice in theirs):
-        found.present = True
+        seen.present = True
         return
     if backend == _BACKENDS["aten"] and any(provider(choice) is None for choice in every):
         return  # ATen has no mark in its names: what nobody knows may be its kernel
-    found.lacking[op] = None
-    found.sessions[session.id] = None
-    found.tunings += len(tunings)
-    found.failed += theirs
-    for told in session.absent:
-        name, _, reason = told.partition(": ")
+    seen.lacking[op] = None
+    seen.sessions[session.id] = None
+    seen.tunings += len(tunings)
+    seen.failed += theirs
+    for remark in session.absent:
+        name, _, reason = remark.partition(": ")
         if name == backend and reason:
-            found.told[reason] = None
+            seen.told[reason] = None
 
 
-def _entry(backend: str, found: _Found) -> Absent:
+def _entry(backend: str, seen: _Seen) -> Absent:
     return Absent(
         backend=backend,
-        ops=tuple(found.lacking),
-        tunings=found.tunings,
-        everywhere=not found.present,
-        failed=len(found.failed),
-        reasons=(*(Reason(text, 0) for text in found.told), *grouped(found.failed)),
-        sessions=tuple(found.sessions),
+        ops=tuple(seen.lacking),
+        tunings=seen.tunings,
+        everywhere=not seen.present,
+        failed=len(seen.failed),
+        reasons=(*(Reason(text, 0) for text in seen.told), *grouped(seen.failed)),
+        sessions=tuple(seen.sessions),
     )
 
 

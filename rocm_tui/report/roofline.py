@@ -1,16 +1,15 @@
-"""Peak arithmetic and memory bandwidth of known GPUs, as their makers publish them.
-
-Dense figures, not those with structured sparsity: 10^12 operations a second by kind of arithmetic,
-matrix units where the device has them, and 10^9 bytes a second. A figure that its maker does not
-publish is left out. Where it was checked: rate a clock and compute unit, times units, times clock.
-
-Achieved throughput against what a device can do: the roofline of a set of tunings.
+"""Achieved throughput against what a device can do: the roofline of a set of tunings.
 
 S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performance model for
 multicore architectures, Communications of the ACM 52(4), 2009. The roof over an arithmetic
 intensity of I operations a byte is min(peak operations, I x peak bandwidth) a second. The bytes
 are the compulsory ones: each operand is read once, the result is written once. A kernel that reads
 anything twice moves more, and one whose operands lie in a cache may get above the roof.
+
+The table has the peaks that makers publish: dense figures, not those with structured sparsity,
+10^12 operations a second by kind of arithmetic, matrix units where the device has them, and 10^9
+bytes a second. A figure that is not published is left out. Where it was checked: rate a clock and
+compute unit, times units, times clock.
 """
 
 from __future__ import annotations
@@ -99,8 +98,8 @@ def _devices() -> Iterator[Device]:
     head, *lines = _TABLE.strip().splitlines()
     kinds: tuple[Kind, ...] = get_args(Kind)
     for line in lines:
-        name, arch, units, dies, gbs, *found = line.rsplit(maxsplit=len(head.split()) - 1)
-        pairs = zip(kinds, found, strict=True)
+        name, arch, units, dies, gbs, *figures = line.rsplit(maxsplit=len(head.split()) - 1)
+        pairs = zip(kinds, figures, strict=True)
         tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
         title = name + (" (one die)" if dies != "1" else "")
         peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch])
@@ -241,11 +240,11 @@ def rooflines(
             left_out[machine] = left_out.get(machine, 0) + 1
         else:
             points.setdefault(machine, []).append(point)
-    found = [
+    roofs = [
         Roofline(machine, peak, tuple(points.get(machine, ())), left_out.get(machine, 0))
         for machine, peak in peaks.items()
     ]
-    return tuple(sorted(found, key=lambda one: -len(one.points)))
+    return tuple(sorted(roofs, key=lambda roof: -len(roof.points)))
 
 
 def peak_of(machine: Machine) -> Peak | NoPeak:
@@ -265,9 +264,9 @@ def machine_of(
     on_cpu = tuning.device == "cpu"
     hashes = systems_of(tuning, sessions)
     known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
-    found = {_machine(one, on_cpu) for one in known}
-    if len(found) == 1:
-        return found.pop()
+    machines = {_machine(session, on_cpu) for session in known}
+    if len(machines) == 1:
+        return machines.pop()
     if on_cpu:
         return Machine("cpu")
     named = {headers[source] for source in tuning.sources if source in headers}
@@ -285,8 +284,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     """Where the winner of a tuning stands; None if its operations or bytes are not known."""
     tuning = row.tuning
     best = stats.winner(tuning)
-    again = stats.measured(tuning, best)
-    rate = stats.tflops(tuning, again.ms if again else best.ms if best else None)
+    rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     work, moved, kind = stats.flops(tuning), traffic(tuning), kind_of(tuning)
     if not rate or not work or not moved or kind is None:
         return None

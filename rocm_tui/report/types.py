@@ -1,4 +1,4 @@
-"""What can be said of one job: its ranks, its backends, what tuning bought and cost."""
+"""What can be said of one job: its ranks, its backends, what tuning saves and costs."""
 
 from __future__ import annotations
 

@@ -55,9 +55,9 @@ class KernelResources:
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
         for entry in code_search.entries(self._root):
-            found = None if entry in self._seen else code_search.source_of(entry)
-            if found is not None:
-                target, source = found
+            known = None if entry in self._seen else code_search.source_of(entry)
+            if known is not None:
+                target, source = known
                 self._seen.add(entry)
                 for template, kernels in self._kernels.items():
                     if (name := f"rocm_{template}") in source:
@@ -94,12 +94,12 @@ def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> 
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
     try:
-        found = resources(compiled)
+        kernels = resources(compiled)
     except OSError as error:
         return Unknown(f"cannot read {compiled.path}: {error.strerror}")
-    if isinstance(found, Unknown):
-        return found
-    main = [kernel for kernel in found if _SECOND_KERNEL not in kernel.kernel]
+    if isinstance(kernels, Unknown):
+        return kernels
+    main = [kernel for kernel in kernels if _SECOND_KERNEL not in kernel.kernel]
     if len(main) != 1:
         return Unknown(f"{compiled.path} does not hold one main kernel")
     return Known(target, main[0], occupancy(target, main[0], config.waves * target.wave))

@@ -1,7 +1,5 @@
-"""The kernel of a choice of our templates: its source, and a folder that runs it alone.
-
-How the kernels of two choices of our templates differ, as a unified diff.
-"""
+"""The kernel of a choice of our templates: its source, a folder that runs it alone, and how the
+sources of two differ."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Whether two views tell of one tuning: nothing that both know differs. Pure functions.
-
-One tuning out of what several sources tell of it.
-"""
+"""Views of one tuning: whether two are, because nothing that both know differs, and one tuning out
+of what all of them tell. Pure functions."""
 
 from __future__ import annotations
 
@@ -110,9 +108,9 @@ def merge(views: Sequence[Tuning]) -> Tuning:
     choices = list(base.choices)
     for view in views[1:]:
         choices = _merge_choices(choices, view.choices)
-    told = offered(views)
-    if told:
-        choices = [replace(c, offered=c.hash is None or c.hash in told) for c in choices]
+    offer = offered(views)
+    if offer:
+        choices = [replace(c, offered=c.hash is None or c.hash in offer) for c in choices]
     uses = [view for view in views if view.selected is not None]
     latest = max(uses, key=lambda view: view.when or 0.0, default=base)
     return replace(
@@ -124,8 +122,8 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         precision=_first(view.precision for view in views),
         inputs_key=_first(view.inputs_key for view in views),
         choices=sort_choices(choices),
-        num_choices=len(told)
-        if told
+        num_choices=len(offer)
+        if offer
         else max((view.num_choices or 0 for view in views), default=0) or None,
         seconds=Seconds(
             benchmark=_known(view.seconds.benchmark for view in views),

@@ -1,6 +1,4 @@
-"""The rows of one problem: what its sources tell, joined anew when one of them tells more.
-
-The model of a screen: records go in, rows come out, and which of them changed.
+"""The model of a screen: records go in, rows come out, and which of them changed.
 
 Pure state, without a screen, a thread or a file. A row is one tuning, joined from every source
 that tells of it; only the problem that a record touches is joined again.
@@ -112,11 +110,11 @@ class Place:
         members = sorted(map(shown, self.members), key=lambda member: member.seq)
         merged, rows = [], []
         for views in group(members):
-            one = known.get(views[0].uid)
-            if one is None or not _same(one[0], views):
-                one = tuple(views), merge([view.tuning for view in views])
-            merged.append(one)
-            rows.append(_row(*one, finish, seen, old))
+            entry = known.get(views[0].uid)
+            if entry is None or not _same(entry[0], views):
+                entry = tuple(views), merge([view.tuning for view in views])
+            merged.append(entry)
+            rows.append(_row(*entry, finish, seen, old))
         self._merged, self.rows = merged, _numbered(rows)
         return before
 
@@ -137,10 +135,10 @@ def _row(
     before = old.get(first.uid)
     if before is not None and before.tuning is tuning and before.pin == pin:
         return before
-    told = {view.tuning.id: None for view in views}
-    id_ = next(iter(told)) if len(views) == 1 else joined.id
+    ids = {view.tuning.id: None for view in views}
+    id_ = next(iter(ids)) if len(views) == 1 else joined.id
     asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    return Row(first.uid, id_, 1, tuning, pin, seen[first.uid], tuple(told), asked, first.seq)
+    return Row(first.uid, id_, 1, tuning, pin, seen[first.uid], tuple(ids), asked, first.seq)
 
 
 def _numbered(rows: list[Row]) -> list[Row]:

@@ -1,6 +1,4 @@
-"""Which backend of Inductor a choice comes from, told by its name or its hash.
-
-Whether a tuning was made on a CPU or on a GPU, where its source does not say so.
+"""Where a choice comes from, told by its name or hash, and so where a tuning was made.
 
 A stderr log names no device, but most kernels run on one kind alone: Inductor's C++ templates and
 the kernels of oneDNN and MKL on a CPU, Triton, Composable Kernel and CUTLASS on a GPU. ATen's are
@@ -56,9 +54,9 @@ def template_of(choice: Choice) -> str:
 def provider(choice: Choice) -> str | None:
     """`aten`, `triton`, `cpp`, `ck`, `rocm`, ...; None where neither name nor hash tells."""
     for text in (choice.name, choice.hash):
-        found = _provider(_kernel(text)) if text else None
-        if found is not None:
-            return found
+        backend = _provider(_kernel(text)) if text else None
+        if backend is not None:
+            return backend
     return None
 
 
@@ -120,16 +118,16 @@ def device_kind(tuning: Tuning) -> Kind | None:
         device = first.group(1) if first else None
     if device and device != "meta":
         return "cpu" if device.startswith("cpu") else "gpu"
-    found = {"cpu"} if tuning.op in _CPU_OPS else set()
-    found |= {kind for choice in tuning.choices if (kind := _kind(choice))}
-    if len(found) != 1:
+    kinds = {"cpu"} if tuning.op in _CPU_OPS else set()
+    kinds |= {kind for choice in tuning.choices if (kind := _kind(choice))}
+    if len(kinds) != 1:
         return None
-    return "cpu" if "cpu" in found else "gpu"
+    return "cpu" if "cpu" in kinds else "gpu"
 
 
 def _kind(choice: Choice) -> Kind | None:
     backend = provider(choice)
     if backend == "aten":
         return "cpu" if is_library(choice) else None
-    found = _KINDS.get(backend)
-    return "gpu" if backend is None and _TRITON_ONLY in choice.description else found
+    kind = _KINDS.get(backend)
+    return "gpu" if backend is None and _TRITON_ONLY in choice.description else kind

@@ -1,4 +1,8 @@
-"""What the clock of a tuning could not tell: ticks, rounding, and a CPU's scheduler.
+"""What can be said of one tuning: winner, gain, lead, throughput, and what its times cannot tell.
+
+The times of a tuning are single numbers, so a difference inside `TIE_BAND` says nothing about who
+is faster (in public logs the best two choices lie that close in 40 % of all tunings). Where a
+repeated measurement is known, its verdict counts instead.
 
 Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
 fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
@@ -10,12 +14,6 @@ says nothing of the kernel.
 Limits: a tick is seen from the times of one tuning alone, so it takes three different ones, or two
 in full, or two that many choices share. Calls that wait now and then, beside others that do not,
 are not recognised.
-
-What can be said of one tuning: winner, gain, lead, arithmetic throughput. Pure functions.
-
-The times of a tuning are single numbers, so a difference inside `TIE_BAND` says nothing about who
-is faster (in public logs the best two choices lie that close in 40 % of all tunings). Where a
-repeated measurement is known, its verdict counts instead.
 """
 
 from __future__ import annotations
@@ -25,68 +23,8 @@ from math import comb, isfinite, prod
 from typing import Literal
 
 from backend.records import Choice, MeasuredChoice, Shape, Tuning, Verdict
+from rocm_tui.session.merge import PLACES
 from rocm_tui.session.providers import device_kind, provider
-
-TICKS = (1.024e-3, 1e-3)
-"""Milliseconds."""
-PLACES = 4
-ROUNDED = 10.0**-PLACES
-"""Decimals of a time in an AUTOTUNE row, and the last one's unit."""
-APART = 1.5
-"""Ticks between one, which says nothing, and two, which do, with room for rounding."""
-SLICE = 1.0
-NEAR_SLICE = 0.02
-LONGEST_WAIT = 32.0
-"""Milliseconds: what a scheduler counts in, how near to it a time lies that waited, and what two
-such times may differ by without a cause in the kernels. Both cases are from logs of busy CPUs."""
-LONGEST = 1e4
-"""Milliseconds beyond which no tick is looked for: a log may say anything."""
-_CHANCE = 0.01
-"""How often times that have no tick may look as if they had."""
-_FLOAT = 2e-7
-"""Relative error of a single-precision number, in which events are told."""
-
-
-def indistinct(tuning: Tuning, one: float, two: float) -> bool:
-    """Whether the clock cannot tell two of a tuning's times apart."""
-    gap = abs(one - two)
-    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(one, two) < SLICE / 2):
-        return False  # neither ticks nor waits: the usual case
-    return gap < blur(tuning)
-
-
-def blur(tuning: Tuning) -> float:
-    """Milliseconds below which a difference of two times says nothing; 0 for an exact clock."""
-    timed = (c.ms for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
-    times = [ms for ms in timed if 0 < ms < LONGEST]
-    if len(times) > 1 and device_kind(tuning) == "cpu" and waited(times):
-        return LONGEST_WAIT
-    rounded = ROUNDED if times and all(round(ms, PLACES) == ms for ms in times) else 0.0
-    return APART * max(tick_of(times), rounded)
-
-
-def tick_of(times: Sequence[float]) -> float:
-    """The tick in which times come, in milliseconds; 0 where none is seen."""
-    return next((tick for tick in TICKS if _come_in(times, tick)), 0.0)
-
-
-def _come_in(times: Sequence[float], tick: float) -> bool:
-    """A quarter may lie between ticks: the median of an even number of times does."""
-    distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
-    fits, chance = 0, len(TICKS) * len(distinct) / max(1, len(times))
-    for ms in distinct:
-        error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
-        if abs(ms - round(ms / tick) * tick) <= error * 1.01:
-            fits += 1
-            chance *= min(1.0, 2 * error / tick)
-    enough = fits > 1 and fits * 4 >= len(distinct) * 3
-    return enough and comb(len(distinct), fits) * chance <= _CHANCE
-
-
-def waited(times: Sequence[float]) -> bool:
-    """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
-    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)
-
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
@@ -158,7 +96,7 @@ def aten(tuning: Tuning) -> Choice | None:
 def gain(tuning: Tuning) -> float | None:
     """ATen's time over the winner's: 1.25 means that tuning made the op 1.25 times as fast."""
     best, rival = winner(tuning), aten(tuning)
-    return None if best is None or rival is None else _ratio(tuning, rival, best)
+    return None if best is None or rival is None else ratio(tuning, rival, best)
 
 
 def lead(tuning: Tuning) -> float | None:
@@ -167,15 +105,15 @@ def lead(tuning: Tuning) -> float | None:
     It is negative where a measurement found a rival to be faster.
     """
     timed = ranked(tuning)
-    ratios = [_ratio(tuning, rival, timed[0]) for rival in timed[1:]]
+    ratios = [ratio(tuning, rival, timed[0]) for rival in timed[1:]]
     return min((ratio - 1.0 for ratio in ratios if ratio is not None), default=None)
 
 
-def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
+def ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
     """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
-    told, other = measured(tuning, one), measured(tuning, two)
-    if told is not None and other is not None:
-        return told.ratio / other.ratio if other.ratio else None
+    ours, theirs = measured(tuning, one), measured(tuning, two)
+    if ours is not None and theirs is not None:
+        return ours.ratio / theirs.ratio if theirs.ratio else None
     return one.ms / two.ms if one.ms is not None and two.ms else None
 
 
@@ -188,9 +126,9 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
 
 def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     """Milliseconds of one call: the measured median where there is one, else the single number."""
-    told = measured(tuning, choice)
-    if told is not None:
-        return told.ms
+    its = measured(tuning, choice)
+    if its is not None:
+        return its.ms
     return choice.ms if choice is not None else None
 
 
@@ -199,11 +137,11 @@ def standing(tuning: Tuning) -> Standing | None:
     timed = ranked(tuning)
     if len(timed) < 2:
         return None
-    told = measured(tuning, timed[0])
-    if told is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+    best = measured(tuning, timed[0])
+    if best is None or tuning.measured is None or len(tuning.measured.choices) < 2:
         return "tied" if near(tuning, timed[0], timed[1]) else "clear"
-    if told.verdict != "faster":
-        return told.verdict
+    if best.verdict != "faster":
+        return best.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
     return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
@@ -231,9 +169,9 @@ def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
 
     `clear`: it is faster; `slower`: the rival is; None where a time is not known.
     """
-    told, other = measured(tuning, one), measured(tuning, rival)
-    if told is not None and other is not None and tuning.measured is not None:
-        return _judged(tuning.measured.choices[0], told, other)
+    ours, theirs = measured(tuning, one), measured(tuning, rival)
+    if ours is not None and theirs is not None and tuning.measured is not None:
+        return _judged(tuning.measured.choices[0], ours, theirs)
     if one.ms is None or not rival.ms or one.failed or rival.failed:
         return None
     if near(tuning, one, rival):
@@ -257,8 +195,8 @@ def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) ->
 
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner is not known to be faster than each rival; None without two choices."""
-    found = standing(tuning)
-    return None if found is None else found != "clear"
+    how = standing(tuning)
+    return None if how is None else how != "clear"
 
 
 def wins_clearly(tuning: Tuning) -> bool:
@@ -266,12 +204,12 @@ def wins_clearly(tuning: Tuning) -> bool:
     return tuning.state == "done" and tied(tuning) is False
 
 
-def saved_ms(tuning: Tuning) -> float | None:
-    """Milliseconds a call that the winner saves against ATen."""
-    best, rival = winner(tuning), aten(tuning)
-    told, other = measured(tuning, best), measured(tuning, rival)
-    if told is not None and other is not None:
-        return other.ms - told.ms
+def saved_ms(tuning: Tuning, choice: Choice | None = None) -> float | None:
+    """Milliseconds a call that the winner, or another choice, saves against ATen."""
+    best, rival = choice or winner(tuning), aten(tuning)
+    ours, theirs = measured(tuning, best), measured(tuning, rival)
+    if ours is not None and theirs is not None:
+        return theirs.ms - ours.ms
     if best is None or rival is None or best.ms is None or rival.ms is None:
         return None
     return rival.ms - best.ms
@@ -362,3 +300,65 @@ def differing_keys(choices: tuple[Choice, ...]) -> list[str]:
     configs = [config for choice in choices if (config := choice.config)]
     order = {key: None for config in configs for key in config}
     return [key for key in order if len({config.get(key) for config in configs}) > 1]
+
+
+# What the clock could not tell.
+
+TICKS = (1.024e-3, 1e-3)
+"""Milliseconds."""
+ROUNDED = 10.0**-PLACES
+"""The unit of the last decimal of a time in an AUTOTUNE row."""
+APART = 1.5
+"""Ticks between one, which says nothing, and two, which do, with room for rounding."""
+SLICE = 1.0
+NEAR_SLICE = 0.02
+LONGEST_WAIT = 32.0
+"""Milliseconds: what a scheduler counts in, how near to it a time lies that waited, and what two
+such times may differ by without a cause in the kernels. Both cases are from logs of busy CPUs."""
+LONGEST = 1e4
+"""Milliseconds beyond which no tick is looked for: a log may say anything."""
+_CHANCE = 0.01
+"""How often times that have no tick may look as if they had."""
+_FLOAT = 2e-7
+"""Relative error of a single-precision number, in which events are told."""
+
+
+def indistinct(tuning: Tuning, one: float, two: float) -> bool:
+    """Whether the clock cannot tell two of a tuning's times apart."""
+    gap = abs(one - two)
+    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(one, two) < SLICE / 2):
+        return False  # neither ticks nor waits: the usual case
+    return gap < blur(tuning)
+
+
+def blur(tuning: Tuning) -> float:
+    """Milliseconds below which a difference of two times says nothing; 0 for an exact clock."""
+    timed = (c.ms for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+    times = [ms for ms in timed if 0 < ms < LONGEST]
+    if len(times) > 1 and device_kind(tuning) == "cpu" and waited(times):
+        return LONGEST_WAIT
+    rounded = ROUNDED if times and all(round(ms, PLACES) == ms for ms in times) else 0.0
+    return APART * max(tick_of(times), rounded)
+
+
+def tick_of(times: Sequence[float]) -> float:
+    """The tick in which times come, in milliseconds; 0 where none is seen."""
+    return next((tick for tick in TICKS if _come_in(times, tick)), 0.0)
+
+
+def _come_in(times: Sequence[float], tick: float) -> bool:
+    """A quarter may lie between ticks: the median of an even number of times does."""
+    distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
+    fits, chance = 0, len(TICKS) * len(distinct) / max(1, len(times))
+    for ms in distinct:
+        error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
+        if abs(ms - round(ms / tick) * tick) <= error * 1.01:
+            fits += 1
+            chance *= min(1.0, 2 * error / tick)
+    enough = fits > 1 and fits * 4 >= len(distinct) * 3
+    return enough and comb(len(distinct), fits) * chance <= _CHANCE
+
+
+def waited(times: Sequence[float]) -> bool:
+    """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
+    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)

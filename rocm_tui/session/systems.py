@@ -66,7 +66,7 @@ class Measurements:
             return ()
         systems = systems_of(tuning, sessions)
         fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
-        return tuple(dict.fromkeys(sorted(fits, key=lambda one: one.when, reverse=True)))
+        return tuple(dict.fromkeys(sorted(fits, key=lambda m: m.when, reverse=True)))
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
