@@ -1,4 +1,4 @@
-"""The choices of one tuning: the lines of `show`, and those of the screen's pane with its drawing."""
+"""The choices of one tuning: the lines of `show`, and those of the screen's pane with its bars."""
 
 from __future__ import annotations
 
