@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
         if args.markdown or args.fail_on_regression is not None or args.also_b:
             raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
         return _report(args, layout)
-    from rocm_tui.session.compare import compare
+    from rocm_tui.compare.comparison import compare
 
     a, b = (
         _load(layout, name, text, also)
@@ -89,19 +89,19 @@ def _run(args: argparse.Namespace) -> int:
 
 def _print(comparison: Comparison, args: argparse.Namespace) -> None:
     if args.json:
-        from rocm_tui.session.compare_json import comparison_json
+        from rocm_tui.render.compare import comparison_json
 
         say.out_json(comparison_json(comparison))
         return
-    from rocm_tui.session import compare_text
+    from rocm_tui.render import compare as compare_text
 
     say.out(compare_text.markdown(comparison) if args.markdown else compare_text.text(comparison))
 
 
 def _fails(comparison: Comparison, per_cent: float) -> bool:
     """Whether something is too slow; says what on stderr."""
-    from rocm_tui.session.compare import regressions
-    from rocm_tui.session.compare_text import regression_lines
+    from rocm_tui.compare.comparison import regressions
+    from rocm_tui.render.compare import regression_lines
 
     found = regressions(comparison, per_cent)
     for line in regression_lines(found):
@@ -112,16 +112,16 @@ def _fails(comparison: Comparison, per_cent: float) -> bool:
 
 
 def _report(args: argparse.Namespace, layout: Layout) -> int:
-    from rocm_tui.session.report import report
+    from rocm_tui.report.job import report
 
     a = str(layout.root) if args.a is None else args.a
     found = report(_load(layout, "A", a, args.also_a))
     if args.json:
-        from rocm_tui.session.report_json import report_json
+        from rocm_tui.render.report import report_json
 
         say.out_json(report_json(found))
     else:
-        from rocm_tui.session.report_text import text
+        from rocm_tui.render.report import text
 
         say.out(text(found))
     return 0
@@ -132,8 +132,8 @@ def _load(layout: Layout, name: str, text: str, also: list[str]) -> Part:
 
     Raises UsageError if that is no tuning at all.
     """
+    from rocm_tui.compare.comparison import of_sessions, whole
     from rocm_tui.errors import UsageError
-    from rocm_tui.session.compare import of_sessions, whole
     from rocm_tui.session.find import find_sessions
 
     if text == "-" or Path(text).exists():

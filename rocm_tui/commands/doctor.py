@@ -65,14 +65,14 @@ def _examine_files(args: argparse.Namespace) -> int:
 
 
 def _print(checks: Sequence[Check]) -> None:
-    from rocm_tui import format as fmt
+    from rocm_tui.harmless import plain
 
     width = max(len(check.name) for check in checks)
     for check in checks:
-        name = f"{fmt.plain(check.name):<{width}}"
-        say.out(f"{MARKS[check.verdict]}  {name}  {fmt.plain(check.value)}")
+        name = f"{plain(check.name):<{width}}"
+        say.out(f"{MARKS[check.verdict]}  {name}  {plain(check.value)}")
         if check.advice:
-            say.out(f"{'':<{width + 8}}{fmt.plain(check.advice)}")
+            say.out(f"{'':<{width + 8}}{plain(check.advice)}")
 
 
 def _code(checks: Sequence[Check]) -> int:

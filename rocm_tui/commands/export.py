@@ -190,10 +190,10 @@ def _report(
     if args.output is None:
         return
     if not args.json:
-        from rocm_tui import format as fmt
+        from rocm_tui.harmless import plain
 
         kind = "pin" if len(pins) == 1 else "pins"
-        say.out(f"wrote {len(pins)} {kind} to {fmt.plain(str(args.output))}")
+        say.out(f"wrote {len(pins)} {kind} to {plain(str(args.output))}")
         return
     left_out, notes = (table.left_out, table.notes) if table else ((), ())
     say.out_json(

@@ -146,16 +146,17 @@ def _say_differences(found: Differences) -> None:
 
 
 def _print(steps: Sequence[Step]) -> None:
-    from rocm_tui import format as fmt
-    from rocm_tui.session.as_text import table
+    from rocm_tui.harmless import plain
+    from rocm_tui.render.table import table
+    from rocm_tui.session import numbers as fmt
 
     rows = [
         (
             step.pin.id,
-            fmt.plain(step.pin.op),
-            fmt.shorten(fmt.plain(step.pin.label or step.pin.hash), 40),
+            plain(step.pin.op),
+            fmt.shorten(plain(step.pin.label or step.pin.hash), 40),
             step.action,
-            fmt.plain(step.detail),
+            plain(step.detail),
         )
         for step in steps
     ]

@@ -26,7 +26,8 @@ class LiveLine:
                 self._show(text)
 
     def _show(self, text: str) -> None:
-        from rocm_tui.format import plain, shorten
+        from rocm_tui.harmless import plain
+        from rocm_tui.session.numbers import shorten
 
         width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
         line = shorten(plain(f"{self.title}: {text}"), width) if text else ""

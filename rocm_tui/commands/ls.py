@@ -34,7 +34,7 @@ def _run(args: argparse.Namespace) -> int:
     model = common.load(common.layout_of(args), args.paths)
     rows = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
     if args.json:
-        from rocm_tui.session.as_json import problem_json, row_json
+        from rocm_tui.render.tunings import problem_json, row_json
 
         say.out_json(
             {
@@ -43,9 +43,9 @@ def _run(args: argparse.Namespace) -> int:
             }
         )
     else:
-        from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+        from rocm_tui.render.tunings import tunings_text
 
         if rows:
-            say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+            say.out(tunings_text(rows))
         common.print_problems(model)
     return 0 if rows else 1

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     found = _measured(args, layout, row, _chosen(args, row))
     row = replace(row, tuning=replace(row.tuning, measured=found[-1]))
     if args.json:
-        from rocm_tui.session.as_json import measurement_json
+        from rocm_tui.render.measured import measurement_json
 
         told = [measurement_json(each) for each in found]
         say.out_json({"id": row.id, "measurement": told[-1], "measurements": told})
@@ -133,24 +133,21 @@ def _measured(
         finally:
             work.line.show("")
         if args.repeat > 1 and not args.json:
-            say.out(measured_again.line(row.tuning, found[-1], at, args.repeat), flush=True)
+            say.out(repeat_line(row.tuning, found[-1], at, args.repeat), flush=True)
     return found
 
 
 def _tell(row: Row, found: Sequence[Measurement]) -> None:
     """The last measurement in full; of several, how far they agree."""
-    from rocm_tui.session import measured_again
-    from rocm_tui.session import measured_text as text
-    from rocm_tui.session.as_text import table
+    from rocm_tui.render.measured import measured_text, repeats_text, sentences
 
     last = found[-1]
     if len(found) > 1:
         say.out()
-    say.out(table(text.HEADER, text.rows(row.tuning, last), text.RIGHT))
+    say.out(measured_text(row.tuning, last))
     say.out()
-    for sentence in text.sentences(row.tuning, last, row.id, row.pin):
+    for sentence in sentences(row.tuning, last, row.id, row.pin):
         say.out(sentence)
     if len(found) > 1:
-        again = measured_again.rows(row.tuning, found)
         say.out(f"\nMedians of {len(found)} measurements:")
-        say.out(table(measured_again.HEADER, again, measured_again.RIGHT))
+        say.out(repeats_text(row.tuning, found))

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
     from backend.pins.store import PinStore
     from rocm_tui import format as fmt
     from rocm_tui.errors import NoSuchChoice, NotPinnable
-    from rocm_tui.session.as_json import plan_json, report_json
+    from rocm_tui.harmless import plain
+    from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
     from rocm_tui.session.find import find_choice, system_hash
-    from rocm_tui.session.pin_warning import pin_warning
 
     layout = common.layout_of(args)
     model = common.load(layout, [str(layout.root), *args.sources])
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
             say.out_json(plan_json(plan))
         else:
             say.out(
-                f"would pin {fmt.plain(choice.label)} for {row.id}: {plan.numbers} number(s) are "
-                f"raised out of reach in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+                f"would pin {plain(choice.label)} for {row.id}: {plan.numbers} number(s) are "
+                f"raised out of reach in {plain(str(plan.path))}, {len(plan.graphs)} compiled "
                 f"graph(s) are moved aside"
             )
         return 0
@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
         say.err(warning)
     state = report.status.state if report.status else "active"
     if args.json:
-        say.out_json(report_json(report))
+        say.out_json(pin_report_json(report))
     else:
         say.out(
-            f"pinned {fmt.plain(choice.label)} for {row.id}, {state}: {report.numbers} number(s) "
+            f"pinned {plain(choice.label)} for {row.id}, {state}: {report.numbers} number(s) "
             f"raised out of reach, {report.moved} compiled graph(s) moved aside"
         )
     return 0 if state == "active" else 1

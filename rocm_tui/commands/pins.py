@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 
 from rocm_tui import say
 from rocm_tui.commands import common
@@ -38,24 +37,7 @@ def run(args: argparse.Namespace) -> int:
             value["history"] = [history_json(entry) for entry in history]
         say.out_json(value)
     else:
-        header = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
-        rows = [
-            [
-                status.pin.id,
-                fmt.plain(status.pin.op),
-                fmt.shorten(fmt.plain(status.pin.label), 40),
-                status.state,
-                str(status.pin.drifts),
-                fmt.plain(status.pin.who),
-                fmt.age(status.pin.when, time.time()),
-                fmt.plain(status.pin.note),
-                "" if status.state == "active" else fmt.plain(status.detail),
-            ]
-            for status in statuses
-        ]
-        say.out(table(header, rows, "llllr") if rows else "nothing is pinned")
+        say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
         for entry in history:
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-            parts = [when, entry.what, entry.label, entry.who, entry.note]
-            say.out("  ".join(fmt.plain(part) for part in parts if part))
+            say.out(history_line(entry))
     return 0 if all(status.state == "active" for status in statuses) else 1

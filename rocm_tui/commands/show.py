@@ -53,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
             path = plain(str(args.reproducer))
             say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
         return 0
-    from rocm_tui.session.kernel_resources import KernelResources, as_json
+    from rocm_tui.render.resources import resources_json
+    from rocm_tui.session.kernel_resources import KernelResources
 
     shown = row.tuning.choices if choice is None else (choice,)
     found = KernelResources(layout.root).of(shown)
     if args.json:
+        from rocm_tui.render.tunings import choice_json, row_json
         from rocm_tui.session import stats
-        from rocm_tui.session.as_json import choice_json, row_json
 
         value = (
             row_json(row)
@@ -67,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
             else choice_json(choice, stats.measured(row.tuning, choice))
         )
         for one in value["choices"] if choice is None else [value]:
-            one["resources"] = as_json(found.get(one["hash"]))
+            one["resources"] = resources_json(found.get(one["hash"]))
         say.out_json(value)
         return 0
-    from rocm_tui.session.as_text import show_text
-    from rocm_tui.session.resource_text import block
+    from rocm_tui.render.detail import show_text
+    from rocm_tui.render.resources import block
 
     say.out(show_text(row, choice))
     if taken := block(shown, found):

@@ -172,6 +172,6 @@ def _tell(
         told = [{"problem": words_of(problem), "reason": why} for problem, why in failed]
         say.out_json({"tunings": [row_json(row) for row in rows], "failed": told})
     elif rows:
-        say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+        say.out(tunings_text(rows))
     for problem, why in failed:
         say.err(f"{problem_title(problem)} was not tuned: {why}")

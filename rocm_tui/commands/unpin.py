@@ -25,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from backend.pins.store import PinStore
     from rocm_tui import format as fmt
     from rocm_tui.errors import UsageError
+    from rocm_tui.harmless import plain
     from rocm_tui.session.find import find_pins
 
     if bool(args.ids) == args.all:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         say.out_json({"unpinned": [pin.id for pin in chosen]})
     elif chosen:
         for pin in chosen:
-            say.out(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
+            say.out(f"unpinned {plain(pin.label)} of {pin.id}")
     else:
         say.out("nothing is pinned")
     return 0

@@ -128,4 +128,4 @@ def _sentence(pin: Pin, result: VerifyResult) -> str:
         line = f"{pin.id}: not verified: {result.reason}"
         if not result.rebuilt:
             line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
-    return fmt.plain(line)
+    return plain(line)

@@ -70,7 +70,7 @@ class _Heard:
         return not (self.full or self.damaged)
 
     def lines(self, status: int) -> list[str]:
-        from rocm_tui.format import plain
+        from rocm_tui.harmless import plain
 
         said = [] if status == 0 else [f"the program ended {_ending(status)}"]
         if self.full:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from rocm_tui import format as fmt
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render import side_by_side
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.session import side_by_side, stats
+from rocm_tui.session import stats
 from rocm_tui.widgets.compare_view import CompareView, Shown, with_whiskers
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
@@ -21,7 +21,6 @@ from rocm_tui.widgets.one_line import Key, KeyBar
 if TYPE_CHECKING:
     from backend.model.choice import Choice
     from rocm_tui.session.model import Row
-    from rocm_tui.session.resource_text import Told
 
 
 class DiffView(LineView):
@@ -78,7 +77,7 @@ class CompareScreen(BaseScreen):
         self._row = row
         self._marked = marked
         self._all_keys = False
-        self._told: Mapping[str, Told] = {}
+        self._told: Mapping[str, Footprint] = {}
         self._choices: tuple[Choice, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -117,7 +116,7 @@ class CompareScreen(BaseScreen):
 
     def _describe(self) -> None:
         tuning = self._row.tuning
-        place = f"Compare   {plain(tuning.op)} {plain(fmt.shapes(tuning))}"
+        place = f"Compare   {plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
         facts = [
             plain(stats.dtype_of(tuning)),
             f"{len(self._choices)} choices",
@@ -132,8 +131,8 @@ class CompareScreen(BaseScreen):
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""
+        from rocm_tui.render.resources import tell
         from rocm_tui.session.kernel_resources import KernelResources
-        from rocm_tui.session.resource_text import tell
 
         found = await to_thread(KernelResources(self.program.layout.root).of, self._choices)
         if found:
@@ -176,7 +175,7 @@ class CompareScreen(BaseScreen):
 
     async def _tell_diff(self) -> None:
         from rocm_tui.errors import RocmTuiError
-        from rocm_tui.session.source_diff import source_diff
+        from rocm_tui.session.kernel_source import source_diff
 
         one = self._choices[0]
         two = self._choices[self.view.column or min(1, len(self._choices) - 1)]

@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.screens.base import Dialog
 
 _WAITING = ("Looking up what will change …",)

@@ -8,10 +8,10 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from rocm_tui.render.tunings import COLUMNS
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key
-from rocm_tui.widgets.tuning_cells import ABOUT, COLUMNS
 
 _KEYS = (
     (
@@ -119,7 +119,7 @@ def _lines() -> Iterator[Line]:
         yield ()
     yield (("Columns", "accent"),)
     for column in COLUMNS:
-        yield ((f"  {column.title:<14}", "strong"), (ABOUT[column.key], ""))
+        yield ((f"  {column.title:<14}", "strong"), (column.about, ""))
     yield ()
     yield (("Choices", "accent"),)
     for mark, what in _CHOICES:

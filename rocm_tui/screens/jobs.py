@@ -14,8 +14,7 @@ from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column
+from rocm_tui.session import numbers as fmt
 from rocm_tui.widgets.grid import Cells, Grid
 from rocm_tui.widgets.line_view import Line, LineView, Span
 from rocm_tui.widgets.one_line import Key, OneLine

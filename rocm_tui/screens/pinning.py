@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from backend.model.choice import Choice
 from backend.store.errors import StoreError
 from backend.store.pins import PinStore
-from rocm_tui import format as fmt
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render.pins import pin_warning
 from rocm_tui.screens.confirm import ConfirmScreen
+from rocm_tui.session import stats
 from rocm_tui.session.find import system_hash
 from rocm_tui.session.model import Row
-from rocm_tui.session.pin_warning import pin_warning
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
@@ -90,7 +90,7 @@ async def unpin(app: RocmTui, status: PinStatus) -> None:
 
 def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
     """What exactly a pin will change."""
-    lines = [f"{row.tuning.op}  {fmt.operands(row.tuning)}"]
+    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from asyncio import to_thread
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -15,11 +14,9 @@ from backend.errors import StoreError
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.widgets.columns import Column
-from rocm_tui.widgets.grid import Cells, Grid
+from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
 
 if TYPE_CHECKING:
     from backend.pins.file import HistoryEntry
@@ -70,10 +67,12 @@ class PinsScreen(BaseScreen):
 
     def compose_body(self) -> ComposeResult:
         yield Grid(
-            _PINS, "Nothing is pinned. In Watch, p pins the choice under the cursor.", id="pins"
+            PIN_COLUMNS,
+            "Nothing is pinned. In Watch, p pins the choice under the cursor.",
+            id="pins",
         )
         yield OneLine(id="about")
-        yield Grid(_HISTORY, "No history yet.", id="history")
+        yield Grid(HISTORY_COLUMNS, "No history yet.", id="history")
 
     def on_mount(self) -> None:
         self._pins: Sequence[PinStatus] | None = None
@@ -93,8 +92,8 @@ class PinsScreen(BaseScreen):
             self._pins = pins
             self.reload()
         places = (at for at, one in enumerate(pins) if here and _same(one, here))
-        cells = [_pin_cells(status) for status in pins]
-        self.query_one("#pins", Grid).put(cells, next(places, None))
+        lines = [cells(PIN_COLUMNS, status) for status in pins]
+        self.query_one("#pins", Grid).put(lines, next(places, None))
         active = sum(status.state == "active" for status in pins)
         facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
         drifts = self.program.feed.drifts
@@ -127,7 +126,9 @@ class PinsScreen(BaseScreen):
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
-        self.query_one("#history", Grid).put([_history_cells(entry) for entry in newest_first])
+        self.query_one("#history", Grid).put(
+            [cells(HISTORY_COLUMNS, entry) for entry in newest_first]
+        )
 
     def reload(self) -> None:
         """The history has grown."""

@@ -11,6 +11,12 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.types import Part
+from rocm_tui.render import pages as report_cells
+from rocm_tui.render.pages import PAGES, Page
+from rocm_tui.report.job import report
+from rocm_tui.report.roofline import Machine, NoPeak, Peak, Point, Roofline, rooflines
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.cache_headers import device_names
@@ -23,7 +29,6 @@ from rocm_tui.widgets import report_cells
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.line_view import LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
-from rocm_tui.widgets.report_cells import Page
 from rocm_tui.widgets.report_page import PageBar, ReportPage
 from rocm_tui.widgets.roofline_view import RooflineView
 
@@ -32,13 +37,6 @@ if TYPE_CHECKING:
 
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
-_PAGES: Mapping[str, tuple[Column, ...]] = {
-    "bought": report_cells.BOUGHT,
-    "again": report_cells.AGAIN,
-    "ranks": report_cells.RANKS,
-    "absent": report_cells.ABSENT,
-    "roofline": report_cells.ROOF,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +56,11 @@ class ReportScreen(BaseScreen):
     """A page for each question; the report is made off the event loop, and anew with the model."""
 
     CSS_PATH = "report.tcss"
-    AUTO_FOCUS = "#bought"
+    AUTO_FOCUS = "#saved"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(at), f"page('{name}')", name.capitalize(), show=False, id=f"report.{name}")
-            for at, name in enumerate(_PAGES, start=1)
+            for at, name in enumerate(PAGES, start=1)
         ),
         Binding("tab,l,right", "turn(1)", "Next page", show=False, id="report.next"),
         Binding("shift+tab,h,left", "turn(-1)", "Page before", show=False, id="report.before"),
@@ -73,7 +71,7 @@ class ReportScreen(BaseScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._page = "bought"
+        self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
         self._busy = self._stale = False
@@ -81,7 +79,7 @@ class ReportScreen(BaseScreen):
     def compose_body(self) -> ComposeResult:
         yield PageBar(id="pages")
         yield RooflineView(id="plot")
-        for name, columns in _PAGES.items():
+        for name, columns in PAGES.items():
             yield ReportPage(columns, id=name)
 
     def on_mount(self) -> None:
@@ -123,7 +121,7 @@ class ReportScreen(BaseScreen):
         self.show_title("Report", [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"])
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
-            for at, name in enumerate(_PAGES, start=1)
+            for at, name in enumerate(PAGES, start=1)
         ]
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
@@ -161,13 +159,13 @@ class ReportScreen(BaseScreen):
     def action_page(self, name: str) -> None:
         """Open this page."""
         self._page = name
-        for other in _PAGES:
+        for other in PAGES:
             self.page(other).display = other == name
         self.set_focus(self.page(name))
         self._describe()
 
     def action_turn(self, by: int) -> None:
-        names = list(_PAGES)
+        names = list(PAGES)
         self.action_page(names[(names.index(self._page) + by) % len(names)])
 
     @on(LineView.Chosen)

@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Column
+from rocm_tui.render.tunings import Trouble, troubles
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.session.troubles import Trouble, troubles
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.grid import Cells, Grid
 from rocm_tui.widgets.line_view import LineView, Span
 from rocm_tui.widgets.one_line import Key, OneLine

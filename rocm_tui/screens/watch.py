@@ -10,18 +10,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
-from rocm_tui.format import plain, shorten
+from rocm_tui.harmless import plain
+from rocm_tui.render.tunings import troubles
 from rocm_tui.screens.base import BaseScreen
-from rocm_tui.session.troubles import troubles
+from rocm_tui.session.numbers import shorten
 from rocm_tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 
 if TYPE_CHECKING:
     from backend.model.choice import Choice
     from rocm_tui.job_queue import Job
+    from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.model import Row
-    from rocm_tui.session.resource_text import Told
     from rocm_tui.widgets.panes import Panes
 
 _PAUSE = 0.15
@@ -206,9 +207,9 @@ class WatchScreen(BaseScreen):
         if self.panes is not None and self.row is not None and self.row.key == key:
             self.panes.detail.tell(told)
 
-    def _look_up(self, ours: list[Choice]) -> dict[str, Told]:
+    def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
+        from rocm_tui.render.resources import tell
         from rocm_tui.session.kernel_resources import KernelResources
-        from rocm_tui.session.resource_text import tell
 
         if self._resources is None:
             self._resources = KernelResources(self.program.layout.root)

@@ -1,1 +1,1 @@
-"""From events to what a screen shows: one model, joining of sources, statistics."""
+"""Events to rows: the model, the joining of sources, what is known of a tuning and its choices."""

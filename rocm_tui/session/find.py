@@ -23,14 +23,14 @@ def find_row(rows: Sequence[Row], text: str) -> Row:
     """
     wanted = text.lower()
     exact = [row for row in rows if row.id == wanted or wanted in row.aliases]
-    found = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
-    if not found:
+    rows_meant = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
+    if not rows_meant:
         raise NoSuchTuning(f"no tuning has the id {text!r}; `rocm-tui ls` prints the ids")
-    if len({row.id for row in found}) > 1:
-        ids = ", ".join(sorted({row.id for row in found}))
+    if len({row.id for row in rows_meant}) > 1:
+        ids = ", ".join(sorted({row.id for row in rows_meant}))
         raise NoSuchTuning(f"{text!r} begins several ids: {ids}; give more digits")
     return max(
-        found,
+        rows_meant,
         key=lambda row: (row.tuning.key is not None, row.tuning.state != "cut", row.occurrence),
     )
 
@@ -74,20 +74,20 @@ def find_pins(pins: Sequence[Pin], texts: Iterable[str]) -> list[Pin]:
 
     Raises NoSuchTuning where there is none of a text, or where it begins several ids.
     """
-    found: list[Pin] = []
+    meant: list[Pin] = []
     for text in texts:
-        found += [pin for pin in _find_pins(pins, text) if pin not in found]
-    return found
+        meant += [pin for pin in _find_pins(pins, text) if pin not in meant]
+    return meant
 
 
 def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
     wanted = text.lower()
-    found = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
-    if not found:
+    meant = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
+    if not meant:
         raise NoSuchTuning(f"no pin has the id {text!r}; `rocm-tui pins` prints the ids")
-    if len({pin.id for pin in found}) > 1:
+    if len({pin.id for pin in meant}) > 1:
         raise NoSuchTuning(f"{text!r} begins the ids of several pins; give more digits")
-    return found
+    return meant
 
 
 def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
@@ -97,9 +97,9 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     `vm-51` is not the log of `vm-5163`.
     """
     known = list(sessions)
-    found = [session.id for session in known if text and session.id.startswith(text)]
+    ids = [session.id for session in known if text and session.id.startswith(text)]
     parts = text.removesuffix(".jsonl")
-    return found or [each.id for each in known if _is_log_of(each, parts)]
+    return ids or [session.id for session in known if _is_log_of(session, parts)]
 
 
 def _is_log_of(session: Session, parts: str) -> bool:

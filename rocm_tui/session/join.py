@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import TypeVar
 
-from backend.model.problem import TuningKey
-from backend.model.tuning import Tuning
-from rocm_tui.session.same_tuning import (
+from backend.records import Tuning, TuningKey
+from rocm_tui.session.merge import (
     PLACES,
     compatible,
     hashes,
@@ -73,10 +72,10 @@ def group(members: Sequence[Member]) -> list[list[Member]]:
         else:
             home.take(member)
     caches = [member for member in members if is_cache(member.tuning)]
-    found = _Reused(timed.groups)
+    reused = _Reused(timed.groups)
     for member in reuses:
-        found.put(member, caches)
-    return [each.members for each in found.groups]
+        reused.put(member, caches)
+    return [fitting.members for fitting in reused.groups]
 
 
 def _fullness(member: Member) -> tuple[int, int, int]:
@@ -202,23 +201,23 @@ class _Timed:
             fastest = min(times)
             return next((g for g in near if fastest in g.times and g.fits(member, times)), None)
         # A cache may hold more than one program offered, and the fastest may be another's.
-        fits = [found for found in near if found.fits(member, times)]
+        fits = [near_group for near_group in near if near_group.fits(member, times)]
         return min(fits, key=lambda g: (min(g.times & times), g.at), default=None)
 
     def _near(self, member: Member, times: Counter[float]) -> Iterator[_Group]:
         """Groups that may hold all of these times, or none but these; the oldest first."""
         session, source = member.tuning.session, member.source
         if session is not None:
-            keys = ((one, min(times)) for one in (session, None))
-            found = [self._own[key] for key in keys if key in self._own]
+            keys = ((group, min(times)) for group in (session, None))
+            lines = [self._own[key] for key in keys if key in self._own]
         else:
             self._place()
-            found = self._spans(member, times)
+            lines = self._spans(member, times)
             holding = [self._with[time] for time in times if time in self._with]
             if len(holding) == len(times):
-                found.append(min(holding, key=lambda line: line.left(source)))
-        groups = [line.without(source) for line in found]
-        return groups[0] if len(groups) == 1 else merge(*groups, key=lambda one: one.at)
+                lines.append(min(holding, key=lambda line: line.left(source)))
+        groups = [line.without(source) for line in lines]
+        return groups[0] if len(groups) == 1 else merge(*groups, key=lambda group: group.at)
 
     def _place(self) -> None:
         """Put groups where those look that tell no program."""
@@ -251,8 +250,8 @@ class _Reused:
     def __init__(self, groups: Sequence[_Group]) -> None:
         self.groups: list[_Group] = []
         self._latest: dict[TuningKey, dict[frozenset[str], _Group]] = {}
-        for each in groups:
-            self._add(each)
+        for group in groups:
+            self._add(group)
 
     def _add(self, made: _Group) -> None:
         self.groups.append(made)
@@ -261,23 +260,23 @@ class _Reused:
 
     def _tell(self, made: _Group, key: TuningKey) -> None:
         """Of groups with the same choices only the latest counts."""
-        told = self._latest.setdefault(key, {})
-        told.pop(made.known, None)
-        told[made.known] = made
+        latest = self._latest.setdefault(key, {})
+        latest.pop(made.known, None)
+        latest[made.known] = made
 
     def put(self, member: Member, caches: Sequence[Member]) -> None:
         """To the latest tuning under the same keys that put up the same choices, else by itself,
         with the caches that have its times."""
         key = member.tuning.key
         wanted = hashes(member.tuning)
-        told = self._latest.get(key, {}) if key is not None else {}
-        before = next((known for known in reversed(told) if wanted <= known), None)
+        latest = self._latest.get(key, {}) if key is not None else {}
+        before = next((known for known in reversed(latest) if wanted <= known), None)
         if before is None or key is None:
             views = _known_times(member, caches)
             self._add(_Group([member, *views], _rounded(member.tuning)))
             return
-        home = told[before]
+        home = latest[before]
         home.take(member)
         if home.known != before:
-            del told[before]
+            del latest[before]
             self._tell(home, key)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backend.model.choice import Choice
 from backend.model.origin import choice_hash, kernel_hash, template_of
@@ -53,10 +52,10 @@ class KernelResources:
 
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
-        for entry in code_cache.entries(self._root):
-            found = None if entry in self._seen else code_cache.source_of(entry)
-            if found is not None:
-                target, source = found
+        for entry in code_search.entries(self._root):
+            known = None if entry in self._seen else code_search.source_of(entry)
+            if known is not None:
+                target, source = known
                 self._seen.add(entry)
                 for template, kernels in self._kernels.items():
                     if (name := f"rocm_{template}") in source:
@@ -93,34 +92,12 @@ def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> 
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
     try:
-        found = resources(compiled)
+        kernels = resources(compiled)
     except OSError as error:
         return Unknown(f"cannot read {compiled.path}: {error.strerror}")
-    if isinstance(found, Unknown):
-        return found
-    main = [kernel for kernel in found if _SECOND_KERNEL not in kernel.kernel]
+    if isinstance(kernels, Unknown):
+        return kernels
+    main = [kernel for kernel in kernels if _SECOND_KERNEL not in kernel.kernel]
     if len(main) != 1:
         return Unknown(f"{compiled.path} does not hold one main kernel")
     return Known(target, main[0], occupancy(target, main[0], config.waves * target.wave))
-
-
-def as_json(found: Known | Unknown | None) -> dict[str, Any] | None:
-    """LDS and scratch in bytes; numbers that are not known are null, as is all of a foreign one."""
-    if found is None:
-        return None
-    if isinstance(found, Unknown):
-        return {"unknown": found.reason}
-    taken, held = found.resources, found.occupancy
-    return {
-        "target": str(found.target),
-        "vgprs": taken.vgprs,
-        "agprs": taken.agprs,
-        "sgprs": taken.sgprs,
-        "lds": taken.lds,
-        "scratch": taken.scratch,
-        "vgpr_spills": taken.vgpr_spills,
-        "sgpr_spills": taken.sgpr_spills,
-        "waves_per_simd": held.waves_per_simd if held else None,
-        "most_waves_per_simd": held.of if held else None,
-        "limited_by": held.limited_by if held else None,
-    }

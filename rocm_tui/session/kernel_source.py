@@ -1,7 +1,9 @@
-"""The kernel of a choice of our templates: its source, and a folder that runs it alone."""
+"""The kernel of a choice of our templates: its source, a folder that runs it alone, and how the
+sources of two differ."""
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 
 from backend.model.choice import Choice
@@ -16,6 +18,8 @@ from backend.store.paths import Layout
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.session.providers import template_of
 
 
 class NoKernelSource(RocmTuiError):
@@ -73,3 +77,27 @@ def _target(tuning: Tuning, session: Session | None) -> Target:
             f"the arch of device {tuning.device or '?'} is not known, because no session tells it"
         )
     return amdgpu(arch) if arch.startswith("gfx") else cuda(arch)
+
+
+_AROUND = 3
+"""Lines of context."""
+
+
+def source_diff(tuning: Tuning, one: Choice, two: Choice, session: Session | None) -> list[str]:
+    """Lines from the kernel of `one` to that of `two`; none if they are the same.
+
+    Raises NoKernelSource, naming the choice, where a source cannot be made again.
+    """
+    sources = []
+    for choice in (one, two):
+        if not template_of(choice):
+            raise NoKernelSource(
+                f"{choice.label} is no choice of our templates: only their sources are at hand"
+            )
+        try:
+            sources.append(source_of(tuning, choice, session).splitlines())
+        except NoKernelSource as error:
+            raise NoKernelSource(f"no source of {choice.label} is at hand: {error}") from error
+    before, after = sources
+    lines = difflib.unified_diff(before, after, one.label, two.label, n=_AROUND, lineterm="")
+    return [plain(line) for line in lines]

@@ -1,22 +1,30 @@
-"""What can be said of one tuning: winner, gain, lead, arithmetic throughput. Pure functions.
+"""What can be said of one tuning: winner, gain, lead, throughput, and what its times cannot tell.
 
 The times of a tuning are single numbers, so a difference inside `TIE_BAND` says nothing about who
 is faster (in public logs the best two choices lie that close in 40 % of all tunings). Where a
 repeated measurement is known, its verdict counts instead.
+
+Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
+fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
+events of several NVIDIA GPUs come (in public logs of an A10G and an L20), and 1 µs, the update
+interval of a GPU's global timer. AUTOTUNE rows round to 0.1 µs. On a busy CPU a call waits for its
+neighbour's time slice, so that its time is whole milliseconds (8, 10, 12, 16 ms in real logs) and
+says nothing of the kernel.
+
+Limits: a tick is seen from the times of one tuning alone, so it takes three different ones, or two
+in full, or two that many choices share. Calls that wait now and then, beside others that do not,
+are not recognised.
 """
 
 from __future__ import annotations
 
-from math import isfinite
+from collections.abc import Iterable, Iterator, Sequence
+from math import comb, isfinite, prod
 from typing import Literal
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice
-from backend.model.ops import flops
-from backend.model.origin import provider
-from backend.model.problem import Problem
-from backend.model.tuning import Tuning
-from rocm_tui.session.clock_tick import indistinct
+from backend.records import Choice, MeasuredChoice, Shape, Tuning, Verdict
+from rocm_tui.session.merge import PLACES
+from rocm_tui.session.providers import device_kind, provider
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
@@ -44,7 +52,11 @@ _SHORT = {
 
 def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     """The choices with a time that were put up together, fastest first."""
-    return tuple(c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+    return tuple(_ranked(tuning))
+
+
+def _ranked(tuning: Tuning) -> Iterator[Choice]:
+    return (c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
 
 
 def tried(tuning: Tuning) -> int:
@@ -73,19 +85,18 @@ def chosen(tuning: Tuning) -> Choice | None:
 
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
-    timed = ranked(tuning)
-    return timed[0] if timed else None
+    return next(_ranked(tuning), None)
 
 
 def aten(tuning: Tuning) -> Choice | None:
     """The fastest choice that calls ATen (rocBLAS, hipBLASLt, MKL, ... behind it)."""
-    return next((c for c in ranked(tuning) if provider(c) == "aten"), None)
+    return next((c for c in _ranked(tuning) if provider(c) == "aten"), None)
 
 
 def gain(tuning: Tuning) -> float | None:
     """ATen's time over the winner's: 1.25 means that tuning made the op 1.25 times as fast."""
     best, rival = winner(tuning), aten(tuning)
-    return None if best is None or rival is None else _ratio(tuning, rival, best)
+    return None if best is None or rival is None else ratio(tuning, rival, best)
 
 
 def lead(tuning: Tuning) -> float | None:
@@ -94,15 +105,15 @@ def lead(tuning: Tuning) -> float | None:
     It is negative where a measurement found a rival to be faster.
     """
     timed = ranked(tuning)
-    ratios = [_ratio(tuning, rival, timed[0]) for rival in timed[1:]]
+    ratios = [ratio(tuning, rival, timed[0]) for rival in timed[1:]]
     return min((ratio - 1.0 for ratio in ratios if ratio is not None), default=None)
 
 
-def _ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
+def ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
     """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
-    first, second = measured(tuning, one), measured(tuning, two)
-    if first is not None and second is not None:
-        return first.ratio / second.ratio if second.ratio else None
+    ours, theirs = measured(tuning, one), measured(tuning, two)
+    if ours is not None and theirs is not None:
+        return ours.ratio / theirs.ratio if theirs.ratio else None
     return one.ms / two.ms if one.ms is not None and two.ms else None
 
 
@@ -115,9 +126,9 @@ def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
 
 def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     """Milliseconds of one call: the measured median where there is one, else the single number."""
-    again = measured(tuning, choice)
-    if again is not None:
-        return again.ms
+    its = measured(tuning, choice)
+    if its is not None:
+        return its.ms
     return choice.ms if choice is not None else None
 
 
@@ -126,11 +137,11 @@ def standing(tuning: Tuning) -> Standing | None:
     timed = ranked(tuning)
     if len(timed) < 2:
         return None
-    again = measured(tuning, timed[0])
-    if again is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+    best = measured(tuning, timed[0])
+    if best is None or tuning.measured is None or len(tuning.measured.choices) < 2:
         return "tied" if near(tuning, timed[0], timed[1]) else "clear"
-    if again.verdict != "faster":
-        return again.verdict
+    if best.verdict != "faster":
+        return best.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
     return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
@@ -143,15 +154,59 @@ def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
     return apart <= TIE_BAND or indistinct(tuning, one.ms, two.ms)
 
 
+_AGAINST_BEST: dict[Verdict, Standing] = {
+    "faster": "clear",
+    "tied": "tied",
+    "slower": "slower",
+    "unclear": "unclear",
+}
+_OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
+"""How the best stands against the choice that has this verdict."""
+
+
+def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
+    """How `one` stands against `rival`, as measured where both were, else of single numbers.
+
+    `clear`: it is faster; `slower`: the rival is; None where a time is not known.
+    """
+    ours, theirs = measured(tuning, one), measured(tuning, rival)
+    if ours is not None and theirs is not None and tuning.measured is not None:
+        return _judged(tuning.measured.choices[0], ours, theirs)
+    if one.ms is None or not rival.ms or one.failed or rival.failed:
+        return None
+    if near(tuning, one, rival):
+        return "tied"
+    return "clear" if one.ms < rival.ms else "slower"
+
+
+def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
+    """Verdicts are told against the best; two others are told apart by their intervals."""
+    if rival.hash == best.hash:
+        return _AGAINST_BEST[one.verdict]
+    if one.hash == best.hash:
+        return _OF_BEST[rival.verdict]
+    if one.ratio_high < rival.ratio_low:
+        return "clear"
+    if rival.ratio_high < one.ratio_low:
+        return "slower"
+    low, high = sorted((one.ratio, rival.ratio))
+    return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
+
+
 def tied(tuning: Tuning) -> bool | None:
     """Whether the winner is not known to be faster than each rival; None without two choices."""
-    stands = standing(tuning)
-    return None if stands is None else stands != "clear"
+    how = standing(tuning)
+    return None if how is None else how != "clear"
 
 
-def saved_ms(tuning: Tuning) -> float | None:
-    """Milliseconds a call that the winner saves against ATen."""
-    best, rival = winner(tuning), aten(tuning)
+def wins_clearly(tuning: Tuning) -> bool:
+    """Whether the winner may be shown as one: finished, and out of the tie band."""
+    return tuning.state == "done" and tied(tuning) is False
+
+
+def saved_ms(tuning: Tuning, choice: Choice | None = None) -> float | None:
+    """Milliseconds a call that the winner, or another choice, saves against ATen."""
+    best, rival = choice or winner(tuning), aten(tuning)
     ours, theirs = measured(tuning, best), measured(tuning, rival)
     if ours is not None and theirs is not None:
         return theirs.ms - ours.ms
@@ -167,7 +222,63 @@ def tflops(problem: Problem, ms: float | None) -> float | None:
     return rate if rate is not None and isfinite(rate) else None
 
 
-def dtype_of(problem: Problem) -> str:
+def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
+    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
+    op = tuning.op.lstrip("_")
+    operands = product_operands(tuning)
+    if operands is None:
+        return None
+    left, right = (tuning.shapes[at] for at in operands)
+    if op == "packed_linear":  # its weight is N x K
+        right = right[:-2] + right[-2:][::-1]
+    return _product(left, right)
+
+
+def product_operands(tuning: Tuning) -> tuple[int, int] | None:
+    """Which two operands a matrix product multiplies; None for other ops."""
+    operands = _OPERANDS.get(tuning.op.lstrip("_"))
+    return operands if operands and max(operands) < len(tuning.shapes) else None
+
+
+_OPERANDS = {
+    "mm": (0, 1),
+    "bmm": (0, 1),
+    "int_mm": (0, 1),
+    "scaled_mm": (0, 1),
+    "mixed_mm": (0, 1),
+    "addmm": (1, 2),
+    "baddbmm": (1, 2),
+    "packed_linear": (0, 2),
+}
+
+
+TOO_MANY = 1 << 100
+"""Operations or bytes: sizes from a damaged file."""
+
+
+def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
+    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+        return None
+    batch = prod(left[:-2])
+    sizes = (batch, left[-2], right[-1], left[-1])
+    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
+
+
+def sizes_text(tuning: Tuning) -> str:
+    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
+    sizes = gemm_sizes(tuning)
+    if sizes is not None:
+        batch, *rest = sizes
+        return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
+    return operands_text(tuning.shapes)
+
+
+def operands_text(shapes: Iterable[Shape]) -> str:
+    """Every operand's sizes: `8×128×256 · 8×256×192`."""
+    return " · ".join("×".join(map(str, shape)) or "()" for shape in shapes)
+
+
+def dtype_of(tuning: Tuning) -> str:
     """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
     names: list[str] = []
     for dtype in problem.dtypes:
@@ -183,3 +294,65 @@ def differing_keys(choices: tuple[Choice, ...]) -> list[str]:
     configs = [config for choice in choices if (config := choice.config)]
     order = {key: None for config in configs for key in config}
     return [key for key in order if len({config.get(key) for config in configs}) > 1]
+
+
+# What the clock could not tell.
+
+TICKS = (1.024e-3, 1e-3)
+"""Milliseconds."""
+ROUNDED = 10.0**-PLACES
+"""The unit of the last decimal of a time in an AUTOTUNE row."""
+APART = 1.5
+"""Ticks between one, which says nothing, and two, which do, with room for rounding."""
+SLICE = 1.0
+NEAR_SLICE = 0.02
+LONGEST_WAIT = 32.0
+"""Milliseconds: what a scheduler counts in, how near to it a time lies that waited, and what two
+such times may differ by without a cause in the kernels. Both cases are from logs of busy CPUs."""
+LONGEST = 1e4
+"""Milliseconds beyond which no tick is looked for: a log may say anything."""
+_CHANCE = 0.01
+"""How often times that have no tick may look as if they had."""
+_FLOAT = 2e-7
+"""Relative error of a single-precision number, in which events are told."""
+
+
+def indistinct(tuning: Tuning, one: float, two: float) -> bool:
+    """Whether the clock cannot tell two of a tuning's times apart."""
+    gap = abs(one - two)
+    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(one, two) < SLICE / 2):
+        return False  # neither ticks nor waits: the usual case
+    return gap < blur(tuning)
+
+
+def blur(tuning: Tuning) -> float:
+    """Milliseconds below which a difference of two times says nothing; 0 for an exact clock."""
+    timed = (c.ms for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+    times = [ms for ms in timed if 0 < ms < LONGEST]
+    if len(times) > 1 and device_kind(tuning) == "cpu" and waited(times):
+        return LONGEST_WAIT
+    rounded = ROUNDED if times and all(round(ms, PLACES) == ms for ms in times) else 0.0
+    return APART * max(tick_of(times), rounded)
+
+
+def tick_of(times: Sequence[float]) -> float:
+    """The tick in which times come, in milliseconds; 0 where none is seen."""
+    return next((tick for tick in TICKS if _come_in(times, tick)), 0.0)
+
+
+def _come_in(times: Sequence[float], tick: float) -> bool:
+    """A quarter may lie between ticks: the median of an even number of times does."""
+    distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
+    fits, chance = 0, len(TICKS) * len(distinct) / max(1, len(times))
+    for ms in distinct:
+        error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
+        if abs(ms - round(ms / tick) * tick) <= error * 1.01:
+            fits += 1
+            chance *= min(1.0, 2 * error / tick)
+    enough = fits > 1 and fits * 4 >= len(distinct) * 3
+    return enough and comb(len(distinct), fits) * chance <= _CHANCE
+
+
+def waited(times: Sequence[float]) -> bool:
+    """Whether all are whole milliseconds, as times of calls that waited for a neighbour are."""
+    return all(SLICE / 2 < ms < LONGEST and abs(ms - round(ms)) <= NEAR_SLICE for ms in times)

@@ -9,9 +9,7 @@ from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.format import plain, shorten
 from rocm_tui.session import stats
-from rocm_tui.session.side_by_side import Fact
-from rocm_tui.widgets import detail_lines, whiskers
-from rocm_tui.widgets.choice_lines import verdict_style
+from rocm_tui.session.numbers import shorten
 from rocm_tui.widgets.line_view import Line, LineView, Span
 
 _TITLES = (16, 26)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 from backend.model.choice import Choice
 from rocm_tui.format import plain
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import choice_lines, detail_lines
-from rocm_tui.widgets.columns import Slot
 from rocm_tui.widgets.line_view import Line, LineView
 
 if TYPE_CHECKING:
-    from rocm_tui.session.resource_text import Told
+    from rocm_tui.render.choices import Footprint
 
 
 _LEAST = 4
@@ -32,7 +30,7 @@ class Detail(LineView):
         super().__init__(id=id)
         self.row: Row | None = None
         self.marked: frozenset[str] = frozenset()
-        self._told: Mapping[str, Told] = choice_lines.NOTHING
+        self._told: Mapping[str, Footprint] = choice_lines.NOTHING
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._moved = False
@@ -60,7 +58,7 @@ class Detail(LineView):
                 self.cursor = hashes.index(current.hash)
         self.sync()
 
-    def tell(self, told: Mapping[str, Told]) -> None:
+    def tell(self, told: Mapping[str, Footprint]) -> None:
         """Say what the kernels of this tuning take of their GPU, by choice hash."""
         self._told = told
         self.sync()

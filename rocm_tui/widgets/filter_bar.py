@@ -8,7 +8,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input
 
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.widgets.one_line import OneLine
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from rocm_tui.widgets.columns import GAP, Column, Slot, fit
+from rocm_tui.render.layout import GAP, Slot, fit
+from rocm_tui.render.table import Column
 from rocm_tui.widgets.line_view import Line, LineView, Span
 
 Cells = Mapping[str, Span]

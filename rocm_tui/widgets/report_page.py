@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
+from rocm_tui.render.pages import Page
+from rocm_tui.render.table import Column
 from rocm_tui.session.model import Row
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import Line, Span
 from rocm_tui.widgets.one_line import Key, KeyBar
-from rocm_tui.widgets.report_cells import Page
 
 
 class ReportPage(Grid):

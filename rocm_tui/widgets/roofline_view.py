@@ -10,7 +10,6 @@ from rocm_tui.session.devices import MathKind, NoPeak, Peak
 from rocm_tui.session.roofline import Point, Roofline, attainable
 from rocm_tui.widgets import detail_lines, log_plot
 from rocm_tui.widgets.line_view import Line, LineView, Span
-from rocm_tui.widgets.log_plot import Axis, Curve, Mark
 
 WORDS: dict[MathKind, str] = {
     "fp64": "fp64",

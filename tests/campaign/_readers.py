@@ -62,7 +62,6 @@ from rocm_tui.session.as_json import problem_json, row_json, status_json
 from rocm_tui.session.compare import compare, whole
 from rocm_tui.session.compare_json import comparison_json
 from rocm_tui.session.kernel_resources import Known
-from rocm_tui.session.kernel_resources import as_json as resources_json
 from rocm_tui.session.model import Model
 from rocm_tui.session.report import report
 from rocm_tui.session.report_json import report_json
@@ -110,11 +109,11 @@ def shown(records: Iterable[Record], data: bytes) -> None:
     model.apply(records)
     rows = model.rows()
     strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
-    harmless(as_text.table(as_text.HEADER, [as_text.row_cells(row) for row in rows], as_text.RIGHT))
+    harmless(tuning_cells.tunings_text(rows))
     if zlib.crc32(data) % 4:
         return
     for row in rows[:3]:
-        harmless(as_text.show_text(row))
+        harmless(detail_lines.show_text(row))
         tuning_cells.cells(row, 1e9)
         slots = choice_lines.choice_slots(row, 80)
         lines = [detail_lines.title(row), detail_lines.verdict(row.tuning)]

@@ -10,8 +10,6 @@ from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
-from rocm_tui.session.compare import whole
-from rocm_tui.session.compare_types import Part
 from rocm_tui.session.model import Model
 
 

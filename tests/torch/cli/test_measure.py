@@ -174,12 +174,12 @@ def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
         _measured(("b", 1.2, "unclear"), ("a", 1.25, "unclear")),
         _measured(("a", 1.0, "faster"), ("b", 1.1, "slower")),
     ]
-    assert measured_again.line(tuning, found[0], 1, 3) == (
+    assert repeat_line(tuning, found[0], 1, 3) == (
         "1 of 3: a is the fastest; b is slower by 9.0 % to 11.0 % (drift)"
     )
     broken = replace(found[2], failed=(Choice("c", "c-x", failed=True, reason="it crashed"),))
-    assert measured_again.line(tuning, broken, 3, 3).endswith("9.0 % to 11.0 % (1 failed)")
-    assert measured_again.rows(tuning, found) == [
+    assert repeat_line(tuning, broken, 3, 3).endswith("9.0 % to 11.0 % (1 failed)")
+    assert repeat_rows(tuning, found) == [
         ["a", "1.000 ms", "1.250 ms", "25.0 %", "faster 2×, unclear 1×"],
         ["b", "1.100 ms", "1.200 ms", "9.1 %", "slower 2×, unclear 1×"],
     ]
@@ -238,7 +238,7 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(
     told = {choice["hash"]: choice["measured"] for choice in tuning["choices"]}
     assert told[other["hash"]]["ratio"] == other["ratio"] > 1
     shown = _call("show", tuning["id"], cache=cache).stdout
-    assert "Measured again:" in shown and lines[1] in shown
+    assert "Measured:" in shown and lines[1] in shown
     (one,) = _call("ls", cache=cache).stdout.splitlines()[1:]
     assert measured_lead(other["ratio"]) in one
     assert "is slower than cpp" in _call("pin", tuning["id"], "bmm", cache=cache).stderr

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from rocm_tui.render.drawing import BESIDES, Curve, Mark, axis, draw
+from rocm_tui.report.roofline import Peak
 from rocm_tui.screens.report import ReportScreen
 from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.session.cache_headers import device_names
-from rocm_tui.session.devices import Peak
-from rocm_tui.widgets.log_plot import BESIDES, Curve, Mark, axis, draw
+from rocm_tui.session.systems import device_names
 from rocm_tui.widgets.report_page import ReportPage
 from rocm_tui.widgets.roofline_view import RooflineView
 from tests.support import sample_job
@@ -46,7 +46,7 @@ async def test_every_page_by_its_number_and_by_turning(
             assert all(len(line) <= size[0] for line in screen_text(app.screen).splitlines())
         await pilot.click("#pages", offset=(4, 0))
         await until(pilot, lambda: "Tuning saves" in screen_text(app.screen))
-        page = app.screen.query_one("#bought", ReportPage)
+        page = app.screen.query_one("#saved", ReportPage)
         await pilot.press("j")
         row = page.current
         await pilot.press("enter")
@@ -75,9 +75,9 @@ async def test_the_report_follows_what_is_watched(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
         await pilot.press("C")
-        await until(pilot, lambda: "1 bought 1" in screen_text(app.screen))
+        await until(pilot, lambda: "1 saved 1" in screen_text(app.screen))
         log.tune("mm", sample_job.HEAD, {"mm": 2.0, "triton_mm_4": 1.9}, ago=30)
-        await until(pilot, lambda: "1 bought 2" in screen_text(app.screen))
+        await until(pilot, lambda: "1 saved 2" in screen_text(app.screen))
         await pilot.press("C")
         assert isinstance(app.screen, WatchScreen)
 

@@ -15,14 +15,12 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.store.share import Machine, Share, SharedPin, encode, read_share
+from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
+from rocm_tui.compare.exports import is_export, tunings
+from rocm_tui.compare.types import Comparison, Pair, same_choice
+from rocm_tui.compare.verdict import DEFAULT_BAND, noise
 from rocm_tui.ingest.records import Seen
-from rocm_tui.session.compare import compare, of_sessions, regressions, whole
-from rocm_tui.session.compare_choices import same_choice
-from rocm_tui.session.compare_export import is_export, tunings
-from rocm_tui.session.compare_json import comparison_json
-from rocm_tui.session.compare_noise import DEFAULT_BAND, noise
-from rocm_tui.session.compare_text import markdown, text
-from rocm_tui.session.compare_types import Comparison, Pair
+from rocm_tui.render.compare import comparison_json, markdown, text
 from rocm_tui.session.model import Model
 from tests.support.compare_lab import choices, inputs, log, measurement, part, shapes, tuning
 from tests.support.places import CORPUS

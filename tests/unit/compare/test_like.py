@@ -13,11 +13,7 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Seen
-from rocm_tui.session.compare import compare, of_sessions, regressions
-from rocm_tui.session.compare_json import comparison_json
-from rocm_tui.session.compare_like import same_offer
-from rocm_tui.session.compare_text import markdown, text
-from rocm_tui.session.compare_types import Comparison, Pair, Part
+from rocm_tui.render.compare import comparison_json, markdown, text
 from rocm_tui.session.find import find_sessions
 from rocm_tui.session.model import Model
 from tests.support.compare_lab import log, measurement, part, tuning

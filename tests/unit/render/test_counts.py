@@ -67,7 +67,7 @@ def test_what_triton_took_is_shown_without_a_time(tmp_path: Path) -> None:
     assert (cells[1], cells[4]) == ("matmul_kernel", "1 shown")
     assert cells[5].startswith("BLOCK_M=64, ") and cells[5].endswith("num_stages=3")
     assert cells[6] == "-" or not cells[6].strip("-–— ")
-    assert dict(facts(new))["spent"] == "1.2 s benchmarking"
+    assert dict(tuning_facts(new))["spent"] == "1.2 s benchmarking"
     assert tuning_cells.cells(old, 0.0)["winner"][0].startswith("BLOCK_SIZE=128")
     assert old.id != new.id
 

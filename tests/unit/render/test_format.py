@@ -11,9 +11,6 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
-from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import GAP, Column, Slot, fit
 
 
 @pytest.mark.parametrize(
@@ -72,7 +69,7 @@ def test_age_changes_seldom() -> None:
 
 @given(st.text())
 def test_plain_text_is_one_harmless_line(text: str) -> None:
-    shown = fmt.plain(text)
+    shown = plain(text)
     assert not any(
         ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0x202A <= ord(c) <= 0x202E for c in shown
     )
@@ -80,8 +77,8 @@ def test_plain_text_is_one_harmless_line(text: str) -> None:
 
 
 def test_plain_text_shows_what_it_disarmed() -> None:
-    assert fmt.plain("a\x1b]52;c;x\x07b\nc") == "a␛]52;c;x␇b c"
-    assert fmt.plain("[bold]x[/]") == "[bold]x[/]"
+    assert plain("a\x1b]52;c;x\x07b\nc") == "a␛]52;c;x␇b c"
+    assert plain("[bold]x[/]") == "[bold]x[/]"
 
 
 @given(st.text(max_size=60), st.integers(min_value=0, max_value=40))

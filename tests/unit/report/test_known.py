@@ -26,7 +26,7 @@ YEAR = 365 * 86400.0
 
 
 def said(*tunings: Tuning, **more: Any) -> str:
-    return " ".join(bought_lines(report(part(*tunings, **more)).bought))
+    return " ".join(saved_lines(report(part(*tunings, **more)).bought))
 
 
 def test_all_that_is_known_is_said_in_one_sentence() -> None:
@@ -47,7 +47,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     told = said(*tunings)
     assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 runs" in told
-    page = pages(report(part(*tunings)), ())["bought"]
+    page = pages(report(part(*tunings)), ())["saved"]
     assert " ".join(line for line, _ in page.said) == told
 
 
@@ -93,7 +93,7 @@ def test_several_machines_are_counted_and_pay_nothing_together() -> None:
     assert "This adds up 2 machines or logs, which no one run uses together" in told
     assert "MI300X of x" in told and "MI210 of y" in told and "paid" not in told
     assert re.search(r"Tuned between 1970-0[67]-.. and 197[23]-", told)
-    found = report_json(report(part(a, b, sessions=boxes)))["bought"]
+    found = report_json(report(part(a, b, sessions=boxes)))["saved"]
     assert found["runs_to_pay"] is None and len(found["systems"]) == 2
     assert json.loads(json.dumps(found, allow_nan=False))["problems_without_aten"] == 0
     ranks = [replace(each, device="MI300X", rank=at) for at, each in enumerate(boxes)]

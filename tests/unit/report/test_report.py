@@ -269,7 +269,7 @@ def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
     assert gain.saved_ms == pytest.approx(0.35)
     (line,) = [line for line in text(report(job)).splitlines() if "350.0 µs" in line][1:]
     assert "triton_a" in line and "triton_b" not in line
-    (told,) = report_json(report(job))["bought"]["tunings"]
+    (told,) = report_json(report(job))["saved"]["tunings"]
     assert told["choice"] == "triton_a"
 
 
@@ -325,7 +325,7 @@ def test_the_report_is_strict_json_and_safe_for_a_terminal() -> None:
     found = report(job)
     assert "\x1b" not in text(found) and "\x07" not in text(found)
     told = json.loads(json.dumps(report_json(found), allow_nan=False))
-    assert told["absent"][0]["backend"] == "CK\x07" and len(told["disagreements"]) == 1
+    assert told["missing"][0]["backend"] == "CK\x07" and len(told["disagreements"]) == 1
 
 
 # The command
@@ -354,7 +354,7 @@ def test_the_command_and_its_exit_codes(tmp_path: Path) -> None:
     assert table.returncode == 0 and "| ~125.0 µs |" in table.stdout
     alone = compare(str(then), "--json", cache=tmp_path)
     assert alone.returncode == 0
-    assert json.loads(alone.stdout)["bought"]["saved_ms"] == pytest.approx(0.1)
+    assert json.loads(alone.stdout)["saved"]["saved_ms"] == pytest.approx(0.1)
     for words in (
         [str(then), str(none)],
         [str(then), "no_session"],

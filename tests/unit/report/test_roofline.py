@@ -20,6 +20,7 @@ from rocm_tui.session.roofline import (
     rooflines,
     traffic,
 )
+from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
     "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),
@@ -58,7 +59,7 @@ def test_published_peaks_are_what_units_and_clock_give(device: object) -> None:
 def test_a_device_is_known_by_its_name(
     name: str, arch: str, units: int | None, expected: str
 ) -> None:
-    found = find(name, arch, units)
+    found = find_peak(name, arch, units)
     assert isinstance(found, Peak) and found.name == expected
 
 
@@ -76,7 +77,7 @@ def test_a_device_is_known_by_its_name(
 def test_no_peak_is_guessed(
     name: str | None, arch: str | None, units: int | None, says: str
 ) -> None:
-    found = find(name, arch, units)
+    found = find_peak(name, arch, units)
     assert isinstance(found, NoPeak) and says in found.reason
 
 

@@ -10,9 +10,6 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from rocm_tui.session import stats
-from rocm_tui.session.as_text import facts, row_cells
-from rocm_tui.session.clock_tick import LONGEST_WAIT, blur, indistinct, tick_of
-from rocm_tui.session.compare import compare
 from rocm_tui.session.model import Row
 from rocm_tui.session.pin_warning import pin_warning
 from rocm_tui.session.report import report
@@ -71,11 +68,11 @@ def test_one_tick_is_a_tie_and_two_are_a_lead_wherever_it_is_told() -> None:
     assert pin_warning(one, aten) is None
     cells = row_cells(Row("k", "id", 1, one))
     assert cells[-3:-1] == ("tie", "tie")
-    assert "saved" not in dict(facts(Row("k", "id", 1, one)))
+    assert "saved" not in dict(tuning_facts(Row("k", "id", 1, one)))
     two = rounded(26, 24, 27, 28)
     assert stats.standing(two) == "clear" and pin_warning(two, two.choices[1])
     assert versus(two, two.choices[1], two.choices[0]) == "slower"
-    assert "saved" in dict(facts(Row("k", "id", 1, two)))
+    assert "saved" in dict(tuning_facts(Row("k", "id", 1, two)))
     exact = tuning(0.02461, 0.02357, 0.02693)
     assert stats.standing(exact) == "clear"  # the same times by a finer clock
 

@@ -14,9 +14,9 @@ from backend.model.tuning import Tuning
 from backend.store.events import decode, encode
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen
+from rocm_tui.render.pins import pin_warning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Model
-from rocm_tui.session.pin_warning import pin_warning
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"
 

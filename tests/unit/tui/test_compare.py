@@ -11,7 +11,6 @@ from backend.records import Choice, MeasuredChoice, Measurement, Tuning
 from rocm_tui.screens.compare import CompareScreen, DiffView
 from rocm_tui.screens.confirm import ConfirmScreen
 from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.session.side_by_side import chosen, default_choices, facts
 from rocm_tui.widgets.compare_view import CompareView
 from tests.support import sample_job
 from tests.support.screen_lab import panes_of, running, screen_text, until

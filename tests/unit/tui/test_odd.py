@@ -13,6 +13,7 @@ from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
+from rocm_tui.render import detail as detail_lines
 from rocm_tui.screens.confirm import ConfirmScreen
 from rocm_tui.screens.help import HelpScreen
 from rocm_tui.screens.jobs import JobLog, JobsScreen
@@ -23,7 +24,7 @@ from rocm_tui.screens.sources import SourcesScreen
 from rocm_tui.screens.tuning import TuneScreen
 from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import detail_lines, tunings
+from rocm_tui.widgets import tunings
 from rocm_tui.widgets.grid import Grid
 from rocm_tui.widgets.line_view import LineView
 from rocm_tui.widgets.one_line import KeyBar, TitleBar
@@ -85,7 +86,7 @@ async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         screen = app.screen
         assert isinstance(screen, ReportScreen)
-        await until(pilot, lambda: screen.page("bought").current)
+        await until(pilot, lambda: screen.page("saved").current)
         burst(app, "enter", "enter", "enter")  # goes to the tuning in Watch
         await idle(pilot)
         assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
@@ -318,7 +319,7 @@ async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -
         await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
         found = {command.title: command for command in app.get_system_commands(app.screen)}
         await found["here: Next page"].callback()
-        await until(pilot, lambda: app.screen.focused and app.screen.focused.id == "again")
+        await until(pilot, lambda: app.screen.focused and app.screen.focused.id == "repeated")
 
 
 async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path: Path) -> None:

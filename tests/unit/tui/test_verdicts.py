@@ -13,9 +13,7 @@ from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
 from rocm_tui.widgets.line_view import Line
-from rocm_tui.widgets.whiskers import interval, scale_of, single
 
 
 def told(

@@ -303,7 +303,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["question_mark", "f1"])
 async def test_help_names_every_key_and_column(tmp_path: Path, key: str) -> None:
-    from rocm_tui.widgets.tuning_cells import COLUMNS
+    from rocm_tui.render.tunings import COLUMNS
 
     async with running(tmp_path, size=(80, 60)) as (app, pilot):
         await pilot.press(key)

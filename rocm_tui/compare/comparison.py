@@ -1,0 +1,171 @@
+"""Two sets of tunings compared: what became slower, what is only noise. Pure functions.
+
+A set is what a folder, a log, a cache or one session tells. docs/comparing.md says how verdicts
+are found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from backend.records import Session, Verdict
+from rocm_tui.compare.points import pair, standpoint
+from rocm_tui.compare.problems import Problem, pair_up
+from rocm_tui.compare.types import (
+    Comparison,
+    Noise,
+    Pair,
+    Part,
+    Standpoint,
+    Totals,
+    is_timed,
+    log_ratios,
+)
+from rocm_tui.compare.verdict import noise
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.numbers import percent
+
+
+def whole(label: str, model: Model) -> Part:
+    """Everything that a model holds."""
+    return _part(label, model.rows(), model)
+
+
+def of_sessions(label: str, ids: Collection[str], model: Model) -> Part:
+    """What some of a model's sessions asked for."""
+    rows = []
+    for row in model.rows():
+        asked = tuple(session for session in row.asked if session in ids)
+        if asked:
+            rows.append(replace(row, asked=asked))
+    return _part(label, rows, model)
+
+
+def _part(label: str, rows: Iterable[Row], model: Model) -> Part:
+    kept = tuple(rows)
+    measured = {row.key: model.measurements(row.tuning) for row in kept}
+    known = {key: measurements for key, measurements in measured.items() if measurements}
+    return Part(label, kept, model.sessions, known)
+
+
+def compare(a: Part, b: Part) -> Comparison:
+    """B against A, problem by problem."""
+    matched, rest_a, rest_b = pair_up(a, b)
+    devices = (_facts(a, "device", "arch"), _facts(b, "device", "arch"))
+    ratios = [log_ratios(one.rows, two.rows) for one, two in matched]
+    sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
+    pairs: list[Pair] = []
+    untimed: list[Row] = []
+    for one, two in matched:
+        made = pair(one, two, sure)
+        if made is None:
+            untimed.append(two.rows[0])
+        else:
+            pairs.append(made)
+    only_a, silent_a = _alone(rest_a)
+    only_b, silent_b = _alone(rest_b)
+    return Comparison(
+        a=a.label,
+        b=b.label,
+        common=tuple(sorted(pairs, key=lambda pair: (not pair.alike, -pair.lost_total_ms))),
+        only_a=only_a,
+        only_b=only_b,
+        untimed=(*untimed, *silent_a, *silent_b),
+        totals=_totals(pairs, a, b),
+        noise=sure,
+        notes=tuple(_notes(a, b, sure)),
+    )
+
+
+def _alone(problems: Iterable[ProblemRows]) -> tuple[tuple[Standpoint, ...], list[Row]]:
+    """Problems of one part, most expensive first; and those without a time."""
+    points: list[Standpoint] = []
+    silent: list[Row] = []
+    for problem in problems:
+        point = standpoint(problem)
+        if point is None:
+            silent.append(problem.rows[0])
+        else:
+            points.append(point)
+    return tuple(sorted(points, key=lambda point: -point.ms * (point.calls or 1))), silent
+
+
+def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
+    verdicts: Counter[Verdict] = Counter(pair.verdict for pair in pairs)
+    alike = [pair for pair in pairs if pair.alike]
+    return Totals(
+        a_ms=sum(pair.a.ms * (pair.calls or 1) for pair in alike),
+        b_ms=sum(pair.b.ms * (pair.calls or 1) for pair in alike),
+        lost_ms=sum(pair.lost_total_ms for pair in pairs if pair.verdict == "slower"),
+        gained_ms=-sum(pair.lost_total_ms for pair in pairs if pair.verdict == "faster"),
+        verdicts=verdicts,
+        a_seconds=spent(a.rows),
+        b_seconds=spent(b.rows),
+        a_untold=untold(a.rows),
+        b_untold=untold(b.rows),
+    )
+
+
+def spent(rows: Iterable[Row]) -> float:
+    """Seconds that tunings took, as far as they tell."""
+    return sum(tuning_seconds(row) or 0.0 for row in rows)
+
+
+def untold(rows: Iterable[Row]) -> int:
+    """How many tunings do not tell what they took."""
+    return sum(tuning_seconds(row) is None and was_tuned(row) for row in rows)
+
+
+def was_tuned(row: Row) -> bool:
+    """Whether it tells of a tuning with times, and not only of the use of an older one."""
+    return is_timed(row.tuning)
+
+
+def tuning_seconds(row: Row) -> float | None:
+    """What one tuning took in all; None where its sources do not tell."""
+    seconds = row.tuning.seconds
+    known = [s for s in (seconds.precompile, seconds.prescreen, seconds.benchmark) if s is not None]
+    return sum(known) if known else None
+
+
+_FACTS = (
+    ("device", "device"),
+    ("architecture", "arch"),
+    ("compute units", "compute_units"),
+    ("torch", "torch"),
+    ("number of threads", "threads"),
+)
+
+
+def _notes(a: Part, b: Part, sure: Noise) -> Iterable[str]:
+    for name, field in _FACTS:
+        ours, theirs = _facts(a, field), _facts(b, field)
+        if ours and theirs and ours != theirs:
+            yield f"other {name}: {_joined(ours)} in A, {_joined(theirs)} in B"
+    if sure.shift != 1:
+        how = "slower" if sure.shift > 1 else "faster"
+        by = percent(abs(sure.shift - 1))
+        yield f"all {sure.choices} choices timed in both are {how} by {by}: ratios are without it"
+
+
+def _facts(part: Part, *fields: str) -> frozenset[str]:
+    """What the sessions of a part's tunings say of themselves."""
+    names = {session for row in part.rows for session in row.asked}
+    sessions = [part.sessions[name] for name in names if name in part.sessions]
+    return frozenset(text for session in sessions if (text := _text(session, fields)))
+
+
+def _text(session: Session, fields: Sequence[str]) -> str:
+    return " ".join(str(getattr(session, field) or "") for field in fields).strip()
+
+
+def _joined(facts: frozenset[str]) -> str:
+    return ", ".join(sorted(facts))
+
+
+def regressions(comparison: Comparison, percent_slower: float) -> tuple[Pair, ...]:
+    """The pairs with the verdict `slower` by more than so many per cent."""
+    worse = 1 + percent_slower / 100
+    return tuple(p for p in comparison.common if p.verdict == "slower" and p.ratio > worse)

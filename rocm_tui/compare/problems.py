@@ -1,0 +1,196 @@
+"""Which tunings of two parts are the same problem.
+
+Two tunings are of one problem if nothing that both tell differs. A log tells fewer things than a
+cache, so what it tells may fit several problems: then it is none of them, never a guess. What fits
+is looked up, not searched for: for each pair of what is known here and there, by what both know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from backend.records import Measurement, Tuning
+from rocm_tui.compare.types import Part
+from rocm_tui.session import join
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import device_kind
+from rocm_tui.session.systems import systems_of
+
+Facts = tuple[object, ...]
+"""Always as many; what is empty is not known."""
+
+Places = tuple[int, ...]
+"""Of facts in their tuple."""
+_T = TypeVar("_T")
+
+
+def known(facts: Facts) -> Places:
+    """The places of those that are known."""
+    return tuple([place for place, fact in enumerate(facts) if fact])
+
+
+class Index(Generic[_T]):
+    """Things by their facts; `without_last` takes the last fact as not known."""
+
+    def __init__(self, *, without_last: bool = False) -> None:
+        self._without_last = without_last
+        self._things: dict[Places, list[tuple[Facts, _T]]] = {}
+        self._by: dict[tuple[Places, Places], dict[Facts, list[_T]]] = {}
+
+    def add(self, facts: Facts, thing: _T) -> None:
+        """Put a thing in."""
+        places = self._known(facts)
+        self._things.setdefault(places, []).append((facts, thing))
+        for (theirs, common), by in self._by.items():
+            if theirs == places:
+                by.setdefault(_of(facts, common), []).append(thing)
+
+    def only(self, facts: Facts) -> _T | None:
+        """The one thing that fits; None where there is none, or more than one."""
+        fitting = self._fitting(facts)
+        first = next(fitting, None)
+        return first if next(fitting, None) is None else None
+
+    def _fitting(self, facts: Facts) -> Iterator[_T]:
+        mine = frozenset(self._known(facts))
+        for theirs in list(self._things):
+            common = tuple(place for place in theirs if place in mine)
+            yield from self._looked_up(theirs, common).get(_of(facts, common), ())
+
+    def _looked_up(self, theirs: Places, common: Places) -> dict[Facts, list[_T]]:
+        """The things that know `theirs`, by the facts that are `common`."""
+        by = self._by.get((theirs, common))
+        if by is None:
+            by = self._by[theirs, common] = {}
+            for facts, thing in self._things[theirs]:
+                by.setdefault(_of(facts, common), []).append(thing)
+        return by
+
+    def _known(self, facts: Facts) -> Places:
+        return known(facts[:-1] if self._without_last else facts)
+
+
+def _of(facts: Facts, places: Places) -> Facts:
+    return tuple([facts[place] for place in places])
+
+
+_DIALECT = ":"
+"""Stands in the precision keys of torch 2.15 (`cuda:none,mkldnn:none`), not in `highest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRows:
+    """One problem of a part: its tunings and its measurements, latest first; the versions of torch
+    that made them, as far as sessions tell."""
+
+    facts: Facts
+    rows: tuple[Row, ...]
+    measured: tuple[Measurement, ...] = ()
+    torch: frozenset[str] = frozenset()
+
+
+def facts_of(tuning: Tuning, part: Part) -> Facts:
+    """What tells a tuning's problem from others; the last is the system it was tuned on.
+
+    Versions of torch that write the precision in different ways cannot be compared in it, so each
+    way is a fact of its own.
+    """
+    inputs = tuning.inputs_key or ""
+    if not inputs.endswith("]"):  # torch 2.15 puts its benchmark policy behind it
+        head, bracket, suffix = inputs.rpartition("]")
+        inputs = head + bracket + suffix.partition(":")[0]
+    precision = tuning.precision or ""
+    new = _DIALECT in precision
+    return (
+        join.problem_of(tuning),
+        inputs,
+        precision if new else "",
+        "" if new else precision,
+        device_kind(tuning),
+        (tuning.device or "").partition(":")[0],
+        tuning.shapes,
+        tuning.strides,
+        tuning.dtypes,
+        tuning.dims,
+        tuple(sorted(systems_of(tuning, part.sessions))),
+    )
+
+
+def problems(part: Part) -> list[ProblemRows]:
+    """The problems of a part."""
+    by_facts: dict[Facts, list[Row]] = {}
+    for row in part.rows:
+        by_facts.setdefault(facts_of(row.tuning, part), []).append(row)
+    if len({known(facts) for facts in by_facts}) > 1:
+        by_facts = _told_apart(by_facts)
+    return [
+        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        for facts, rows in by_facts.items()
+    ]
+
+
+def _told_apart(by_facts: Mapping[Facts, list[Row]]) -> dict[Facts, list[Row]]:
+    """Those that tell less are put to the one that they fit: one that they fit alone."""
+    index: Index[list[Row]] = Index()
+    apart: dict[Facts, list[Row]] = {}
+    for facts in sorted(by_facts, key=lambda facts: -len(known(facts))):
+        home = index.only(facts)
+        if home is not None:
+            home.extend(by_facts[facts])
+        else:
+            apart[facts] = by_facts[facts]
+            index.add(facts, by_facts[facts])
+    return apart
+
+
+def _latest_first(rows: Sequence[Row]) -> tuple[Row, ...]:
+    if len(rows) == 1:
+        return (rows[0],)
+    return tuple(sorted(rows, key=lambda row: (row.when or 0.0, row.occurrence), reverse=True))
+
+
+def _measured(rows: Sequence[Row], part: Part) -> tuple[Measurement, ...]:
+    if not part.measured:
+        return ()
+    measurements = {m: None for row in rows for m in part.measured.get(row.key, ())}
+    return tuple(sorted(measurements, key=lambda m: -m.when))
+
+
+def _torch(rows: Sequence[Row], part: Part) -> frozenset[str]:
+    names = {row.tuning.session for row in rows}
+    versions = (part.sessions[name].torch for name in names if name and name in part.sessions)
+    return frozenset(filter(None, versions))
+
+
+def pair_up(
+    a: Part, b: Part
+) -> tuple[list[tuple[ProblemRows, ProblemRows]], list[ProblemRows], list[ProblemRows]]:
+    """The problems of both, those of A alone, those of B alone."""
+    ours, theirs = problems(a), problems(b)
+    exact = {problem.facts: problem for problem in theirs}
+    pairs = [(problem, exact.pop(problem.facts)) for problem in ours if problem.facts in exact]
+    paired = {problem.facts for problem, _ in pairs}
+    left = [problem for problem in ours if problem.facts not in paired]
+    right = list(exact.values())
+    pairs += _fitting(left, right)
+    paired = {problem.facts for pair in pairs for problem in pair}
+    return (
+        pairs,
+        [problem for problem in left if problem.facts not in paired],
+        [two for two in right if two.facts not in paired],
+    )
+
+
+def _fitting(
+    left: Sequence[ProblemRows], right: Sequence[ProblemRows]
+) -> list[tuple[ProblemRows, ProblemRows]]:
+    """Those that fit each other and no other one, on whatever system."""
+    ours: Index[ProblemRows] = Index(without_last=True)
+    theirs: Index[ProblemRows] = Index(without_last=True)
+    for index, side in ((ours, left), (theirs, right)):
+        for problem in side:
+            index.add(problem.facts, problem)
+    pairs = ((one, theirs.only(one.facts)) for one in left)
+    return [(one, two) for one, two in pairs if two and ours.only(two.facts) is one]

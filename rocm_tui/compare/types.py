@@ -1,0 +1,267 @@
+"""What a comparison of two sets of tunings speaks of, and when two runs mean the same choice.
+
+Times are milliseconds, ratios B over A.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import log
+from statistics import median
+from typing import Literal
+
+from backend.records import Choice, Measurement, Session, Tuning, Verdict
+from rocm_tui.session.model import Row
+
+SHORTEST, LONGEST = 1e-9, 1e12
+"""Milliseconds that no kernel takes; ratios of what lies between are finite."""
+_NUMBER = re.compile(r"_\d+$")
+
+
+def text_key(choice: Choice) -> str:
+    """What names a choice in every run: its configuration, else its name without the number.
+
+    Inductor numbers its templates' choices as they come, so the number says nothing of the kernel.
+    """
+    return choice.description or _NUMBER.sub("", choice.name or "")
+
+
+def same_choice(one: Choice, two: Choice) -> bool:
+    """Whether two runs mean the same choice, as far as hashes, configurations or names tell."""
+    if one.hash and two.hash:
+        return one.hash == two.hash
+    return bool(text_key(one)) and text_key(one) == text_key(two)
+
+
+def is_timed(tuning: Tuning) -> bool:
+    """Whether a choice of it has a time."""
+    return any(_is_time(choice) for choice in tuning.choices)
+
+
+def _is_time(choice: Choice) -> bool:
+    """A log may say anything: not every number is one."""
+    ms = choice.ms
+    return ms is not None and SHORTEST < ms < LONGEST and choice.offered and not choice.failed
+
+
+def timed(tuning: Tuning) -> list[tuple[Choice, float]]:
+    """Choices with their times, fastest first."""
+    return [(choice, choice.ms or 0.0) for choice in tuning.choices if _is_time(choice)]
+
+
+def used(tuning: Tuning) -> tuple[Choice, float] | None:
+    """The choice that the compiled model calls and its time: selected, else the fastest."""
+    first = None
+    for choice in tuning.choices:
+        if not _is_time(choice):
+            continue
+        if first is None:
+            first = choice
+        if not tuning.selected or choice.hash == tuning.selected:
+            return choice, choice.ms or 0.0
+    return None if first is None else (first, first.ms or 0.0)
+
+
+def log_ratios(a: Iterable[Row], b: Iterable[Row], but: Iterable[Choice] = ()) -> list[float]:
+    """log(B's time / A's time) of each choice timed on both sides, without those of `but`.
+
+    Several times of one choice are their median.
+    """
+    ours, theirs = _times(a), _times(b)
+    by_hash = {choice.hash: ms for choice, ms in theirs if choice.hash}
+    by_text: dict[str, tuple[Choice, float]] | None = None
+    left_out = list(but)
+    ratios = []
+    for choice, ms in ours:
+        if any(same_choice(choice, other) for other in left_out):
+            continue
+        other_ms = by_hash.get(choice.hash) if choice.hash else None
+        if other_ms is None and not (choice.hash and len(by_hash) == len(theirs)):
+            if by_text is None:
+                by_text = {text_key(other): (other, ms) for other, ms in theirs}
+            other, other_ms = by_text.get(text_key(choice), (choice, None))
+            if choice.hash and other.hash:
+                continue
+        if other_ms is not None:
+            ratios.append(log(other_ms / ms))
+    return ratios
+
+
+def _times(rows: Iterable[Row]) -> list[tuple[Choice, float]]:
+    """Every choice that can be told from the others of its tuning, with its median time."""
+    by_key: dict[str, tuple[Choice, list[float]]] = {}
+    for row in rows:
+        known = timed(row.tuning)
+        bare = not all(choice.hash for choice, _ in known)
+        texts = Counter(text_key(choice) for choice, _ in known) if bare else {}
+        for choice, ms in known:
+            key = choice.hash or text_key(choice)
+            if choice.hash or (key and texts[key] == 1):
+                by_key.setdefault(key, (choice, []))[1].append(ms)
+    return [
+        (choice, times[0] if len(times) == 1 else median(times))
+        for choice, times in by_key.values()
+    ]
+
+
+Basis = Literal["measured", "median", "single"]
+"""Where a time is from: a repeated measurement, the median of several tunings, one tuning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the two things compared: its tunings, the sessions that made them, and all repeated
+    measurements of each tuning by the key of its row, latest first."""
+
+    label: str
+    rows: tuple[Row, ...]
+    sessions: Mapping[str, Session] = field(default_factory=dict)
+    measured: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Standpoint:
+    """What one part knows of one problem.
+
+    `row` is the latest occurrence, `rows` are all of them, latest first. `choice` is the one in
+    use: selected if that is told, else the fastest. `ms` is its most reliable time that is known,
+    `low` and `high` the 95 % interval of it where it was measured. `measured` is the measurement
+    that it is from, one of the `measurements` of that choice.
+    """
+
+    row: Row
+    rows: tuple[Row, ...]
+    choice: Choice
+    ms: float
+    basis: Basis
+    low: float | None = None
+    high: float | None = None
+    measured: Measurement | None = None
+    measurements: tuple[Measurement, ...] = ()
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.row.tuning
+
+    @property
+    def calls(self) -> int | None:
+        """How often the session that asked for it most did so; None where no session tells."""
+        return calls_of(self.rows)
+
+
+def calls_of(rows: Iterable[Row]) -> int | None:
+    """How often the session that asked for a problem most did so; None where no session tells."""
+    asked = [session for row in rows for session in row.asked]
+    if len(asked) < 2:
+        return len(asked) or None
+    return max(Counter(asked).values())
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A problem that both parts tuned.
+
+    `ratio` is what the verdict is about: B's time over A's, freed from what the whole machine
+    became slower or faster by; `raw` is the plain one. `low` to `high` is what the ratio may be.
+    `reason` is the sentence behind the verdict. B is `faster`, `tied`, `slower` or `unclear`.
+    `alike` tells whether the two may be compared at all: the same choice, or the winners of the
+    same offered set. If not, the verdict is `unclear`, and the ratio means nothing.
+    """
+
+    id: str
+    a: Standpoint
+    b: Standpoint
+    ratio: float
+    raw: float
+    low: float
+    high: float
+    verdict: Verdict
+    reason: str
+    alike: bool = True
+
+    @property
+    def lost_ms(self) -> float:
+        """Milliseconds that one call takes longer in B; negative if it became faster."""
+        return self.b.ms - self.a.ms
+
+    @property
+    def calls(self) -> int | None:
+        """How often one run of B calls it, else one of A; None where no session tells."""
+        return self.b.calls if self.b.calls is not None else self.a.calls
+
+    @property
+    def lost_total_ms(self) -> float:
+        """`lost_ms` times the calls, or once where they are not known."""
+        return self.lost_ms * (self.calls or 1)
+
+    @property
+    def same_tuning(self) -> bool:
+        """Whether both know one and the same tuning alone, which one of them made."""
+        a, b = self.a.rows, self.b.rows
+        return len(a) == len(b) and all(
+            one.key == two.key and one.tuning == two.tuning for one, two in zip(a, b, strict=True)
+        )
+
+    @property
+    def same_choice(self) -> bool:
+        """Whether both use the same choice, as far as hashes, configurations or names tell."""
+        return same_choice(self.a.choice, self.b.choice)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What single numbers cannot tell.
+
+    `band` is the relative difference up to which two numbers are taken as equal. `choices` is how
+    many choices timed on both sides it was derived from, in `problems` problems; 0 if it is the
+    default. `shift` is the factor by which all of them became slower (above 1) or faster, 1 if
+    there is no such factor.
+    """
+
+    band: float
+    choices: int = 0
+    problems: int = 0
+    shift: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over what both have and is alike, each problem as often as it is called, or once.
+
+    `lost_ms` is that of the pairs with the verdict `slower`, `gained_ms` that of the `faster` ones,
+    both positive: differences that cannot be told from noise are not added up. `a_seconds` and
+    `b_seconds` are what tuning took, of all that the parts tuned; `a_untold` and `b_untold` tunings
+    do not tell.
+    """
+
+    a_ms: float
+    b_ms: float
+    lost_ms: float
+    gained_ms: float
+    verdicts: Mapping[Verdict, int]
+    a_seconds: float
+    b_seconds: float
+    a_untold: int = 0
+    b_untold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two parts compared; `common` is sorted by time lost, most first.
+
+    `untimed` are tunings of which one part tells no time. `notes` are sentences about the whole:
+    other devices, other versions, a machine that became slower.
+    """
+
+    a: str
+    b: str
+    common: tuple[Pair, ...]
+    only_a: tuple[Standpoint, ...]
+    only_b: tuple[Standpoint, ...]
+    untimed: tuple[Row, ...]
+    totals: Totals
+    noise: Noise
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,337 @@
+"""The choices of one tuning: the lines of `show`, and those of the screen's pane with its bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from backend.records import Choice, MeasuredChoice, Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render import drawing
+from rocm_tui.render.layout import Slot, fit
+from rocm_tui.render.table import Column, Field, Line, Span, text_table
+from rocm_tui.render.tunings import error
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import provider
+
+APART = "apart: under the same key, but no program is known that offers it beside the others"
+
+RESOURCES: tuple[Column, ...] = (
+    Column("VGPR", "VGPR", 4, 9, drop=5, right=True, about="vector registers a thread"),
+    Column("AGPR", "AGPR", right=True, about="those of them that accumulate"),
+    Column("SGPR", "SGPR", right=True, about="scalar registers a wave"),
+    Column("LDS", "LDS", 6, 9, drop=6, right=True, about="local memory a block"),
+    Column("SCRATCH", "SCRATCH", right=True, about="memory a thread for what has no register"),
+    Column("SPILLS", "SPILLS", 6, 9, drop=8, right=True, about="spilled registers"),
+    Column("WAVES", "WAVES", 5, 9, drop=7, right=True, about="waves a SIMD of as many as it holds"),
+    Column("LIMIT", "LIMIT", right=True, about="what keeps it from holding more"),
+)
+"""What a kernel takes of its GPU."""
+_BY_KEY = {column.key: column for column in RESOURCES}
+_TAKEN = tuple(_BY_KEY[key] for key in ("VGPR", "LDS", "WAVES", "SPILLS"))
+"""What the pane has room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a kernel takes: a text for each of RESOURCES, or none if unknown, and all of it."""
+
+    cells: Mapping[str, str]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A choice of a row and its place, counted from 1."""
+
+    row: Row
+    place: int
+
+    @property
+    def choice(self) -> Choice:
+        return self.row.tuning.choices[self.place - 1]
+
+    @property
+    def pinned(self) -> bool:
+        return _pinned(self.row, self.choice)
+
+
+def _label(line: _Choice) -> str:
+    return plain(f"{'* ' if line.pinned else ''}{line.choice.label}")
+
+
+def _versus_best(line: _Choice) -> str:
+    """Of the numbers of when it was tuned, whatever was measured since."""
+    choice, best = line.choice, stats.winner(line.row.tuning)
+    if not choice.offered:
+        return "apart"
+    if choice.failed:
+        return "failed"
+    if not best or not best.ms or choice.ms is None:
+        return ""
+    return "best" if choice is best else f"+{fmt.percent(choice.ms / best.ms - 1)}"
+
+
+def _configuration(line: _Choice) -> str:
+    """Or why it failed."""
+    choice = line.choice
+    config = ", ".join(f"{key}={value}" for key, value in choice.config.items())
+    return plain(choice.reason or config or choice.description)
+
+
+SHOWN: tuple[Field[_Choice], ...] = (
+    Field(
+        "place", "#", right=True, about="its place, the fastest first; `#2` names the second",
+        text=lambda line: (
+            f"#{line.place}" if line.choice.ms is not None and line.choice.offered else ""
+        ),
+    ),
+    Field("name", "CHOICE", text=_label, about="its name; * if it is pinned"),
+    Field(
+        "time", "TIME", right=True, text=lambda line: fmt.duration(line.choice.ms),
+        about="milliseconds of one call when it was tuned",
+    ),
+    Field(
+        "extra", "VS BEST", right=True, text=_versus_best,
+        about="how much longer than the best choice a call takes",
+    ),
+    Field(
+        "from", "FROM", text=lambda line: provider(line.choice) or "?",
+        about="the backend of Inductor that made it",
+    ),
+    Field(
+        "hash", "HASH", text=lambda line: plain(line.choice.hash or "?"),
+        about="under which Inductor caches its time",
+    ),
+    Field(
+        "config", "CONFIGURATION", text=_configuration,
+        about="of the kernel, or why it failed",
+    ),
+)  # fmt: skip
+
+
+def choices_text(row: Row, only: Choice | None = None) -> str:
+    """What `show` prints of every choice, or `only` of that one."""
+    lines = [
+        _Choice(row, place)
+        for place, choice in enumerate(row.tuning.choices, start=1)
+        if only is None or choice is only
+    ]
+    return text_table(SHOWN, lines)
+
+
+PANE: tuple[Column, ...] = (
+    Column("place", "#", 3, 4, right=True, about="its place; ● is pinned, ✓ is marked"),
+    Column("bar", "", 6, 24, drop=2, good=16),
+    Column("ms", "", 6, 8, right=True),
+    Column("error", "±%", 4, 4, drop=3, right=True, about="95 % interval of its median"),
+    Column("share", "%", 5, 5, drop=4, right=True, about="of the best's speed"),
+    Column(
+        "extra", "VS BEST", 7, 7, drop=1, right=True,
+        about="how much longer than the best choice a call takes",
+    ),
+    Column(
+        "verdict", "VERDICT", 7, 8, about="fastest, tied, slower, or unclear: more rounds may tell"
+    ),
+    Column("name", "CHOICE", 14, 44, good=20, about="its name, the best first"),
+    Column("from", "FROM", 6, 8, drop=9, about="the backend of Inductor that made it"),
+)  # fmt: skip
+"""What the screen's pane has; after these what kernels take, and the configuration that differs."""
+_WIDE = 100
+NOTHING: Mapping[str, Footprint] = {}
+NONE_MARKED: AbstractSet[str] = frozenset()
+
+
+def choice_slots(
+    row: Row, width: int, taken: Mapping[str, Footprint] = NOTHING
+) -> tuple[Slot, ...]:
+    """Columns of the list of choices: the keys of the configuration that differ come last.
+
+    `taken` says by hash what a kernel takes; it has columns where that is known of one. Where
+    choices were measured again, their verdicts replace the share of the best's speed.
+    """
+    choices = row.tuning.choices
+    keys = stats.differing_keys(choices)
+    again = row.tuning.measured is not None
+    wants = {column.key: column.least for column in PANE}
+    for key in ("share",) if again else ("error", "extra", "verdict"):
+        del wants[key]
+    wants["bar"] = 24 if width >= _WIDE else 10
+    wants["name"] = max((len(choice.label) for choice in choices), default=0)
+    if any(footprint.cells for footprint in taken.values()):
+        for column in _TAKEN:
+            texts = [footprint.cells.get(column.key, "?") for footprint in taken.values()]
+            wants[column.key] = max(len(text) for text in texts)
+    config = []
+    for at, key in enumerate(keys):
+        longest = max((len(c.config.get(key, "")) for c in choices), default=1)
+        size = max(len(key), longest)
+        config.append(Column(f"config {key}", key, min(size, 24), 24, drop=10 + at, right=True))
+        wants[f"config {key}"] = size
+    return fit((*PANE, *_TAKEN, *config), wants, width)
+
+
+def choice_heading(row: Row, slots: Sequence[Slot]) -> Line:
+    unit, _ = fmt.time_unit(_best_ms(row.tuning))
+    line: list[Span] = [(" ", "head")]
+    for slot in slots:
+        text = unit if slot.column.key == "ms" else plain(slot.column.title)
+        if slot.column.key == "bar" and row.tuning.measured is not None:
+            text = _scale(row.tuning, slot.width).title
+        line += [(slot.cell(text), "head"), ("  ", "head")]
+    return tuple(line)
+
+
+def choice_line(
+    row: Row,
+    index: int,
+    slots: Sequence[Slot],
+    taken: Mapping[str, Footprint] = NOTHING,
+    marked: AbstractSet[str] = NONE_MARKED,
+) -> Line:
+    """One choice: place, bar, time, how it stands, name, configuration or reason."""
+    tuning, choice = row.tuning, row.tuning.choices[index]
+    size = next((slot.width for slot in slots if slot.column.key == "bar"), 0)
+    if tuning.measured is None:
+        texts = _single_number(tuning, choice, size)
+    else:
+        texts = _measured(tuning, choice, size)
+    texts["place"] = _place(row, index, choice, marked)
+    texts["from"] = (provider(choice) or "", "dim")
+    name = "strong" if _pinned(row, choice) else texts["ms"][1]
+    texts["name"] = (plain(choice.label), "dim" if choice.failed else name)
+    kernel = taken.get(choice.hash or "")
+    for column in _TAKEN:
+        texts[column.key] = (kernel.cells.get(column.key, "?") if kernel else "", "dim")
+    line: list[Span] = []
+    for slot in slots:
+        key = slot.column.key
+        if key in texts:
+            text, style = texts[key]
+            line += [(slot.cell(text), style), ("  ", "")]
+        elif not choice.failed:
+            text = plain(choice.config.get(slot.column.title, ""))
+            line += [(slot.cell(text), "dim"), ("  ", "")]
+    if choice.failed:
+        line.append((plain(choice.reason or "no reason known"), "dim"))
+    return tuple(line)
+
+
+def name_of(choice: Choice) -> str:
+    """What a choice is marked by: its hash, else its name."""
+    return choice.hash or choice.label
+
+
+def _pinned(row: Row, choice: Choice) -> bool:
+    return row.pin is not None and choice.hash is not None and row.pin.pin.hash == choice.hash
+
+
+def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Span:
+    pinned, chosen = _pinned(row, choice), name_of(choice) in marked
+    place = index + 1 if choice.offered else fmt.NONE
+    text = f"{'●' if pinned else ''}{'✓' if chosen else ''}{place}"
+    return text, "accent" if pinned or chosen else "dim"
+
+
+def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
+    """What one number can say: a bar and the percents of the best's speed."""
+    best = stats.winner(tuning)
+    share = best.ms / choice.ms if best and best.ms and _counts(choice) and choice.ms else 0.0
+    style = _style(tuning, share)
+    return {
+        "bar": (drawing.bar(share, size), style or "dim") if share else _state(tuning, choice),
+        "ms": (_time(tuning, choice.ms), style),
+        "share": (f"{share * 100:.1f}" if share else "", "dim"),
+    }
+
+
+def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
+    """Time, interval and verdict against the measured best; one number where there is no more."""
+    assert tuning.measured is not None
+    measured = tuning.measured.of(choice.hash)
+    scale = _scale(tuning, max(size, 6))
+    if measured is None:
+        extra = _extra_of_one_number(tuning, choice)
+        texts = dict.fromkeys(("error", "verdict"), ("", "dim"))
+        drawn = _state(tuning, choice) if extra is None else (drawing.single(scale, extra), "dim")
+        return {
+            **texts,
+            "bar": drawn,
+            "ms": (_time(tuning, choice.ms), "dim"),
+            "extra": ("" if extra is None else fmt.signed(extra - 1.0), "dim"),
+        }
+    style = verdict_style(tuning, measured)
+    return {
+        "bar": (drawing.interval(scale, measured), style or "dim"),
+        "ms": (_time(tuning, measured.ms), style),
+        "error": (error(measured), "dim"),
+        "extra": ("" if measured.ratio == 1.0 else fmt.signed(measured.ratio - 1.0), "dim"),
+        "verdict": (verdict_word(measured), style),
+    }
+
+
+def _extra_of_one_number(tuning: Tuning, choice: Choice) -> float | None:
+    """Its single number over that of the measured best."""
+    assert tuning.measured is not None
+    best = tuning.measured.choices[0].hash if tuning.measured.choices else None
+    base = next((c.ms for c in stats.ranked(tuning) if c.hash == best), None)
+    return choice.ms / base if base and choice.ms is not None and _counts(choice) else None
+
+
+def _counts(choice: Choice) -> bool:
+    """Whether its time may be set beside the others'."""
+    return choice.offered and not choice.failed
+
+
+def _scale(tuning: Tuning, width: int) -> drawing.Scale:
+    assert tuning.measured is not None
+    one_number = [c for c in tuning.choices if tuning.measured.of(c.hash) is None]
+    ratios = [ratio for c in one_number if (ratio := _extra_of_one_number(tuning, c)) is not None]
+    return drawing.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
+
+
+def verdict_word(measured: MeasuredChoice) -> str:
+    """`fastest` for the measured best where it is, else the verdict's own word."""
+    return "fastest" if measured.verdict == "faster" else measured.verdict
+
+
+def verdict_style(tuning: Tuning, measured: MeasuredChoice) -> str:
+    """Only a choice that is known to be faster than all is shown as a winner."""
+    best = stats.winner(tuning)
+    in_use = best is not None and measured.hash == best.hash
+    if measured.verdict == "faster":
+        return "good" if not in_use or stats.wins_clearly(tuning) else ""
+    if measured.verdict == "slower":
+        return "warn" if in_use else "dim"
+    return ""
+
+
+def _best_ms(tuning: Tuning) -> float | None:
+    """The time that decides the unit of all."""
+    return stats.time_ms(tuning, stats.winner(tuning))
+
+
+def _time(tuning: Tuning, ms: float | None) -> str:
+    _, scale = fmt.time_unit(_best_ms(tuning))
+    return fmt.significant(ms * scale) if ms is not None else ""
+
+
+def _style(tuning: Tuning, share: float) -> str:
+    if not share:
+        return "dim"
+    in_band = share >= 1 / (1 + stats.TIE_BAND)
+    if in_band and stats.wins_clearly(tuning):
+        return "good"
+    return "" if in_band else "dim"
+
+
+def _state(tuning: Tuning, choice: Choice) -> Span:
+    """What stands in place of a bar."""
+    if choice.failed:
+        return "failed", "bad"
+    if not choice.offered:
+        return "apart", "dim"
+    return ("waiting" if tuning.state == "running" else "not timed"), "dim"

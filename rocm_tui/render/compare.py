@@ -1,0 +1,304 @@
+"""A comparison as the tables that `compare` prints, for a terminal and for a pull request, and as
+JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from backend.records import Choice, Verdict
+from rocm_tui.compare.types import Comparison, Pair, Standpoint
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import (
+    Field,
+    code_span,
+    fields_of,
+    markdown_table,
+    problem_line,
+    text_table,
+)
+from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+
+VERDICTS: tuple[Verdict, ...] = ("slower", "faster", "tied", "unclear")
+
+
+def winners(pair: Pair) -> str:
+    """The choice in use, or both where they differ."""
+    if pair.same_choice:
+        return _short(pair.b.choice, 36)
+    return f"{_short(pair.a.choice, 24)} → {_short(pair.b.choice, 24)}"
+
+
+def _short(choice: Choice, width: int) -> str:
+    return fmt.shorten(plain(choice.label), width)
+
+
+def time_text(point: Standpoint) -> str:
+    """A time; `~` stands before the median of several tunings, `±` before a measured interval."""
+    if point.basis == "median":
+        return f"~{fmt.duration(point.ms)}"
+    if point.low is None or point.high is None:
+        return fmt.duration(point.ms)
+    half = (point.high - point.low) / 2 / point.ms
+    return f"{fmt.duration(point.ms)} ±{fmt.percent(half)}"
+
+
+def lost_text(ms: float) -> str:
+    """Time lost with its sign: `+12.00 µs`."""
+    return f"{'+' if ms >= 0 else '−'}{fmt.duration(abs(ms))}"
+
+
+def _name(point: Standpoint) -> str:
+    return code_span(problem_line(PROBLEM, point.row))
+
+
+def _calls(pair: Pair) -> str:
+    return fmt.NONE if pair.calls is None else str(pair.calls)
+
+
+def _ratio(pair: Pair) -> str:
+    """What is not alike tells nothing."""
+    return fmt.factor(pair.ratio) if pair.alike else fmt.NONE
+
+
+def _lost(pair: Pair) -> str:
+    return lost_text(pair.lost_ms) if pair.alike else fmt.NONE
+
+
+def _marked(pair: Pair) -> str:
+    """A verdict that a reader of a pull request must not miss."""
+    bold = "**" if pair.verdict == "slower" else ""
+    return f"{bold}{pair.verdict}{bold}: {plain(pair.reason)}"
+
+
+_A: Field[Pair] = Field(
+    "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
+    about="its time then; ~ is a median of several tunings, ± a measured interval",
+)  # fmt: skip
+_B: Field[Pair] = Field(
+    "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"
+)
+_RATIO: Field[Pair] = Field(
+    "ratio", "B/A", right=True, name="B/A", text=_ratio,
+    about="now over then, freed from what the whole machine became slower by",
+)  # fmt: skip
+_CALLS: Field[Pair] = Field(
+    "calls", "CALLS", right=True, text=_calls, about="how often one run calls it"
+)
+PAIRS: tuple[Field[Pair], ...] = (
+    *fields_of(PROBLEM, lambda pair: pair.b.row),
+    Field("winner", "IN USE", text=winners, about="the choice in use, or both where they differ"),
+    _A,
+    _B,
+    _RATIO,
+    Field("lost", "LOST", right=True, text=_lost, about="what a call takes longer now"),
+    _CALLS,
+    Field(
+        "verdict", "VERDICT", text=lambda pair: pair.verdict, about="slower, faster, tied, unclear"
+    ),
+    Field(
+        "because", "BECAUSE", text=lambda pair: plain(pair.reason), about="why the verdict is that"
+    ),
+)
+"""What both have, as a terminal shows it."""
+_MARKDOWN: tuple[Field[Pair], ...] = (
+    Field("tuning", "TUNING", text=lambda pair: _name(pair.b)),
+    Field("winner", "IN USE", text=lambda pair: code_span(winners(pair))),
+    _A,
+    _B,
+    _RATIO,
+    Field("lost", "LOST A CALL", right=True, text=_lost),
+    _CALLS,
+    Field("verdict", "VERDICT", text=_marked),
+)
+ALONE: tuple[Field[Standpoint], ...] = (
+    *fields_of(PROBLEM, lambda point: point.row),
+    Field(
+        "winner", "IN USE", text=lambda point: _short(point.choice, 36), about="the choice in use"
+    ),
+    Field("time", "TIME", right=True, text=time_text, about="its time"),
+    Field(
+        "from", "FROM", text=lambda point: point.basis,
+        about="measured, the median of several tunings, or a single one",
+    ),
+)  # fmt: skip
+
+
+def text(comparison: Comparison) -> str:
+    """Tables of what is common and of what is not, then the totals."""
+    blocks = [_names(comparison)]
+    if pairs := _shown(comparison):
+        blocks.append(text_table(PAIRS, pairs))
+    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if points:
+            blocks.append(f"only in {label}\n{text_table(ALONE, points)}")
+    return "\n\n".join([*blocks, "\n".join(summary(comparison))])
+
+
+def _shown(comparison: Comparison) -> list[Pair]:
+    """The pairs that get a line: one and the same tuning says nothing of then and now."""
+    return [pair for pair in comparison.common if not pair.same_tuning]
+
+
+def _names(comparison: Comparison) -> str:
+    return f"A  {plain(comparison.a)}\nB  {plain(comparison.b)}"
+
+
+def summary(comparison: Comparison) -> list[str]:
+    """The totals in sentences, and what must be known to read them."""
+    totals, noise = comparison.totals, comparison.noise
+    lines = []
+    if comparison.common:
+        counts = ", ".join(
+            f"{totals.verdicts[verdict]} {verdict}"
+            for verdict in VERDICTS
+            if totals.verdicts.get(verdict)
+        )
+        lines.append(f"{len(comparison.common)} in both: {counts}")
+        if same := len(comparison.common) - len(_shown(comparison)):
+            lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
+        lines += _sums(comparison)
+    else:
+        lines.append("nothing in both")
+    if comparison.only_a or comparison.only_b:
+        lines.append(f"{len(comparison.only_a)} only in A, {len(comparison.only_b)} only in B")
+    if comparison.untimed:
+        lines.append(f"{len(comparison.untimed)} without a time in A or in B")
+    took = [
+        _took(*part)
+        for part in (
+            ("A", totals.a_seconds, totals.a_untold),
+            ("B", totals.b_seconds, totals.b_untold),
+        )
+    ]
+    if any(took):
+        lines.append(f"tuning took {', '.join(part for part in took if part)}")
+    if any(pair.b.basis != "measured" for pair in comparison.common):
+        lines.append(_noise_text(noise.band, noise.choices))
+    return [*lines, *(plain(note) for note in comparison.notes)]
+
+
+def _sums(comparison: Comparison) -> list[str]:
+    """What all takes that may be compared; what is left out is said."""
+    totals = comparison.totals
+    unlike = sum(not pair.alike for pair in comparison.common)
+    if not totals.a_ms:
+        return ["nothing of it is alike: no sum"]
+    change = (totals.b_ms / totals.a_ms - 1) * 100
+    sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
+    rest = f", without {unlike} of {len(comparison.common)} that are not alike" if unlike else ""
+    sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
+    return [
+        f"each as often as it is called: {sums}{rest}",
+        ", ".join(f"{fmt.duration(ms) if ms else 'nothing'} {what}" for what, ms in sums_),
+    ]
+
+
+def _took(name: str, seconds: float, untold: int) -> str:
+    """What tuning one part took, as far as that is known; empty where nothing is."""
+    if not seconds:
+        return ""
+    least = "at least " if untold else ""
+    return f"{least}{fmt.seconds(seconds)} in {name}" + (f" ({untold} not told)" if untold else "")
+
+
+def _noise_text(band: float, choices: int) -> str:
+    known = f"{choices} choices of both were compared" if choices else "the default"
+    return f"single numbers are told apart beyond {fmt.percent(band)} ({known})"
+
+
+def markdown(comparison: Comparison) -> str:
+    """The same for a pull request: one table, the rest in lines below it."""
+    lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
+    if pairs := _shown(comparison):
+        lines += markdown_table(_MARKDOWN, pairs)
+        lines.append("")
+    lines += [f"- {line}" for line in summary(comparison)]
+    for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
+        lines += [f"- only in {label}: {_name(point)}, {time_text(point)}" for point in points]
+    return "\n".join(lines)
+
+
+def regression_lines(pairs: Iterable[Pair]) -> list[str]:
+    """What `--fail-on-regression` says of each pair that is too slow."""
+    return [
+        f"{pair.id} {plain(pair.b.tuning.op)} {plain(stats.sizes_text(pair.b.tuning))}: "
+        f"{winners(pair)}: {fmt.duration(pair.a.ms)} then, {fmt.duration(pair.b.ms)} now, "
+        f"{plain(pair.reason)}"
+        for pair in pairs
+    ]
+
+
+# As JSON.
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Times in milliseconds, ratios B over A; unknown values are null."""
+    totals, noise = comparison.totals, comparison.noise
+    return {
+        "a": comparison.a,
+        "b": comparison.b,
+        "common": [pair_json(pair) for pair in comparison.common],
+        "only_a": [point_json(point) for point in comparison.only_a],
+        "only_b": [point_json(point) for point in comparison.only_b],
+        "untimed": [row.id for row in comparison.untimed],
+        "totals": {
+            "a_ms": totals.a_ms,
+            "b_ms": totals.b_ms,
+            "lost_ms": totals.lost_ms,
+            "gained_ms": totals.gained_ms,
+            "verdicts": dict(totals.verdicts),
+            "a_tuning_seconds": totals.a_seconds,
+            "b_tuning_seconds": totals.b_seconds,
+            "a_tuning_untold": totals.a_untold,
+            "b_tuning_untold": totals.b_untold,
+        },
+        "noise": {
+            "band": noise.band,
+            "choices": noise.choices,
+            "problems": noise.problems,
+            "shift": noise.shift,
+        },
+        "notes": list(comparison.notes),
+    }
+
+
+def pair_json(pair: Pair) -> dict[str, Any]:
+    return {
+        **row_problem_json(pair.b.row),
+        "a": point_json(pair.a),
+        "b": point_json(pair.b),
+        "same_choice": pair.same_choice,
+        "same_tuning": pair.same_tuning,
+        "ratio": pair.ratio,
+        "raw_ratio": pair.raw,
+        "low": pair.low,
+        "high": pair.high,
+        "lost_ms": pair.lost_ms,
+        "calls": pair.calls,
+        "lost_total_ms": pair.lost_total_ms,
+        "verdict": pair.verdict,
+        "reason": pair.reason,
+        "alike": pair.alike,
+    }
+
+
+def point_json(point: Standpoint) -> dict[str, Any]:
+    """What one part knows of one problem."""
+    return {
+        "id": point.row.id,
+        "op": point.tuning.op,
+        "shapes": [list(shape) for shape in point.tuning.shapes],
+        "choice": point.choice.label,
+        "hash": point.choice.hash,
+        "ms": point.ms,
+        "from": point.basis,
+        "low": point.low,
+        "high": point.high,
+        "measurements": len(point.measurements),
+        "occurrences": len(point.rows),
+        "calls": point.calls,
+        "sources": list(point.tuning.sources),
+    }

@@ -1,0 +1,299 @@
+"""What is said of one tuning: the lines of the screen's pane, and all of `show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.cells import cell_len
+
+from backend.records import Choice, MeasuredChoice, Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render.choices import APART, Footprint, choices_text
+from rocm_tui.render.drawing import bar
+from rocm_tui.render.measured import label, measured_text, sentences
+from rocm_tui.render.pins import PIN_SIGNS, moment
+from rocm_tui.render.table import Line, Span
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+
+
+def title(row: Row) -> Line:
+    """Op, sizes, types, device, id."""
+    tuning = row.tuning
+    times = f" (tuned {row.occurrence} times)" if row.occurrence > 1 else ""
+    facts = [stats.dtype_of(tuning), tuning.device or "", f"id {row.id}{times}"]
+    return (
+        (f" {plain(tuning.op)} ", "title"),
+        (f" {plain(stats.operands_text(tuning.shapes))}", "head"),
+        ("   " + " · ".join(plain(fact) for fact in facts if fact), "head"),
+    )
+
+
+def verdict(tuning: Tuning) -> Line:
+    """Who wins, by how much, and what it is worth. A tie is told as a tie."""
+    best, lead = stats.winner(tuning), stats.lead(tuning)
+    if tuning.state == "running":
+        return _progress(tuning, best)
+    if tuning.state == "cut":
+        return _cut(tuning, best)
+    if best is None:
+        return ((" No choice has a time.", "warn"),)
+    spans: list[Span]
+    if lead is None:
+        spans = [(" Only one choice was timed", "")]
+    elif stats.measured(tuning, best) is not None:
+        spans = _measured_verdict(tuning, best)
+    elif stats.tied(tuning):
+        spans = [(" Tie", "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
+        spans.append((", less than one measurement can tell", "dim"))
+    else:
+        spans = [(f" {plain(best.label)}", "good"), (f" is fastest by {fmt.percent(lead)}", "")]
+    spans += _against_aten(tuning)
+    rate = stats.tflops(tuning, stats.time_ms(tuning, best))
+    if rate is not None:
+        spans.append((f" · {fmt.throughput(rate)} TFLOP/s", ""))
+    return tuple(spans)
+
+
+def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
+    """What repeated measurement says of the winner, as `stats.standing` judges it."""
+    measurement = tuning.measured
+    assert measurement is not None
+    name, standing = plain(best.label), stats.standing(tuning)
+    rivals = [choice for choice in measurement.choices if choice.hash != best.hash]
+    if not rivals:
+        return [(f" {name}", "strong"), (" was measured alone", "")]
+    if standing == "slower":
+        first = measurement.choices[0]
+        measured = stats.measured(tuning, best)
+        by = fmt.percent(measured.ratio - 1) if measured else fmt.NONE
+        return [
+            (f" {label(tuning, first.hash, first.name)} is really {by} faster", "warn"),
+            (f" than the winner {name}", ""),
+        ]
+    if standing == "unclear":
+        why = f": {measurement.rounds} rounds could not tell the best apart"
+        return [(" Unclear", "strong"), (why, "")]
+    if standing == "tied":
+        return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
+    near = min(rivals, key=lambda choice: choice.ratio)
+    apart = f"{fmt.percent(near.ratio_low - 1)} to {fmt.percent(near.ratio_high - 1)}"
+    return [
+        (f" {name}", "good"),
+        (f" is fastest by {fmt.percent(near.ratio - 1)}", ""),
+        (f" ({apart})", "dim"),
+    ]
+
+
+def _tied_with(tuning: Tuning, rivals: Sequence[MeasuredChoice]) -> str:
+    equal = [choice for choice in rivals if choice.verdict in ("tied", "faster")]
+    if not equal:
+        return ": a choice that was not measured is as fast"
+    most = max(abs(choice.ratio - 1) for choice in equal)
+    first = equal[0]
+    who = label(tuning, first.hash, first.name) if len(equal) == 1 else f"{len(equal)} others"
+    return f": {who} as fast, {fmt.percent(most)} apart when measured again"
+
+
+def measured(tuning: Tuning) -> Line | None:
+    """How it was measured again, and what disturbed that; None where it was not."""
+    measurement = tuning.measured
+    if measurement is None:
+        return None
+    facts = [f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}"]
+    facts += ["caches emptied before each call"] if measurement.flushed else []
+    facts += [f"{len(measurement.failed)} could not be run"] if measurement.failed else []
+    first, *more = facts
+    spans: list[Span] = [(f" Measured: {first}", "dim")]
+    spans += [(f" · {fact}", "dim") for fact in more]
+    spans += [(f" · {plain(trouble)}", "warn") for trouble in measurement.trouble]
+    return (*spans, (f" · {moment(measurement.when)}", "dim"))
+
+
+def _progress(tuning: Tuning, best: Choice | None) -> Line:
+    total = stats.total(tuning)
+    of = f" of {total}" if total else ""
+    done = bar(tuning.timed / total if total else 0.0, 12)
+    spans: list[Span] = [(" Tuning ", "accent"), (done, "accent")]
+    spans.append((f" {tuning.timed}{of} timed", "strong"))
+    if tuning.compiled:
+        spans.append((f", {tuning.compiled} compiled", ""))
+    if best is not None:
+        spans.append((f" · best so far {fmt.duration(best.ms)} {plain(best.label)}", ""))
+    return tuple(spans)
+
+
+def _cut(tuning: Tuning, best: Choice | None) -> Line:
+    """What is known of a tuning whose end was never read: not who won."""
+    timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
+    of = f" of {total}" if total > timed else ""
+    spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
+    if best is not None:
+        spans.append((f" · best of them {fmt.duration(best.ms)} {plain(best.label)}", ""))
+    return tuple(spans)
+
+
+def _against_aten(tuning: Tuning) -> list[Span]:
+    gain, saved = stats.gain(tuning), stats.saved_ms(tuning)
+    best, rival = stats.winner(tuning), stats.aten(tuning)
+    if gain is None or saved is None or best is None or rival is None:
+        return []
+    if rival is best:
+        return [(" · ATen itself wins", "")] if stats.standing(tuning) == "clear" else []
+    standing = stats.versus(tuning, best, rival)
+    if standing == "slower":
+        said_before = stats.standing(tuning) == "slower"  # the sentence before says what is faster
+        return [] if said_before else [(" · slower than ATen", "warn")]
+    if standing != "clear":
+        return [(" · no faster than ATen", "")]
+    return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
+
+
+def cost(tuning: Tuning) -> Line:
+    """What the tuning took and where it was seen."""
+    failed = sum(choice.failed for choice in tuning.choices)
+    count = stats.tried(tuning)
+    number = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
+    facts = [(number or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
+    spent = [
+        f"{what} {fmt.seconds(value)}"
+        for what, value in (
+            ("benchmark", tuning.seconds.benchmark),
+            ("compile", tuning.seconds.precompile),
+            ("prescreen", tuning.seconds.prescreen),
+        )
+        if value is not None and value >= 0.05
+    ]
+    facts += [", ".join(spent)] if spent else []
+    facts += [f"rank {tuning.rank}"] if tuning.rank is not None else []
+    facts += [f"precision {tuning.precision}"] if tuning.precision else []
+    if tuning.selected_by not in (None, "timing"):
+        facts.append(f"selected by {tuning.selected_by}")
+    facts += [_source(tuning.sources)] if tuning.sources else []
+    first, *more = map(plain, facts)
+    return ((f" {first}", "dim"), *((f" · {fact}", "dim") for fact in more))
+
+
+def _source(sources: Sequence[str]) -> str:
+    name = sources[0].rsplit("/", 1)[-1]
+    more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+    return f"from {fmt.shorten(name, 30)}{more}"
+
+
+def pin_line(row: Row) -> Line | None:
+    """What is pinned, in which state, by whom; None where nothing is."""
+    if row.pin is None:
+        return None
+    pin, state = row.pin.pin, row.pin.state
+    sign = PIN_SIGNS[state]
+    made = moment(pin.when) if pin.when else ""
+    facts = [row.pin.detail, pin.note, f"by {pin.who}" if pin.who else "", made]
+    facts += [f"applied again {pin.drifts} time{'s' * (pin.drifts != 1)}"] if pin.drifts else []
+    return (
+        (f" {sign.mark} ", sign.style),
+        (f"Pinned to {plain(pin.label)}", "strong"),
+        (f", {state}", sign.style),
+        *((f" · {plain(fact)}", "dim") for fact in facts if fact),
+    )
+
+
+def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
+    """What the kernel of this choice takes, in full; blank where nobody can know it."""
+    footprint = footprints.get(choice.hash or "") if choice else None
+    return ((f" {plain(footprint.sentence)}", "dim"),) if footprint else ()
+
+
+def whole(line: Line, width: int) -> Line:
+    """A line without its last facts, each a span after a `·`, that `width` cells cannot hold."""
+    kept = list(line)
+    while sum(cell_len(text) for text, _ in kept) > width and kept[-1][0].startswith(" · "):
+        kept.pop()
+    return tuple(kept)
+
+
+def filled(line: Line, width: int) -> Line:
+    """A line with the colour of headings up to its end."""
+    return (*line, (" " * width, "head"))
+
+
+# The same for `show`.
+
+
+def tuning_facts(row: Row) -> list[tuple[str, str]]:
+    """What `show` says above the choices: name and value of each known fact."""
+    tuning = row.tuning
+    best = stats.winner(tuning)
+    throughput = stats.tflops(tuning, stats.time_ms(tuning, best))
+    known = [
+        ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
+        ("operands", stats.operands_text(tuning.shapes)),
+        ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
+        ("dtypes", ", ".join(tuning.dtypes)),
+        ("device", tuning.device or ""),
+        ("precision", tuning.precision or ""),
+        ("fastest", _fastest(row)),
+        ("throughput", f"{fmt.throughput(throughput)} TFLOP/s" if throughput else ""),
+        ("saved", _saved(tuning)),
+        ("spent", _spent(row)),
+        ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
+        ("rank", "" if tuning.rank is None else str(tuning.rank)),
+        ("sources", ", ".join(plain(source) for source in tuning.sources)),
+    ]
+    return [(name, plain(value)) for name, value in known if value]
+
+
+def _saved(tuning: Tuning) -> str:
+    """Nothing where the winner is not known to be faster than ATen."""
+    best, rival, saved = stats.winner(tuning), stats.aten(tuning), stats.saved_ms(tuning)
+    if (
+        best is None
+        or rival is None
+        or saved is None
+        or stats.versus(tuning, best, rival) != "clear"
+    ):
+        return ""
+    return f"{fmt.duration(saved)} a call against ATen"
+
+
+def _fastest(row: Row) -> str:
+    tuning = row.tuning
+    best, standing = stats.winner(tuning), stats.standing(tuning)
+    if best is None or standing is None:
+        known = best or stats.chosen(tuning)
+        return known.label if known else ""
+    lead = stats.lead(tuning)
+    if standing == "tied":
+        return f"{best.label}, tied with the second ({fmt.percent(abs(lead or 0.0))} apart)"
+    if standing == "unclear":
+        return f"{best.label}, unclear whether it is the fastest"
+    if standing == "slower":
+        return f"{best.label}, beaten when measured again"
+    return f"{best.label}, {fmt.percent(lead)} ahead"
+
+
+def _spent(row: Row) -> str:
+    seconds = row.tuning.seconds
+    parts = [
+        f"{fmt.seconds(value)} {name}"
+        for name, value in (
+            ("precompiling", seconds.precompile),
+            ("prescreening", seconds.prescreen),
+            ("benchmarking", seconds.benchmark),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def show_text(row: Row, only: Choice | None = None) -> str:
+    """What `show` prints: the facts, then every choice, or `only` that one."""
+    lines = [f"{name:<11}{value}" for name, value in tuning_facts(row)]
+    lines += ["", choices_text(row, only)]
+    if not all(choice.offered for choice in row.tuning.choices):
+        lines += ["", APART]
+    measurement = row.tuning.measured
+    if measurement is not None and only is None:
+        lines += ["", "Measured:", measured_text(row.tuning, measurement)]
+        lines += ["", *sentences(row.tuning, measurement, row.id, row.pin)]
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""Every term, column and state with the sentence that explains it.
+
+The help screen and docs/glossary.md are made of this; columns bring the sentence that stands beside
+them, so that a new one is explained where it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
+from rocm_tui.render.compare import ALONE, PAIRS
+from rocm_tui.render.measured import MEASURED, REPEATS
+from rocm_tui.render.pages import PAGES
+from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
+from rocm_tui.render.table import Column, Field
+from rocm_tui.render.tunings import COLUMNS, ID
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A word as the screen shows it, as commands print it, and what it means."""
+
+    title: str
+    name: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Entries that belong together."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+TERMS = {
+    "op": "what Inductor tunes: mm, addmm, bmm, convolution, ...",
+    "inputs key": "the operands' shapes, strides, types and device, as Inductor caches them",
+    "precision": "of float32 products; the third key of Inductor's autotune cache",
+    "choice": "one candidate kernel: ATen, Triton, C++, CK or a ROCm template",
+    "choice hash": "the name under which Inductor caches a choice's time",
+    "tuning": "one autotuning of an op, inputs and precision: its choices and times",
+    "session": "one process that tuned something: host, pid, rank, torch, device",
+    "source": "a file that is read: a log, a cache, a trace, a table of another tuner",
+    "pin": "a person's decision that a tuning shall use a choice, until it is unpinned",
+    "offered": "put up together by one program; two may offer different choices under one key",
+    "fastest": "the choice with the smallest time of a tuning, which Inductor takes",
+    "vs ATen": "ATen's time over the fastest's: 1.25× is 1.25 times as fast",
+    "lead": "how far the next choice lies behind the fastest, relative to it",
+    "saved": "what a call, or a run, takes less than with ATen",
+    "tie": "two choices that cannot be told apart: 2 % for single numbers",
+    "measured": "timed again and again in turn with its rivals, with an interval",
+    "hot, cold": "inputs that are in the caches when a kernel starts, or are not",
+    "graph": "one compiled FX graph of a program",
+    "missing backend": "asked for, and no choice of it could be used",
+    "roof": "what a device can do at best at that arithmetic intensity",
+}
+"""Words used everywhere: on the screen, by commands, in JSON and in the documentation."""
+STANDINGS = {
+    "faster": "or fastest: its whole interval lies beyond the others'",
+    "tied": "the difference is smaller than what matters, and that is known",
+    "slower": "its whole interval lies behind the best",
+    "unclear": "more rounds or a quieter machine may tell",
+    "beaten": "Inductor's fastest, and a measurement found another to be faster",
+    "apart": "under the same key, but no program is known that offers it beside these",
+    "failed": "did not compile or run; the reason stands beside it",
+}
+TUNING_STATES = {
+    "running": "choices are being timed: 3/14 are",
+    "done": "all choices were timed, or one was taken from the cache or a pin",
+    "cut": "its end was never read: who is fastest is not known",
+}
+
+
+def groups() -> tuple[Group, ...]:
+    """All of it, in the order in which a reader meets it."""
+    return (
+        _words("Terms", TERMS.items()),
+        _words("Verdicts", STANDINGS.items()),
+        _words("States of a tuning", TUNING_STATES.items()),
+        _words("States of a pin", ((state, sign.about) for state, sign in PIN_SIGNS.items())),
+        _columns("Tunings: ls and Watch", (ID, *COLUMNS)),
+        _columns("Choices: show", SHOWN),
+        _columns("Choices on the screen", PANE),
+        _columns("What a kernel takes", RESOURCES),
+        _columns("Measured: measure and show", MEASURED),
+        _columns("Measured several times", REPEATS),
+        _columns("Compared: what both have", PAIRS),
+        _columns("Compared: what one has", ALONE),
+        *(_columns(f"Report: {name}", columns) for name, columns in PAGES.items()),
+        _columns("Pins", PIN_COLUMNS),
+        _columns("History of pins", HISTORY_COLUMNS),
+    )
+
+
+def _words(title: str, words: Iterable[tuple[str, str]]) -> Group:
+    return Group(title, tuple(Entry(word, word, about) for word, about in words))
+
+
+def _columns(title: str, columns: Iterable[Column]) -> Group:
+    """Those that have a title: a bar or a detail explains itself."""
+    return Group(title, tuple(_entry(column) for column in columns if column.title))
+
+
+def _entry(column: Column) -> Entry:
+    name = column.heading if isinstance(column, Field) else column.title.lower()
+    return Entry(column.title, name, column.about)
+
+
+def markdown() -> Iterator[str]:
+    """The lines of docs/glossary.md below its first paragraph."""
+    for group in groups():
+        yield f"## {group.title}"
+        yield ""
+        yield "| word | meaning |"
+        yield "|---|---|"
+        for entry in group.entries:
+            yield f"| `{entry.name}` | {entry.about} |"
+        yield ""

@@ -1,0 +1,315 @@
+"""What repeated measurements found: as `measure` and `show` print it, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from backend.records import MeasuredChoice, Measurement, Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field, text_table
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+
+if TYPE_CHECKING:
+    from backend.store.pins import PinStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A measured choice, or why one could not be measured; `at` counts from the best."""
+
+    label: str
+    choice: MeasuredChoice | None
+    at: int = 0
+    reason: str = ""
+
+
+def _median(line: _Line) -> str:
+    return fmt.duration(line.choice.ms) if line.choice else fmt.NONE
+
+
+def _interval(line: _Line) -> str:
+    return _times(line.choice.low, line.choice.high) if line.choice else ""
+
+
+def _spread(line: _Line) -> str:
+    return fmt.percent(line.choice.spread) if line.choice else ""
+
+
+def _versus_best(line: _Line) -> str:
+    if line.choice is None:
+        return ""
+    return fmt.signed(line.choice.ratio - 1) if line.at else "best"
+
+
+def _ratios(line: _Line) -> str:
+    if line.choice is None or not line.at:
+        return ""
+    return f"{fmt.signed(line.choice.ratio_low - 1)} to {fmt.signed(line.choice.ratio_high - 1)}"
+
+
+MEASURED: tuple[Field[_Line], ...] = (
+    Field("choice", "CHOICE", text=lambda line: line.label, about="the choice that was measured"),
+    Field(
+        "median", "MEDIAN", right=True, text=_median,
+        about="of many calls, those of all choices in turn",
+    ),
+    Field(
+        "interval", "95 % INTERVAL", right=True, text=_interval,
+        about="where the true median lies, 19 times of 20",
+    ),
+    Field(
+        "spread", "SPREAD", right=True, text=_spread,
+        about="how far single calls lie apart, relative",
+    ),
+    Field(
+        "extra", "VS BEST", right=True, text=_versus_best,
+        about="how much longer than the best choice a call takes",
+    ),
+    Field("ratios", "INTERVAL", right=True, text=_ratios, about="95 % interval of that"),
+    Field(
+        "verdict", "VERDICT",
+        text=lambda line: line.choice.verdict if line.choice else f"failed: {line.reason}",
+        about="fastest, tied, slower, or unclear: more rounds may tell",
+    ),
+)  # fmt: skip
+
+
+def _lines(tuning: Tuning, measurement: Measurement) -> list[_Line]:
+    """Best first, then those that failed."""
+    known = [
+        _Line(label(tuning, choice.hash, choice.name), choice, at)
+        for at, choice in enumerate(measurement.choices)
+    ]
+    failed = [
+        _Line(label(tuning, choice.hash, choice.name), None, reason=plain(choice.reason or ""))
+        for choice in measurement.failed
+    ]
+    return known + failed
+
+
+def rows(tuning: Tuning, measurement: Measurement) -> list[list[str]]:
+    """A line a choice."""
+    return [[field.text(line) for field in MEASURED] for line in _lines(tuning, measurement)]
+
+
+def measured_text(tuning: Tuning, measurement: Measurement) -> str:
+    """The same as a table."""
+    return text_table(MEASURED, _lines(tuning, measurement))
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeats:
+    """A choice and what each of several measurements says of it."""
+
+    label: str
+    measured: Sequence[MeasuredChoice]
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        times = [choice.ms for choice in self.measured]
+        return min(times), max(times)
+
+    @property
+    def verdicts(self) -> str:
+        counts = Counter(choice.verdict for choice in self.measured).most_common()
+        return ", ".join(f"{verdict} {times}×" for verdict, times in counts)
+
+
+REPEATS: tuple[Field[_Repeats], ...] = (
+    Field("choice", "CHOICE", text=lambda line: line.label, about="the choice that was measured"),
+    Field(
+        "least", "LEAST", right=True, text=lambda line: fmt.duration(line.ends[0]),
+        about="the smallest of its medians",
+    ),
+    Field(
+        "most", "MOST", right=True, text=lambda line: fmt.duration(line.ends[1]),
+        about="the largest of its medians",
+    ),
+    Field(
+        "apart", "APART", right=True,
+        text=lambda line: fmt.percent(line.ends[1] / line.ends[0] - 1),
+        about="how far these two lie apart, relative",
+    ),
+    Field(
+        "verdicts", "VERDICTS", text=lambda line: line.verdicts,
+        about="how often it got which verdict",
+    ),
+)  # fmt: skip
+
+
+def _repeats(tuning: Tuning, measurements: Sequence[Measurement]) -> list[_Repeats]:
+    """In the order of the last measurement."""
+    return [
+        _Repeats(
+            label(tuning, choice.hash, choice.name),
+            [its for m in measurements if (its := m.of(choice.hash)) is not None],
+        )
+        for choice in measurements[-1].choices
+    ]
+
+
+def repeat_rows(tuning: Tuning, measurements: Sequence[Measurement]) -> list[list[str]]:
+    """A line a choice: how far its medians lie apart, and how often it got which verdict."""
+    return [[field.text(line) for field in REPEATS] for line in _repeats(tuning, measurements)]
+
+
+def repeats_text(tuning: Tuning, measurements: Sequence[Measurement]) -> str:
+    """The same as a table."""
+    return text_table(REPEATS, _repeats(tuning, measurements))
+
+
+def repeat_line(tuning: Tuning, measurement: Measurement, at: int, of: int) -> str:
+    """One of several, as it comes: `2 of 3: bmm is the fastest; ...`."""
+    failed = [f"{len(measurement.failed)} failed"] if measurement.failed else []
+    besides = "; ".join([*failed, *measurement.trouble])
+    words = f"{at} of {of}: {standing(tuning, measurement)}"
+    return plain(f"{words} ({besides})" if besides else words)
+
+
+def sentences(
+    tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | None = None
+) -> list[str]:
+    """Who is faster, what that means for the choice that is in use, what disturbed it."""
+    texts = [
+        standing(tuning, measurement),
+        meaning(tuning, measurement, id, pin),
+        _conditions(measurement),
+    ]
+    return [plain(text) for text in (*texts, *measurement.trouble) if text]
+
+
+def standing(tuning: Tuning, measurement: Measurement) -> str:
+    """`bmm is the fastest, cpp_X is slower by 0.9 % to 1.8 %`."""
+    best, *rivals = measurement.choices
+    name = label(tuning, best.hash, best.name)
+    if not rivals:
+        return f"{name} was measured alone: there is nothing to compare it with"
+    unclear = [label(tuning, c.hash, c.name) for c in rivals if c.verdict == "unclear"]
+    ties = [label(tuning, c.hash, c.name) for c in rivals if c.verdict == "tied"]
+    slower = [c for c in rivals if c.verdict == "slower"]
+    if unclear:
+        text = f"it is unclear whether {name} is faster than {_names(unclear)}"
+    elif ties:
+        text = f"{name} and {_names(ties)} are tied"
+    else:
+        text = f"{name} is the fastest"
+    if slower:
+        next_ = slower[0]
+        by = f"by {fmt.percent(next_.ratio_low - 1)} to {fmt.percent(next_.ratio_high - 1)}"
+        text += f"; {label(tuning, next_.hash, next_.name)} is slower {by}"
+        text += f", {len(slower) - 1} more are slower too" if len(slower) > 1 else ""
+    if unclear:
+        text += "; a larger --budget or a quieter machine may tell"
+    return text
+
+
+def meaning(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus | None = None) -> str:
+    """Whether what is in use, pinned or Inductor's own choice, is the right one, and what to do if
+    not; may be empty."""
+    if pin is not None and pin.state != "orphaned":
+        return pinned(tuning, measurement, id, pin)
+    taken = stats.winner(tuning)
+    measured = stats.measured(tuning, taken) if tuning.measured == measurement else None
+    if taken is None or measured is None:
+        return ""
+    best = measurement.choices[0]
+    if measured.verdict == "slower":
+        by = fmt.percent(measured.ratio - 1)
+        better = pinnable(tuning, best.hash)
+        return f"Inductor takes {taken.label}, which is {by} slower: rocm-tui pin {id} {better}"
+    if measured.verdict == "tied":
+        return f"Inductor takes {taken.label}, and nothing measured is faster"
+    if measured.verdict == "faster":
+        return f"Inductor takes {taken.label}, which is right"
+    return ""
+
+
+def pinned(tuning: Tuning, measurement: Measurement, id: str, pin: PinStatus) -> str:
+    """What holds a tuning that is pinned, and what the measurement says of that choice."""
+    name = label(tuning, pin.pin.hash, pin.pin.label)
+    by = f"pinned by {pin.pin.who}" if pin.pin.who else "pinned"
+    held = f"{name} is in use, {by}" if pin.state == "active" else f"{name} is {by}, {pin.state}"
+    measured = next((choice for choice in measurement.choices if choice.hash == pin.pin.hash), None)
+    if measured is None:
+        return f"{held}; it was not measured"
+    if measured.verdict == "slower":
+        best = measurement.choices[0]
+        slower = (
+            f"{fmt.percent(measured.ratio - 1)} slower than {label(tuning, best.hash, best.name)}"
+        )
+        better = pinnable(tuning, best.hash)
+        return f"{held}; it is {slower}: rocm-tui pin {id} {better}, or rocm-tui unpin {id}"
+    if measured.verdict == "tied":
+        return f"{held}, and nothing measured is faster"
+    return f"{held}, which is right" if measured.verdict == "faster" else held
+
+
+def label(tuning: Tuning, hash: str | None, name: str | None) -> str:
+    """The name that the tuning has for a choice: torch numbers kernels anew in each process."""
+    known = next((choice for choice in tuning.choices if hash and choice.hash == hash), None)
+    return plain((known.label if known else None) or name or hash or "?")
+
+
+def pinnable(tuning: Tuning, hash: str) -> str:
+    """What `pin` takes for a choice: its name if no other has it, else the hash."""
+    name = next((choice.name for choice in tuning.choices if choice.hash == hash), None)
+    alone = sum(choice.name == name for choice in tuning.choices) == 1
+    return name if name and alone else hash
+
+
+def _conditions(measurement: Measurement) -> str:
+    flushed = ", caches emptied before each call" if measurement.flushed else ""
+    return f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}{flushed}"
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = list(names[:3])
+    if len(names) > 3:
+        shown.append(f"{len(names) - 3} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+def _times(low: float, high: float) -> str:
+    if not (isfinite(low) and isfinite(high)):
+        return fmt.NONE
+    unit, scale = fmt.time_unit(high)
+    return f"{fmt.significant(low * scale)} to {fmt.significant(high * scale)} {unit}"
+
+
+# As JSON.
+
+_NUMBERS = ("ms", "low", "high", "spread", "rounds", "ratio", "ratio_low", "ratio_high")
+
+
+def measurement_json(measurement: Measurement) -> dict[str, Any]:
+    """A repeated measurement, best choice first; a number that is not finite is null."""
+    return {
+        "when": measurement.when,
+        "rounds": measurement.rounds,
+        "seconds": measurement.seconds,
+        "flushed": measurement.flushed,
+        "reference_ms": measurement.reference_ms,
+        "trouble": list(measurement.trouble),
+        "session": measurement.session,
+        "choices": [
+            {"name": choice.name, "hash": choice.hash, **measured_json(choice)}
+            for choice in measurement.choices
+        ],
+        "failed": [
+            {"name": choice.name, "hash": choice.hash, "reason": choice.reason}
+            for choice in measurement.failed
+        ],
+    }
+
+
+def measured_json(choice: MeasuredChoice) -> dict[str, Any]:
+    numbers = {name: getattr(choice, name) for name in _NUMBERS}
+    return {
+        **{name: value if isfinite(value) else None for name, value in numbers.items()},
+        "verdict": choice.verdict,
+    }

@@ -1,0 +1,256 @@
+"""The pages of the report on the screen: sentences, and rows of cells below them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocm_tui.harmless import plain
+from rocm_tui.render import report as words
+from rocm_tui.render.drawing import bar, number
+from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
+from rocm_tui.render.tunings import PROBLEM
+from rocm_tui.report.roofline import Point, Roofline
+from rocm_tui.report.types import Absent, Bought, Disagreement, Party, Repeated, Report
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.model import Row
+
+_BAR = 12
+_PROBLEM = PROBLEM[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartyLine:
+    """One party of a disagreement; the problem stands beside the first."""
+
+    disagreement: Disagreement
+    party: Party
+
+    @property
+    def style(self) -> str:
+        return "" if self.disagreement.matters else "dim"
+
+    @property
+    def others(self) -> str:
+        times = (
+            f"{fmt.shorten(plain(label), 30)} {fmt.duration(ms)}"
+            for label, ms in self.party.rivals_ms
+        )
+        return ", ".join(times) or "not timed"
+
+
+_PARTIES: tuple[Field[_PartyLine], ...] = (
+    *fields_of(_PROBLEM, lambda line: line.disagreement.row),
+    Field(
+        "who", "WHO", 8, 24, text=lambda line: plain(line.party.who),
+        about="the rank, process or log",
+    ),
+    Field(
+        "use", "IN USE", 12, 40, text=lambda line: plain(line.party.choice.label),
+        style=lambda line: line.style, about="the choice that it uses",
+    ),
+    Field(
+        "time", "TIME", 9, 9, right=True, text=lambda line: fmt.duration(line.party.ms),
+        style=lambda line: line.style, about="its own time for that",
+    ),
+    Field(
+        "others", "OTHERS THERE", 20, 60, drop=1, text=lambda line: line.others, style="dim",
+        about="its own times for what the others use",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Reason:
+    """One reason why a backend is missing; the backend stands beside the first."""
+
+    backend: Absent
+    why: str
+
+
+def _where(line: _Reason) -> str:
+    if line.backend.everywhere:
+        return "all tunings"
+    return "1 tuning" if line.backend.tunings == 1 else f"{line.backend.tunings} tunings"
+
+
+_REASONS: tuple[Field[_Reason], ...] = (
+    Field(
+        "backend", "BACKEND", 7, 16, text=lambda line: plain(line.backend.backend),
+        style="strong", about="of Inductor, as its option names it",
+    ),
+    Field("where", "IN", 9, 14, drop=2, text=_where, style="dim", about="where it is missing"),
+    Field(
+        "ops", "OPS", 6, 24, drop=1, text=lambda line: plain(", ".join(line.backend.ops)),
+        style="dim", about="the ops of which it has no choice to use",
+    ),
+    Field(
+        "what", "WHAT", 9, 18, style="warn", about="no choice appeared, or all failed",
+        text=lambda line: f"{line.backend.failed} failed" if line.backend.failed else "no choice",
+    ),
+    Field(
+        "why", "WHY", 20, 120, text=lambda line: line.why,
+        about="the reason, as far as one is known",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PointLine:
+    """A tuning and the roof above it; its device is named where there are several."""
+
+    roofline: Roofline
+    point: Point
+    several: bool
+
+    @property
+    def percent(self) -> str:
+        share = self.point.share
+        if share is None:
+            return fmt.NONE
+        return f"{share * 100:.0f}" if share >= 1 else f"{share * 100:.1f}"
+
+
+_POINTS: tuple[Field[_PointLine], ...] = (
+    *fields_of(_PROBLEM, lambda line: line.point.row),
+    Field(
+        "intensity", "FLOP/B", 6, 7, right=True, about="operations a byte that has to be moved",
+        text=lambda line: number(round(line.point.intensity, 1)),
+    ),
+    Field(
+        "rate", "TFLOP/s", 7, 7, right=True, style="strong", about="what the fastest achieves",
+        text=lambda line: fmt.throughput(line.point.tflops),
+    ),
+    Field(
+        "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",
+        text=lambda line: fmt.throughput(line.point.roof),
+        about="what the device can do at best at that intensity",
+    ),
+    Field(
+        "share", "%", 5, 5, right=True, text=lambda line: line.percent,
+        about="of the roof; above 100 the operands come from a cache",
+    ),
+    Field(
+        "bar", "", _BAR, _BAR, drop=6, style="accent",
+        text=lambda line: bar(line.point.share or 0.0, _BAR),
+    ),
+    Field(
+        "bound", "BOUND BY", 8, 8, drop=2, text=lambda line: line.point.bound or "", style="dim",
+        about="memory or compute: which of them makes the roof",
+    ),
+    Field(
+        "device", "DEVICE", 10, 30, drop=3, style="dim", about="where it was tuned",
+        text=lambda line: plain(line.roofline.machine.label) if line.several else "",
+    ),
+)  # fmt: skip
+PAGES: Mapping[str, tuple[Column, ...]] = {
+    "saved": words.GAINS[1:],
+    "repeated": words.REPEATED[1:],
+    "ranks": _PARTIES,
+    "missing": _REASONS,
+    "roofline": _POINTS,
+}
+"""The columns of every page, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Sentences, the rows below them with the tuning that each is about, and how many things."""
+
+    said: tuple[Span, ...]
+    cells: tuple[Cells, ...]
+    rows: tuple[Row, ...]
+    count: int
+
+
+def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str, Page]:
+    """Every page by its name."""
+    return {
+        "saved": _saved(report.bought),
+        "repeated": _repeated(report.repeated),
+        "ranks": _ranks(report.disagreements),
+        "missing": _missing(report.absent, report.told),
+        "roofline": _roofline(points),
+    }
+
+
+def _saved(bought: Bought) -> Page:
+    lines = words.saved_lines(bought) if bought.gains else ["Nothing was tuned yet."]
+    return Page(
+        tuple((line, "") for line in lines),
+        tuple(cells(words.GAINS, gain) for gain in bought.gains),
+        tuple(gain.row for gain in bought.gains),
+        len(bought.gains),
+    )
+
+
+def _repeated(repeated: Sequence[Repeated]) -> Page:
+    more = sum(problem.seconds for problem in repeated)
+    sentence = "No problem was tuned twice."
+    if repeated:
+        problems = "One problem was" if len(repeated) == 1 else f"{len(repeated)} problems were"
+        least = "at least " if any(problem.untold for problem in repeated) else ""
+        took = f"took {least}{fmt.seconds(more)} more" if more else "took nobody knows how long"
+        sentence = f"{problems} tuned again, which {took}."
+    return Page(
+        ((sentence, ""),),
+        tuple(cells(words.REPEATED, problem) for problem in repeated),
+        tuple(problem.row for problem in repeated),
+        len(repeated),
+    )
+
+
+def _without(keys: Iterable[Column], line: Cells) -> Cells:
+    """The line with these cells blank: they stand in the one above."""
+    return {**line, **dict.fromkeys((column.key for column in keys), ("", ""))}
+
+
+def _ranks(disagreements: Sequence[Disagreement]) -> Page:
+    rows, lines = [], []
+    for disagreement in disagreements:
+        for at, party in enumerate(disagreement.parties):
+            line = cells(_PARTIES, _PartyLine(disagreement, party))
+            rows.append(party.row)
+            lines.append(_without(_PROBLEM, line) if at else line)
+    sentence = "Ranks and hosts agree: no problem has two choices in use."
+    if disagreements:
+        matter = sum(disagreement.matters for disagreement in disagreements)
+        what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
+        how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
+        sentence = f"Ranks or hosts use different choices for {what}. {how}"
+        if not all(disagreement.told for disagreement in disagreements):
+            sentence = f"Chosen differently by {words.parties(disagreements)}: {what}. {how}"
+    return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
+
+
+def _missing(backends: Sequence[Absent], known: bool) -> Page:
+    lines = []
+    for backend in backends:
+        for at, why in enumerate(words.reason_lines(backend)):
+            line = cells(_REASONS, _Reason(backend, why))
+            lines.append(_without(_REASONS[:-1], line) if at else line)
+    sentence = "Every backend that was asked for has a choice that works."
+    if backends:
+        sentence = "Backends that were asked for, and of which there is no choice to use."
+    elif not known:
+        sentence = "Which backends were asked for is told by sessions of `rocm-tui run` only."
+    return Page(((sentence, ""),), tuple(lines), (), len(backends))
+
+
+def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
+    """Every point with its roofline: those that use least of their roof first."""
+    points = [(roofline, point) for roofline in rooflines for point in roofline.points]
+    return sorted(points, key=lambda pair: (pair[1].share is None, pair[1].share or 0.0))
+
+
+def _roofline(points: Sequence[tuple[Roofline, Point]]) -> Page:
+    several = len({roofline.machine for roofline, _ in points}) > 1
+    sentences: tuple[Span, ...] = ()
+    if not points:
+        sentences = (("No matrix product was tuned whose operations and bytes are known.", ""),)
+    return Page(
+        sentences,
+        tuple(cells(_POINTS, _PointLine(*pair, several)) for pair in points),
+        tuple(point.row for _, point in points),
+        len(points),
+    )

@@ -1,0 +1,236 @@
+"""Pins and their history: columns for `pins` and its screen, JSON, and what to hear before one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from backend.records import Choice, PinState, Tuning
+from backend.store.errors import StoreError
+from backend.store.inputs_key import parse_inputs_key
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+
+if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
+    from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How a pin's state is shown where there is no room for its name, and what it means."""
+
+    mark: str
+    style: str
+    about: str
+
+
+PIN_SIGNS: dict[PinState, Sign] = {
+    "active": Sign("●", "accent", "the cache and every compiled graph that was seen agree"),
+    "unproven": Sign("○", "warn", "a compiled graph may call another kernel; it says which"),
+    "drifted": Sign("↻", "warn", "a process wrote over it; it is applied again"),
+    "orphaned": Sign("✕", "bad", "the pinned choice exists no more, or fails"),
+    "shadowed": Sign("◌", "warn", "something else decides: determinism, another precision"),
+}
+
+
+def pinned_choice(row: Row) -> tuple[int, Choice] | None:
+    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
+    offered or is unknown."""
+    if row.pin is None:
+        return None
+    for place, choice in enumerate(row.tuning.choices, start=1):
+        if choice.hash == row.pin.pin.hash and choice.offered:
+            return place, choice
+    return None
+
+
+def _age(status: PinStatus) -> str:
+    return fmt.age(status.pin.when or None, time.time())
+
+
+def _shape(status: PinStatus) -> str:
+    """The operands' sizes of an inputs key, as far as it can be read."""
+    try:
+        specs = parse_inputs_key(status.pin.inputs).specs
+    except StoreError:
+        return fmt.NONE
+    return plain(stats.operands_text(spec.sizes for spec in specs))
+
+
+_STATE: Field[PinStatus] = Field(
+    "state", "STATE", 10, 10,
+    text=lambda status: status.state,
+    short=lambda status: f"{PIN_SIGNS[status.state].mark} {status.state}",
+    style=lambda status: PIN_SIGNS[status.state].style,
+    about="what was seen of it: active, unproven, drifted, orphaned, shadowed",
+)  # fmt: skip
+_ID: Field[PinStatus] = Field(
+    "id", "ID", 7, 7, drop=6, text=lambda status: status.pin.id, style="dim",
+    about="the pinned tuning's id, for show, verify and unpin",
+)  # fmt: skip
+_OP: Field[PinStatus] = Field(
+    "op", "OP", 6, 16, good=11, text=lambda status: plain(status.pin.op), style="strong",
+    about="the op that the pin is for",
+)  # fmt: skip
+_SHAPE: Field[PinStatus] = Field(
+    "shape", "SHAPE", 8, 34, drop=2, good=14, text=_shape, about="every operand's sizes"
+)
+_CHOICE: Field[PinStatus] = Field(
+    "choice", "CHOICE", 14, 40, good=18,
+    text=lambda status: fmt.shorten(plain(status.pin.label), 40),
+    short=lambda status: plain(status.pin.label),
+    about="the choice that every later program shall take",
+)  # fmt: skip
+_WHO: Field[PinStatus] = Field(
+    "who", "WHO", 4, 14, drop=5, text=lambda status: plain(status.pin.who), style="dim",
+    about="who pinned it",
+)  # fmt: skip
+_AGE: Field[PinStatus] = Field(
+    "when", "AGE", 6, 6, drop=3, right=True, text=_age, style="dim",
+    about="since it was pinned",
+)  # fmt: skip
+_DRIFTS: Field[PinStatus] = Field(
+    "drifts", "DRIFTS", 6, 6, drop=1, right=True, text=lambda status: str(status.pin.drifts),
+    style=lambda status: "warn" if status.pin.drifts else "dim",
+    about="how often it had to be applied again",
+)  # fmt: skip
+_NOTE: Field[PinStatus] = Field(
+    "note", "NOTE", 6, 60, drop=7, text=lambda status: plain(status.pin.note), style="dim",
+    about="why it was pinned",
+)  # fmt: skip
+_DETAIL: Field[PinStatus] = Field(
+    "detail", "", text=lambda status: "" if status.state == "active" else plain(status.detail)
+)
+PIN_LIST = (_ID, _OP, _CHOICE, _STATE, _DRIFTS, _WHO, _AGE, _NOTE, _DETAIL)
+"""What `pins` prints."""
+PIN_COLUMNS = (_STATE, _ID, _OP, _SHAPE, _CHOICE, _WHO, _AGE, _DRIFTS, _NOTE)
+"""What the screen has."""
+
+
+def moment(seconds: float) -> str:
+    """A Unix time in the person's own."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
+    Field(
+        "when", "WHEN", 16, 16, text=lambda entry: moment(entry.when), style="dim",
+        about="when it was done",
+    ),
+    Field(
+        "what", "WHAT", 8, 12, text=lambda entry: plain(entry.what),
+        about="pinned, unpinned, applied again, ...",
+    ),
+    Field(
+        "op", "OP", 6, 16, drop=2, text=lambda entry: plain(entry.op), style="strong",
+        about="the op that the pin was for",
+    ),
+    Field(
+        "choice", "CHOICE", 14, 40, text=lambda entry: plain(entry.label),
+        about="the choice that was pinned",
+    ),
+    Field(
+        "who", "WHO", 4, 14, drop=1, text=lambda entry: plain(entry.who), style="dim",
+        about="who did it",
+    ),
+    Field(
+        "note", "NOTE", 6, 60, drop=3, text=lambda entry: plain(entry.note), style="dim",
+        about="why",
+    ),
+)  # fmt: skip
+
+
+def history_line(entry: HistoryEntry) -> str:
+    """What `pins --history` says of it."""
+    parts = (moment(entry.when), entry.what, entry.label, entry.who, entry.note)
+    return "  ".join(plain(part) for part in parts if part)
+
+
+def status_json(status: PinStatus) -> dict[str, Any]:
+    """One pin with its state; `timings` are the measured milliseconds, null where one failed."""
+    pin = status.pin
+    return {
+        "id": pin.id,
+        "op": pin.op,
+        "inputs_key": pin.inputs,
+        "precision": pin.precision,
+        "hash": pin.hash,
+        "label": pin.label,
+        "state": status.state,
+        "detail": status.detail,
+        "drifts": pin.drifts,
+        "device": pin.device,
+        "system_hash": pin.system_hash,
+        "who": pin.who,
+        "when": pin.when,
+        "note": pin.note,
+        "timings": {
+            precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
+            for precision, times in pin.timings.items()
+        },
+    }
+
+
+def plan_json(plan: PinPlan) -> dict[str, Any]:
+    """What a pin would change."""
+    return {
+        "hash": plan.hash,
+        "cache_file": str(plan.path),
+        "numbers": plan.numbers,
+        "precisions": list(plan.precisions),
+        "graphs": [str(graph.path) for graph in plan.graphs],
+        "replaces": plan.replaces.hash if plan.replaces else None,
+    }
+
+
+def pin_report_json(report: PinReport) -> dict[str, Any]:
+    """What a pin changed, and its state as read back."""
+    return {
+        "pin": status_json(report.status) if report.status else None,
+        "cache_file": str(report.path),
+        "numbers": report.numbers,
+        "graphs_moved": report.moved,
+        "graphs_restored": report.restored,
+    }
+
+
+def history_json(entry: HistoryEntry) -> dict[str, Any]:
+    return {
+        "when": entry.when,
+        "who": entry.who,
+        "what": entry.what,
+        "op": entry.op,
+        "inputs_key": entry.inputs,
+        "precision": entry.precision,
+        "hash": entry.hash,
+        "label": entry.label,
+        "note": entry.note,
+    }
+
+
+def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
+    """One sentence where `choice` is slower than the best one; None where it is not known to be.
+
+    There may be reasons for pinning it. A measured verdict counts; single numbers only where they
+    can be told apart.
+    """
+    measured = stats.measured(tuning, choice)
+    if measured is not None and tuning.measured is not None:
+        best = tuning.measured.choices[0]
+        if measured.verdict != "slower":
+            return None
+        name = next((c.label for c in tuning.choices if c.hash == best.hash), best.hash)
+        sure = f"{fmt.percent(measured.ratio_low - 1)} to {fmt.percent(measured.ratio_high - 1)}"
+        return plain(f"{choice.label} is slower than {name} by {sure}, measured again and again.")
+    fastest = stats.winner(tuning)
+    if fastest is None or not fastest.ms or choice.ms is None or choice.failed:
+        return None
+    if stats.near(tuning, fastest, choice):
+        return None
+    by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
+    return plain(f"{choice.label} was {by} when it was tuned.")

@@ -1,0 +1,341 @@
+"""The report of one job as the text and the JSON that `compare` prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rocm_tui.harmless import plain
+from rocm_tui.render.compare import lost_text
+from rocm_tui.render.table import Field, fields_of, problem_line, text_table
+from rocm_tui.render.tunings import PROBLEM, row_problem_json
+from rocm_tui.report.types import Absent, Bought, Disagreement, Gain, Repeated, Report
+from rocm_tui.session import numbers as fmt
+
+_LONG = 30 * 86400.0
+"""Seconds between tunings from which it is said when they were made."""
+
+
+def _short(label: str) -> str:
+    return fmt.shorten(plain(label), 36)
+
+
+def _seconds(seconds: float, untold: int) -> str:
+    """What tunings took: `≥` where some of them do not tell."""
+    if not seconds:
+        return fmt.NONE
+    return f"{'≥' if untold else ''}{fmt.seconds(seconds)}"
+
+
+def _saved(ms: float) -> str:
+    return "is ATen" if ms == 0 else fmt.duration(ms) if ms > 0 else lost_text(ms)
+
+
+def _gain(gain: Gain) -> str:
+    """A difference that cannot be told says `tie`."""
+    if gain.waited:
+        return "waited"
+    if gain.saved_ms is None:
+        return fmt.NONE
+    return "tie" if gain.tied else _saved(gain.saved_ms)
+
+
+def _in_all(gain: Gain) -> str:
+    total = (gain.saved_ms or 0.0) * (gain.calls or 0)
+    return _saved(total) if total and not gain.tied else fmt.NONE
+
+
+def _gain_style(gain: Gain) -> str:
+    if gain.tied or not gain.saved_ms:
+        return "dim"
+    return "good" if gain.saved_ms > 0 else "warn"
+
+
+GAINS: tuple[Field[Gain], ...] = (
+    *fields_of(PROBLEM, lambda gain: gain.row),
+    Field(
+        "use", "IN USE", 12, 40, drop=4, text=lambda gain: _short(gain.choice.label),
+        about="the choice that most tunings of it use",
+    ),
+    Field(
+        "saved", "SAVED", 9, 10, right=True, text=_gain, style=_gain_style,
+        about="what it takes less a call than ATen; tie, or waited on a busy CPU",
+    ),
+    Field(
+        "calls", "CALLS", 5, 7, drop=2, right=True, style="dim",
+        text=lambda gain: fmt.NONE if gain.calls is None else str(gain.calls),
+        about="how often one run calls it",
+    ),
+    Field(
+        "all", "IN ALL", 9, 10, drop=1, right=True, text=_in_all, style=_gain_style,
+        about="what all calls of one run save",
+    ),
+    Field(
+        "took", "TUNING", 8, 12, right=True, name="tuning took",
+        text=lambda gain: _seconds(gain.seconds, gain.untold),
+        about="what its tunings took; ≥: some do not tell",
+    ),
+)  # fmt: skip
+
+
+def _processes(repeated: Repeated) -> str:
+    count = repeated.processes
+    return fmt.NONE if count is None else f"{count} process{'es' if count > 1 else ''}"
+
+
+REPEATED: tuple[Field[Repeated], ...] = (
+    *fields_of(PROBLEM, lambda repeated: repeated.row),
+    Field(
+        "times", "TIMES", 5, 6, right=True, style="strong",
+        text=lambda repeated: f"{repeated.times}×", about="how often it was tuned",
+    ),
+    Field("by", "BY", 9, 14, drop=1, text=_processes, style="dim", about="how many processes"),
+    Field(
+        "took", "TOOK MORE", 9, 12, right=True,
+        text=lambda repeated: _seconds(repeated.seconds, repeated.untold),
+        about="what it took beyond the first time",
+    ),
+    Field(
+        "winners", "FASTEST", 16, 90,
+        text=lambda repeated: ", ".join(
+            f"{_short(label)} {times}×" for label, times in repeated.winners
+        ),
+        style=lambda repeated: "" if len(repeated.winners) > 1 else "dim",
+        about="which choices were, and how often",
+    ),
+)  # fmt: skip
+
+
+def text(report: Report) -> str:
+    """The four parts, each with a headline that says what was found."""
+    blocks = [
+        _disagreements(report.disagreements),
+        _missing(report.absent, report.told),
+        _savings(report.bought),
+        _repeated(report.repeated),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
+    lines = []
+    for disagreement in disagreements:
+        tie = "" if disagreement.matters else ": a tie"
+        lines.append(f"{problem_line(PROBLEM, disagreement.row)}{tie}")
+        for party in disagreement.parties:
+            rivals = ", ".join(
+                f"{_short(label)} takes {fmt.duration(ms)}" for label, ms in party.rivals_ms
+            )
+            there = f"; there {rivals}" if rivals else ""
+            lines.append(
+                f"  {plain(party.who)}: {_short(party.choice.label)} "
+                f"{fmt.duration(party.ms)}{there}"
+            )
+    if not lines:
+        return ["Ranks and hosts agree: no problem has two choices in use."]
+    return [f"Chosen differently by {parties(disagreements)}:", *lines]
+
+
+def parties(disagreements: Sequence[Disagreement]) -> str:
+    """Whose choices differ; logs may have nothing to do with each other."""
+    logs = "logs, of which it is not known whether they are of one job"
+    if all(disagreement.told for disagreement in disagreements):
+        return "ranks or hosts"
+    return (
+        f"ranks or hosts, or by {logs}"
+        if any(disagreement.told for disagreement in disagreements)
+        else logs
+    )
+
+
+def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
+    lines = []
+    for backend in backends:
+        lines.append(missing_line(backend))
+        lines += [f"  {line}" for line in reason_lines(backend)]
+    if lines:
+        return ["Missing backends:", *lines]
+    if known:
+        return ["Every backend that was asked for has a choice that works."]
+    return ["Which backends were asked for is told by sessions of `rocm-tui run` only."]
+
+
+def missing_line(backend: Absent) -> str:
+    """`CK: no choice in 12 tunings (bmm, mm)`."""
+    tunings = "1 tuning" if backend.tunings == 1 else f"{backend.tunings} tunings"
+    what = f"all {backend.failed} choices failed" if backend.failed else "no choice"
+    where = "" if backend.everywhere else ", though there is one elsewhere"
+    return f"{plain(backend.backend)}: {what} in {tunings} ({plain(', '.join(backend.ops))}){where}"
+
+
+def reason_lines(backend: Absent) -> list[str]:
+    """Why, in a line a reason; one that says that nobody knows, if so."""
+    if not backend.reasons:
+        return ["Inductor left it out and does not say why: operands that it does not take?"]
+    return [
+        plain(reason.text) if not reason.count else f"{reason.count}× {plain(reason.text)}"
+        for reason in backend.reasons
+    ]
+
+
+def _savings(bought: Bought) -> list[str]:
+    if not bought.gains:
+        return ["Nothing was tuned."]
+    return [*saved_lines(bought), text_table(GAINS, bought.gains)]
+
+
+def saved_lines(bought: Bought) -> list[str]:
+    """What all tunings save in one run and what they cost, then what that leaves out."""
+    lines = [f"{_saves(bought)} {_took(bought)}{_paid(bought)}"]
+    summed = [gain for gain in bought.valued if not gain.tied and gain.saved_ms]
+    once = sum(gain.calls is None for gain in summed)
+    if once:
+        what = "one problem is" if once == 1 else f"{once} problems are"
+        lines.append(f"Nothing tells how often {what} called: counted once.")
+    waits = sum(gain.waited for gain in bought.gains)
+    if waits:
+        what = "One problem is" if waits == 1 else f"{waits} problems are"
+        lines.append(
+            f"{what} not counted: times are whole milliseconds, as of "
+            "calls that wait on a busy CPU. `rocm-tui measure` tells what is saved."
+        )
+    if len(bought.systems) > 1:
+        names = [plain(name, 60) for name in bought.systems[:3]]
+        more = [f"{len(bought.systems) - 3} more"] if len(bought.systems) > 3 else []
+        lines.append(
+            f"This adds up {len(bought.systems)} machines or logs, which no one run uses together: "
+            f"{', '.join([*names, *more])}."
+        )
+    if bought.since and bought.until and bought.until - bought.since > _LONG:
+        first, last = (
+            time.strftime("%Y-%m-%d", time.localtime(when)) for when in (bought.since, bought.until)
+        )
+        lines.append(f"Tuned between {first} and {last}.")
+    return lines
+
+
+def _saves(bought: Bought) -> str:
+    """The sum, and of what it is the sum."""
+    known, count = len(bought.valued), len(bought.gains)
+    if not known:
+        none = "it has no" if count == 1 else f"none of {count} problems has a"
+        return f"What tuning saves against ATen is not known: {none} time of ATen. Tuning"
+    sums = f"saves {fmt.duration(bought.saved_ms)}" if bought.saved_ms > 0 else "saves nothing"
+    if bought.saved_ms < 0:
+        sums = f"loses {fmt.duration(-bought.saved_ms)}"
+    rest = f" ({known} of {count} problems: {count - known} without a time of ATen)"
+    return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
+
+
+def _took(bought: Bought) -> str:
+    ranks = f" on {bought.ranks} ranks together" if bought.ranks > 1 else ""
+    if not bought.seconds and bought.unknown:
+        return "took nobody knows how long"
+    if bought.unknown:
+        does = "does" if bought.unknown == 1 else "do"
+        some = f"{bought.unknown} of {bought.tunings} tunings {does} not tell"
+        return f"took at least {fmt.seconds(bought.seconds)}{ranks} ({some})"
+    return f"took {fmt.seconds(bought.seconds)}{ranks}"
+
+
+def _paid(bought: Bought) -> str:
+    """After how many runs it is paid for, as far as that is known."""
+    runs = bought.runs_to_pay
+    if runs is None:
+        unknown = bought.saved_ms > 0 and len(bought.systems) < 2
+        return "; after how many runs it is paid for is not known." if unknown else "."
+    least = "at least " if bought.at_least else ""
+    known, count = len(bought.valued), len(bought.gains)
+    who = f"; those {known} are" if known < count else ":"
+    return f"{who} paid for after {least}{runs:,.0f} runs."
+
+
+def _repeated(repeated: Sequence[Repeated]) -> list[str]:
+    if not repeated:
+        return ["No problem was tuned twice."]
+    return ["Tuned more than once:", text_table(REPEATED, repeated)]
+
+
+# As JSON.
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """Times in milliseconds and seconds; unknown values are null."""
+    bought = report.bought
+    return {
+        "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
+        "missing": [_missing_json(entry) for entry in report.absent],
+        "backends_told": report.told,
+        "saved": {
+            "saved_ms": bought.saved_ms,
+            "seconds": bought.seconds,
+            "ranks": bought.ranks,
+            "unknown": bought.unknown,
+            "tuned": bought.tunings,
+            "problems": len(bought.gains),
+            "problems_without_aten": len(bought.gains) - len(bought.valued),
+            "runs_to_pay": bought.runs_to_pay,
+            "runs_at_least": bought.at_least,
+            "systems": list(bought.systems),
+            "since": bought.since,
+            "until": bought.until,
+            "tunings": [_gain_json(gain) for gain in bought.gains],
+        },
+        "repeated": [_repeated_json(entry) for entry in report.repeated],
+    }
+
+
+def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
+    return {
+        **row_problem_json(disagreement.row),
+        "matters": disagreement.matters,
+        "one_job": disagreement.told or None,
+        "parties": [
+            {
+                "who": party.who,
+                "choice": party.choice.label,
+                "hash": party.choice.hash,
+                "ms": party.ms,
+                "rivals": [{"choice": label, "ms": ms} for label, ms in party.rivals_ms],
+            }
+            for party in disagreement.parties
+        ],
+    }
+
+
+def _missing_json(backend: Absent) -> dict[str, Any]:
+    return {
+        "backend": backend.backend,
+        "ops": list(backend.ops),
+        "tunings": backend.tunings,
+        "everywhere": backend.everywhere,
+        "failed": backend.failed,
+        "reasons": [{"text": reason.text, "count": reason.count} for reason in backend.reasons],
+        "sessions": list(backend.sessions),
+    }
+
+
+def _gain_json(gain: Gain) -> dict[str, Any]:
+    return {
+        **row_problem_json(gain.row),
+        "choice": gain.choice.label,
+        "hash": gain.choice.hash,
+        "saved_ms": gain.saved_ms,
+        "tied": gain.tied,
+        "waited": gain.waited,
+        "calls": gain.calls,
+        "seconds": gain.seconds,
+        "untold": gain.untold,
+    }
+
+
+def _repeated_json(repeated: Repeated) -> dict[str, Any]:
+    return {
+        **row_problem_json(repeated.row),
+        "times": repeated.times,
+        "processes": repeated.processes,
+        "seconds": repeated.seconds,
+        "untold": repeated.untold,
+        "winners": [{"choice": label, "times": times} for label, times in repeated.winners],
+    }

@@ -1,0 +1,194 @@
+"""Choices of one tuning side by side: what to compare, and a line for each fact. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from math import inf
+
+from backend.records import Choice, MeasuredChoice, Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.providers import provider
+
+NEAR = 0.10
+"""How far from the best, relative, a choice may be to be compared unasked."""
+_MOST = 8
+
+_WORDS = {"clear": "faster", "tied": "tie", "unclear": "unclear", "slower": "slower"}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A line: its title and a text for each choice. `differs` are the places, counted from 0, whose
+    text is not that of the first choice that has one. One without texts heads those below it."""
+
+    title: str
+    texts: tuple[str, ...] = ()
+    differs: frozenset[int] = field(default=frozenset())
+
+
+def default_choices(tuning: Tuning) -> tuple[Choice, ...]:
+    """Those near the best, at least the best two."""
+    timed = _by_time(tuning)
+    near = [choice for choice in timed if _extra(tuning, choice, timed[0]) <= NEAR]
+    return tuple(near[:_MOST] if len(near) > 1 else timed[:2])
+
+
+def chosen(tuning: Tuning, names: AbstractSet[str]) -> tuple[Choice, ...]:
+    """The choices with these hashes or names, fastest first; one alone is set beside the best."""
+    wanted = [c for c in tuning.choices if (c.hash or c.label) in names]
+    timed = _by_time(tuning)
+    if not wanted:
+        return default_choices(tuning)
+    if len(wanted) == 1:
+        wanted += [choice for choice in timed[:2] if choice not in wanted][:1]
+    places = {id(choice): place for place, choice in enumerate(timed)}
+    return tuple(sorted(wanted, key=lambda choice: places.get(id(choice), len(places))))
+
+
+def _by_time(tuning: Tuning) -> list[Choice]:
+    """Timed choices, the measured best first, else by their single numbers."""
+    timed = list(stats.ranked(tuning))
+    if tuning.measured and tuning.measured.choices:
+        best = next((c for c in timed if c.hash == tuning.measured.choices[0].hash), None)
+        if best is not None:
+            timed.remove(best)
+            timed.insert(0, best)
+    return timed
+
+
+def facts(
+    tuning: Tuning,
+    choices: Sequence[Choice],
+    footprints: Mapping[str, Footprint],
+    *,
+    all_keys: bool = False,
+) -> list[Fact]:
+    """Every line below the names: times, configuration, what the kernels take.
+
+    Configuration keys with one value for all are counted, or listed with `all_keys`.
+    """
+    if not choices:
+        return []
+    return [
+        Fact("Time"),
+        *_times(tuning, choices),
+        *_configuration(choices, all_keys),
+        *_kernels(choices, footprints),
+    ]
+
+
+def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
+    again = [stats.measured(tuning, choice) for choice in choices]
+    ms = [one.ms if one else choice.ms for one, choice in zip(again, choices, strict=True)]
+    unit, scale = fmt.time_unit(ms[0])
+    yield Fact("verdict", tuple(_verdict(tuning, choice, choices[0]) for choice in choices))
+    yield Fact("time", tuple(_number(one, scale, unit) for one in ms))
+    if any(again):
+        ends = [(one.low, one.high) if one else None for one in again]
+        yield Fact("  95 % interval", tuple(_range(pair, scale, unit) for pair in ends))
+    extra = [_extra(tuning, choice, choices[0]) for choice in choices]
+    yield Fact(
+        "vs best",
+        tuple(fmt.signed(value) if at else "best" for at, value in enumerate(extra)),
+    )
+    if any(again):
+        yield Fact("  95 % interval", tuple(_ratios(one) for one in again))
+        yield Fact("spread", tuple(fmt.percent(o.spread) if o else "" for o in again))
+        yield Fact("measured", tuple(f"{o.rounds} rounds" if o else "one number" for o in again))
+        yield Fact("when tuned", tuple(_number(choice.ms, scale, unit) for choice in choices))
+    rates = [stats.tflops(tuning, one) for one in ms]
+    if any(rates):
+        yield Fact("throughput", tuple(f"{fmt.throughput(r)} TFLOP/s" if r else "" for r in rates))
+
+
+def _verdict(tuning: Tuning, choice: Choice, best: Choice) -> str:
+    if choice.failed:
+        return "failed"
+    measured = stats.measured(tuning, choice)
+    if measured is not None:
+        return verdict_word(measured)
+    if choice is best:
+        return "fastest" if stats.standing(tuning) == "clear" else ""
+    standing = stats.versus(tuning, choice, best)
+    return _WORDS[standing] if standing else ""
+
+
+def _extra(tuning: Tuning, choice: Choice, best: Choice) -> float:
+    """How much longer than the best, relative; infinite where no time is known."""
+    ratio = stats.ratio(tuning, choice, best)
+    return inf if ratio is None else ratio - 1.0
+
+
+def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
+    """A choice without a configuration, such as a library call, makes no key differ."""
+    configs = [choice.config for choice in choices]
+    keys = list(dict.fromkeys(key for config in configs for key in config))
+    texts = {key: tuple(plain(config.get(key, "")) for config in configs) for key in keys}
+    differ = stats.differing_keys(tuple(choices))
+    if not keys:
+        return
+    equal = f", {len(keys) - len(differ)} are equal" if len(keys) > len(differ) else ""
+    differing = "key differs" if len(differ) == 1 else "keys differ"
+    yield from _heading(f"Configuration: {len(differ)} {differing}{equal}")
+    yield from (_compared(plain(key), texts[key]) for key in differ)
+    if all_keys:
+        yield from (Fact(plain(key), texts[key]) for key in keys if key not in differ)
+
+
+def _kernels(choices: Sequence[Choice], footprints: Mapping[str, Footprint]) -> Iterator[Fact]:
+    yield from _heading("Kernel")
+    yield Fact("from", tuple(provider(choice) or "?" for choice in choices))
+    known = [footprints.get(choice.hash or "") for choice in choices]
+    cells = [footprint.cells if footprint else {} for footprint in known]
+    if any(cells):
+        for column in RESOURCES:
+            yield _compared(
+                _TITLES.get(column.key, column.title),
+                tuple(footprint.get(column.key, "") for footprint in cells),
+            )
+    hashes = tuple(plain(choice.hash or "?").rpartition("-")[2][:12] for choice in choices)
+    yield Fact("hash", hashes)
+    if any(choice.failed for choice in choices):
+        reasons = tuple(plain(c.reason or "") if c.failed else "" for c in choices)
+        yield Fact("failed", reasons)
+
+
+_TITLES = {
+    "SCRATCH": "scratch",
+    "SPILLS": "spilled registers",
+    "WAVES": "waves a SIMD",
+    "LIMIT": "  limited by",
+}
+
+
+def _compared(title: str, texts: tuple[str, ...]) -> Fact:
+    first = next((one for one in texts if one), "")
+    differs = (at for at, one in enumerate(texts) if one and one != first)
+    return Fact(title, texts, frozenset(differs))
+
+
+def _heading(title: str) -> Iterator[Fact]:
+    yield Fact("")
+    yield Fact(title)
+
+
+def _number(ms: float | None, scale: float, unit: str) -> str:
+    return "" if ms is None else f"{fmt.significant(ms * scale):>5} {unit}"
+
+
+def _range(pair: tuple[float, float] | None, scale: float, unit: str) -> str:
+    if pair is None:
+        return ""
+    low, high = (fmt.significant(ms * scale) for ms in pair)
+    return f"{low:>5} … {high} {unit}"
+
+
+def _ratios(measured: MeasuredChoice | None) -> str:
+    if measured is None or measured.ratio_low == measured.ratio_high:
+        return ""
+    return f"{fmt.signed(measured.ratio_low - 1)} … {fmt.signed(measured.ratio_high - 1)}"

@@ -1,0 +1,318 @@
+"""Tunings as `ls` lists them, as Watch shows them and as JSON; problems of sources beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.records import Choice, MeasuredChoice, Problem, Tuning
+from rocm_tui.harmless import plain
+from rocm_tui.render import table
+from rocm_tui.render.measured import measured_json, measurement_json
+from rocm_tui.render.pins import PIN_SIGNS, pinned_choice
+from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import provider
+
+
+def lead_text(tuning: Tuning) -> str:
+    """How far the second lies behind: `1.8 %`, `tie`, `unclear`, `beaten` (it is faster), `–`."""
+    standing = stats.standing(tuning)
+    if standing == "clear":
+        return fmt.percent(stats.lead(tuning))
+    words = {"tied": "tie", "unclear": "unclear", "slower": "beaten"}
+    return fmt.NONE if standing is None else words[standing]
+
+
+def _name(row: Row) -> str:
+    return row.id if row.occurrence == 1 else f"{row.id} ({row.occurrence})"
+
+
+def _sizes(row: Row) -> str:
+    return plain(stats.sizes_text(row.tuning))
+
+
+def _dtype(row: Row) -> str:
+    return plain(stats.dtype_of(row.tuning))
+
+
+def _count(row: Row) -> str:
+    return f"{stats.tried(row.tuning)}{'' if row.tuning.num_choices is not None else '+'}"
+
+
+def _winner(row: Row) -> str:
+    """The fastest; of a source that tells no time, what it took."""
+    best, chosen = stats.winner(row.tuning), stats.chosen(row.tuning)
+    if best is not None:
+        return plain(best.label)
+    return plain(chosen.description) if chosen else ""
+
+
+def _ms(row: Row) -> float | None:
+    return stats.time_ms(row.tuning, stats.winner(row.tuning))
+
+
+def _live(row: Row) -> str:
+    return "dim" if row.tuning.state == "running" else ""
+
+
+def _error(row: Row) -> str:
+    measured = stats.measured(row.tuning, stats.winner(row.tuning))
+    return error(measured) if measured else ""
+
+
+def error(measured: MeasuredChoice) -> str:
+    """Half the 95 % interval of a measured median, in percent of it."""
+    half = (measured.high - measured.low) / 2 / measured.ms * 100 if measured.ms else 0.0
+    return f"{half:.1f}" if half < 10 else f"{half:.0f}"
+
+
+def _rate(row: Row) -> str:
+    return fmt.throughput(stats.tflops(row.tuning, _ms(row)))
+
+
+def _versus_aten(row: Row) -> str:
+    """A gain inside the tie band says `tie`, not a number."""
+    tuning = row.tuning
+    best, rival, gain = stats.winner(tuning), stats.aten(tuning), stats.gain(tuning)
+    if tuning.state == "running":
+        return fmt.NONE
+    if best is not None and provider(best) == "aten":
+        return "is ATen"
+    if best is None or rival is None or gain is None:
+        return fmt.NONE
+    words = {"tied": "tie", "unclear": "unclear"}
+    return words.get(stats.versus(tuning, best, rival) or "", fmt.factor(gain))
+
+
+def _gain_style(row: Row) -> str:
+    best, rival = stats.winner(row.tuning), stats.aten(row.tuning)
+    if row.tuning.state == "running" or best is None or rival is None or best is rival:
+        return "dim"
+    return "good" if stats.versus(row.tuning, best, rival) == "clear" else "dim"
+
+
+def _lead(row: Row) -> str:
+    """Of one that runs how far it is; of one whose end was never read nothing is known."""
+    tuning = row.tuning
+    if tuning.state == "running":
+        return f"{tuning.timed}/{stats.total(tuning) or '?'}"
+    return "cut" if tuning.state == "cut" else lead_text(tuning)
+
+
+def _lead_style(row: Row) -> str:
+    if row.tuning.state == "running":
+        return "accent"
+    standing = None if row.tuning.state == "cut" else stats.standing(row.tuning)
+    return "" if standing == "clear" else "warn" if standing == "slower" else "dim"
+
+
+def _pin(row: Row) -> str:
+    """The mark of its state, and the pinned choice's place."""
+    if row.pin is None:
+        return ""
+    mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
+    return f"{mark} #{place[0]}" if place else mark
+
+
+ID: Field[Row] = Field(
+    "id",
+    "ID",
+    text=_name,
+    about="of op, inputs and precision; (2): tuned twice",
+)
+OP: Field[Row] = Field(
+    "op", "OP", 8, 18, good=13, text=lambda row: plain(row.tuning.op), style="strong",
+    about="what Inductor tuned: mm, bmm, addmm, convolution, ...",
+)  # fmt: skip
+SHAPE: Field[Row] = Field(
+    "shape", "SHAPE", 16, 34, good=20,
+    text=lambda row: fmt.shorten(_sizes(row), 40), short=lambda row: _sizes(row) or fmt.NONE,
+    about="batch×M×N×K of a matrix product, else every operand",
+)  # fmt: skip
+TYPE: Field[Row] = Field(
+    "dtype", "TYPE", 4, 10, drop=5, name="dtype", style="dim",
+    text=_dtype, short=lambda row: _dtype(row) or fmt.NONE,
+    about="types of the operands",
+)  # fmt: skip
+_PIN_MARKS = " ".join(f"{sign.mark} {state}" for state, sign in PIN_SIGNS.items())
+TUNINGS: tuple[Field[Row], ...] = (
+    OP,
+    SHAPE,
+    TYPE,
+    Field(
+        "n", "N", 2, 4, drop=8, right=True, name="choices", style="dim",
+        text=lambda row: stats.tried_text(row.tuning), short=_count,
+        about="number of choices tried; 10+: no more are shown",
+    ),
+    Field(
+        "winner", "FASTEST", 14, 36, good=18,
+        text=lambda row: fmt.shorten(_winner(row), 36) or row.tuning.state,
+        short=lambda row: _winner(row) or fmt.NONE,
+        style=lambda row: _live(row) if stats.winner(row.tuning) else "dim",
+        about="the choice with the smallest time, which Inductor takes",
+    ),
+    Field(
+        "time", "TIME", 8, 8, right=True, text=lambda row: fmt.duration(_ms(row)), style=_live,
+        about="its time for one call; with a ±, the median of many",
+    ),
+    Field(
+        "error", "±%", 4, 4, drop=10, right=True, text=_error, style="dim",
+        about="95 % interval of that median, if it was measured (m)",
+    ),
+    Field(
+        "tflops", "TFLOP/s", 7, 7, drop=7, right=True, text=_rate, style="dim",
+        about="its throughput, where the op's FLOPs are known",
+    ),
+    Field(
+        "gain", "VS ATEN", 7, 7, drop=2, right=True, name="vs ATen",
+        text=_versus_aten, style=_gain_style,
+        about="ATen's time over the fastest's, if they can be told apart",
+    ),
+    Field(
+        "lead", "LEAD", 7, 7, drop=1, right=True, text=_lead, style=_lead_style,
+        about="over the next; tie, unclear, beaten by another; 3/14: running",
+    ),
+    Field(
+        "pin", "PIN", 4, 8, drop=3, text=lambda row: row.pin_state or "", short=_pin,
+        style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
+        about=f"{_PIN_MARKS}; #2: place",
+    ),
+)  # fmt: skip
+_LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")
+LIST: tuple[Field[Row], ...] = tuple(f for key in _LISTED for f in (ID, *TUNINGS) if f.key == key)
+"""What `ls` prints."""
+_AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")
+_RANK: Field[Row] = Field(
+    "rank", "RANK", 4, 4, drop=4, right=True, style="dim",
+    text=lambda row: "" if row.tuning.rank is None else str(row.tuning.rank),
+    about="process of a distributed job, shown if any is known",
+)  # fmt: skip
+COLUMNS: tuple[Column, ...] = (*TUNINGS, _AGE, _RANK)
+"""What Watch shows."""
+PROBLEM: tuple[Field[Row], ...] = (
+    replace(ID, text=lambda row: row.id),
+    replace(OP, least=6, most=16, good=0),
+    replace(SHAPE, least=12, text=_sizes),
+    TYPE,
+)
+"""What stands first wherever a table has a line a problem; the screen leaves the id out."""
+
+
+def cells(row: Row, now: float) -> dict[str, Span]:
+    """The text and style of every column of Watch."""
+    age = fmt.age(row.when, now), "dim"
+    return {**table.cells((*TUNINGS, _RANK), row), _AGE.key: age}
+
+
+def row_cells(row: Row) -> tuple[str, ...]:
+    """One line of `ls`."""
+    return tuple(field.text(row) for field in LIST)
+
+
+def tunings_text(rows: Iterable[Row]) -> str:
+    """What `ls` prints of tunings."""
+    return table.text_table(LIST, rows)
+
+
+# As JSON.
+
+
+def row_problem_json(row: Row) -> dict[str, Any]:
+    """What a tuning is of, in short."""
+    return {
+        "id": row.id,
+        "op": row.tuning.op,
+        "shapes": [list(shape) for shape in row.tuning.shapes],
+        "dtypes": list(row.tuning.dtypes),
+    }
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """One tuning; times in milliseconds and seconds, unknown values are null."""
+    tuning = row.tuning
+    return {
+        "id": row.id,
+        "occurrence": row.occurrence,
+        "op": tuning.op,
+        "shapes": [list(shape) for shape in tuning.shapes],
+        "strides": [list(strides) for strides in tuning.strides],
+        "dtypes": list(tuning.dtypes),
+        "device": tuning.device,
+        "precision": tuning.precision,
+        "inputs_key": tuning.inputs_key,
+        "state": tuning.state,
+        "num_choices": None if tuning.num_choices is None else stats.tried(tuning),
+        "choices": [
+            choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
+        ],
+        "measurement": measurement_json(tuning.measured) if tuning.measured else None,
+        "seconds": {
+            "benchmark": tuning.seconds.benchmark,
+            "precompile": tuning.seconds.precompile,
+        },
+        "selected": tuning.selected,
+        "selected_by": tuning.selected_by,
+        "rank": tuning.rank,
+        "session": tuning.session,
+        "when": tuning.when,
+        "pinned": row.pin.pin.hash if row.pin else None,
+        "pin_state": row.pin_state,
+        "sources": list(tuning.sources),
+    }
+
+
+def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[str, Any]:
+    """One choice; `measured` is what repeated measurement says of it."""
+    return {
+        "name": choice.name,
+        "hash": choice.hash,
+        "ms": choice.ms,
+        "config": choice.config,
+        "failed": choice.failed,
+        "offered": choice.offered,
+        "reason": choice.reason,
+        "measured": None if measured is None else measured_json(measured),
+    }
+
+
+def problem_json(problem: Problem) -> dict[str, Any]:
+    return {"source": problem.source, "line": problem.line, "what": problem.what}
+
+
+# Problems of sources: what one says thirty times is one line with a count.
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A problem, where it was seen first, and how often its source tells of it."""
+
+    problem: Problem
+    count: int = 1
+
+    @property
+    def what(self) -> str:
+        """In one line, harmless to a terminal."""
+        words = plain(self.problem.what)
+        return words if self.count == 1 else f"{words} ({self.count} times)"
+
+    def line(self) -> str:
+        """The same with the place, unless the words name it."""
+        problem = self.problem
+        where = problem.source if problem.line is None else f"{problem.source}:{problem.line}"
+        where = plain(where)
+        return self.what if where in self.what else f"{where}: {self.what}"
+
+
+def troubles(problems: Iterable[Problem]) -> list[Trouble]:
+    """Each thing that each source says, once, in the order of the last time it was said."""
+    first: dict[tuple[str, str], Problem] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for problem in problems:
+        key = (problem.source, problem.what)
+        first.setdefault(key, problem)
+        counts[key] = counts.pop(key, 0) + 1
+    return [Trouble(first[key], count) for key, count in counts.items()]

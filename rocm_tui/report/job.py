@@ -1,0 +1,296 @@
+"""The report of one job: who chose differently, which backends are missing, what tuning saves.
+
+Pure functions over the tunings of all its ranks and hosts, and of all their machines: what is added
+up over several is no run's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from backend.records import Choice, Session, Tuning
+from rocm_tui.compare.comparison import spent, untold, was_tuned
+from rocm_tui.compare.problems import Problem, problems
+from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
+from rocm_tui.report.missing import absent
+from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, Report
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.session.providers import device_kind
+from rocm_tui.session.stats import versus, waited
+from rocm_tui.session.systems import systems_of
+
+MAY_WAIT = 0.9
+WAITS = 4
+WAITS_OF = 0.25
+"""Milliseconds from which a time may be a wait on a busy CPU; how many of a job's times, and what
+share of them, must look so: one of 25 does by chance."""
+
+
+def report(part: Part) -> Report:
+    """What the tunings of one job tell together."""
+    all_problems = problems(part)
+    labels = party_names(part)
+    disagreements = [
+        differing for problem in all_problems if (differing := disagreement(problem.rows, labels))
+    ]
+    return Report(
+        disagreements=tuple(sorted(disagreements, key=lambda differing: not differing.matters)),
+        absent=absent(part),
+        told=any(session.backends for session in part.sessions.values()),
+        bought=bought(all_problems, part),
+        repeated=repeated(all_problems),
+    )
+
+
+def bought(all_problems: Iterable[Problem], part: Part) -> Bought:
+    """Time saved against ATen and seconds spent, over all problems."""
+    tuned = [row for row in part.rows if was_tuned(row)]
+    busy = _busy_cpu(tuned)
+    gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
+    gains.sort(key=lambda g: (g.saved_ms is None, -(g.saved_ms or 0.0) * (g.calls or 1)))
+    moments = [row.tuning.when for row in tuned if row.tuning.when]
+    return Bought(
+        gains=tuple(gains),
+        saved_ms=sum((g.saved_ms or 0.0) * (g.calls or 1) for g in gains if not g.tied),
+        seconds=sum(gain.seconds for gain in gains),
+        ranks=_ranks(part),
+        unknown=untold(tuned),
+        tunings=len(tuned),
+        systems=systems(replace(part, rows=tuple(tuned))),
+        since=min(moments, default=None),
+        until=max(moments, default=None),
+    )
+
+
+def _gain(problem: ProblemRows, busy: bool) -> Gain:
+    """Of the choice that most tunings use, and of those; of several such choices the latest."""
+    uses = _uses(problem.rows)
+    most = max(uses, key=len)
+    latest, choice = most[0]
+    known = [(row, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None]
+    sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
+    saved = [ms for _, ms in sure or known]
+    waits = bool(known) and not sure
+    shown = sure[0][0] if sure else latest
+    return Gain(
+        row=latest,
+        choice=choice,
+        saved_ms=median(saved) if saved else None,
+        tied=waits or _tied_with_aten(shown.tuning, choice),
+        calls=calls_of(problem.rows),
+        seconds=spent(problem.rows),
+        untold=untold(problem.rows),
+        waited=waits,
+    )
+
+
+def _busy_cpu(rows: Iterable[Row]) -> bool:
+    """Whether so many times on a CPU are whole milliseconds that calls must have waited."""
+    on_cpu = (row.tuning for row in rows if device_kind(row.tuning) == "cpu")
+    long = [ms for tuning in on_cpu for _, ms in timed(tuning) if ms > MAY_WAIT]
+    waits = sum(waited([ms]) for ms in long)
+    return waits >= WAITS and waits >= WAITS_OF * len(long)
+
+
+def _waited(tuning: Tuning, choice: Choice) -> bool:
+    """Whether a time of the choice, or of ATen's, may be a wait; `choice` is known by its likes."""
+    aten = stats.aten(tuning)
+    own = next((c for c, _ in timed(tuning) if same_choice(c, choice)), None)
+    if aten is None or own is None or aten is own or device_kind(tuning) != "cpu":
+        return False
+    if stats.measured(tuning, own) and stats.measured(tuning, aten):
+        return False
+    return any(c.ms is not None and waited([c.ms]) for c in (own, aten))
+
+
+def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
+    """The tunings, latest first, with the choice in use, those with the same one together."""
+    groups: list[list[tuple[Row, Choice]]] = []
+    for row in rows:
+        use = used(row.tuning)
+        if use is not None:
+            same = (group for group in groups if same_choice(group[0][1], use[0]))
+            home = next(same, None)
+            if home is None:
+                groups.append(home := [])
+            home.append((row, use[0]))
+    return groups
+
+
+def _tied_with_aten(tuning: Tuning, choice: Choice) -> bool:
+    aten = stats.aten(tuning)
+    own = next((c for c, _ in timed(tuning) if same_choice(c, choice)), choice)
+    if aten is None or own == aten:
+        return False
+    return versus(tuning, own, aten) in ("tied", "unclear")
+
+
+def _ranks(part: Part) -> int:
+    """How many ranks worked side by side; 1 where none is known."""
+    names = {name for row in part.rows for name in row.asked}
+    sessions = [part.sessions[name] for name in names if name in part.sessions]
+    known = {(session.host, session.rank) for session in sessions if session.rank is not None}
+    return max(1, len(known))
+
+
+def repeated(all_problems: Iterable[Problem]) -> tuple[Repeated, ...]:
+    """The problems that were tuned more than once, most seconds first."""
+    again = [repeat for problem in all_problems if (repeat := _repeated(problem))]
+    return tuple(sorted(again, key=lambda repeat: (-repeat.seconds, -repeat.times)))
+
+
+def _repeated(problem: ProblemRows) -> Repeated | None:
+    rows = [row for row in problem.rows if was_tuned(row)]
+    if len(rows) < 2:
+        return None
+    winners: list[tuple[Choice, str]] = []
+    for row in rows:
+        best = stats.winner(row.tuning)
+        if best is not None:
+            known = next((label for other, label in winners if same_choice(other, best)), None)
+            winners.append((best, known or best.label))
+    processes = {row.tuning.session for row in rows}
+    return Repeated(
+        row=rows[0],
+        times=len(rows),
+        processes=None if None in processes else len(processes),
+        seconds=spent(rows[:-1]),
+        untold=untold(rows[:-1]),
+        winners=tuple(Counter(label for _, label in winners).most_common()),
+    )
+
+
+def systems(part: Part) -> tuple[str, ...]:
+    """A name of each: device, and host unless ranks of one job share that device; else the cache
+    file, else the log, of which nobody knows where it was written."""
+    named: dict[str, set[str]] = {}
+    for session in part.sessions.values():
+        if session.system_hash:
+            for kind in ("cpu", "gpu"):
+                label = _system_label(session, kind)
+                named.setdefault(f"{session.system_hash} {kind}", set()).add(label)
+    labels: dict[str, None] = {}
+    for row in part.rows:
+        for label in sorted(_systems_of_row(row.tuning, row.asked, part.sessions, named)):
+            labels[label] = None
+    return tuple(labels)
+
+
+def _systems_of_row(
+    tuning: Tuning,
+    asked: tuple[str, ...],
+    sessions: Mapping[str, Session],
+    named: Mapping[str, set[str]],
+) -> set[str]:
+    kind = device_kind(tuning) or ""
+    known = [sessions[name] for name in dict.fromkeys(asked) if name in sessions]
+    if known:
+        return {_system_label(session, kind) for session in known}
+    hashes = systems_of(tuning, sessions)
+    if hashes:
+        return {min(named.get(f"{hash_} {kind}", {f"cache {hash_[:12]}"})) for hash_ in hashes}
+    return set(tuning.sources[:1])
+
+
+def _system_label(session: Session, kind: str) -> str:
+    if kind == "cpu":
+        return f"CPU of {session.host or 'an unknown host'}"
+    device = session.device or session.arch or "unknown device"
+    return device if session.rank is not None or not session.host else f"{device} of {session.host}"
+
+
+def party_names(part: Part) -> dict[str, str]:
+    """What the sessions that a part's tunings are of are called, by their ids."""
+    names = {name for row in part.rows for name in row.asked}
+    return session_labels([part.sessions[name] for name in names if name in part.sessions])
+
+
+def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement | None:
+    """The parties of one problem, given by its tunings, latest first; None if they agree."""
+    latest, processes = _latest(rows, labels)
+    uses = [(who, row, choice) for who, row in latest if (choice := _use(row))]
+    if len(uses) < 2:
+        return None
+    different: list[Choice] = []
+    for _, _, choice in uses:
+        if not any(same_choice(choice, other) for other in different):
+            different.append(choice)
+    if len(different) < 2:
+        return None
+    parties = [_party(who, row, choice, different) for who, row, choice in uses]
+    parties.sort(key=lambda party: -(party.ms or 0.0))
+    return Disagreement(
+        rows[0].id,
+        rows[0],
+        tuple(parties),
+        matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
+        told=processes,
+    )
+
+
+def _use(row: Row) -> Choice | None:
+    """The choice that the model calls, with or without a time."""
+    selected = (c for c in row.tuning.choices if c.hash and c.hash == row.tuning.selected)
+    use = used(row.tuning)
+    return next(selected, None) or (use[0] if use else None)
+
+
+def _party(who: str, row: Row, choice: Choice, different: Iterable[Choice]) -> Party:
+    own = timed(row.tuning)
+    measured = stats.measured(row.tuning, choice)
+    single = next((ms for known, ms in own if known is choice), None)
+    rivals = []
+    for other in different:
+        if not same_choice(choice, other):
+            rivals += [(other.label, ms) for known, ms in own if same_choice(known, other)][:1]
+    return Party(who, row, choice, measured.ms if measured else single, tuple(rivals))
+
+
+def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
+    rivals = [
+        known
+        for known, _ in timed(row.tuning)
+        if any(same_choice(known, other) for other in different) and known is not choice
+    ]
+    return any(versus(row.tuning, choice, rival) in ("clear", "slower") for rival in rivals)
+
+
+def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> tuple[list[tuple[str, Row]], bool]:
+    """Each party's latest tuning: sessions, else ranks, else the files that tell of them; and
+    whether they are known to be ranks or processes."""
+    latest: dict[str, Row] = {}
+    for row in rows:
+        for session in row.asked:
+            latest.setdefault(labels.get(session, session), row)
+        if not row.asked and row.tuning.rank is not None:
+            latest.setdefault(f"rank {row.tuning.rank}", row)
+    if latest:
+        return list(latest.items()), True
+    for row in rows:
+        for source in row.tuning.sources:
+            latest.setdefault(source, row)
+    return list(latest.items()), False
+
+
+def session_labels(sessions: Iterable[Session]) -> dict[str, str]:
+    """A short name of each session by its id: rank and host, with the pid where that is needed."""
+    known = list(sessions)
+    short = {session.id: _label(session) for session in known}
+    names = Counter(short.values())
+    return {
+        session.id: f"{short[session.id]} pid {session.pid}"
+        if names[short[session.id]] > 1
+        else short[session.id]
+        for session in known
+    }
+
+
+def _label(session: Session) -> str:
+    rank = f"rank {session.rank}" if session.rank is not None else ""
+    program = next((Path(arg).name for arg in session.argv if arg.endswith(".py")), "")
+    return " ".join(part for part in (rank or program, session.host) if part) or session.id

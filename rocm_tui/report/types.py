@@ -1,0 +1,160 @@
+"""What can be said of one job: its ranks, its backends, what tuning saves and costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.model.choice import Choice
+from rocm_tui.session.model import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """One rank, host or log of a job and what it uses for a problem.
+
+    `ms` is its own time for its choice; `rivals_ms` its own time for each choice of the others, by
+    label, where it timed that.
+    """
+
+    who: str
+    row: Row
+    choice: Choice
+    ms: float | None
+    rivals_ms: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Ranks or hosts that use different choices for the same problem, the slowest first.
+
+    `matters` tells that one of them found its choice and another's to differ by more than a tie;
+    `told`, that they are known to be ranks or processes, and not just files that may have nothing
+    to do with each other.
+    """
+
+    id: str
+    row: Row
+    parties: tuple[Party, ...]
+    matters: bool
+    told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why there is nothing of a backend: `count` choices failed like this one.
+
+    A reason that was known before any choice was made has the count 0.
+    """
+
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A backend that was asked for and of which no usable choice appeared.
+
+    `ops` are the ops of which that is true, in `tunings` tunings; `everywhere` tells that it is
+    true of all. `failed` choices appeared there and none of them could be used. `sessions` are
+    those that asked for it.
+    """
+
+    backend: str
+    ops: tuple[str, ...]
+    tunings: int
+    everywhere: bool
+    failed: int
+    reasons: tuple[Reason, ...]
+    sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What tuning one problem saves a call against ATen, and what it cost.
+
+    `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
+    median of what they save with it: None where ATen has no time, and 0 where ATen itself is used.
+    `tied` tells that the difference is within what can be told, `waited` that this is because one
+    of the times is a wait on a busy CPU. `calls` is how often one run calls it, None where no
+    session tells. `seconds` sums up all its tunings but `untold` ones, which do not tell theirs.
+    """
+
+    row: Row
+    choice: Choice
+    saved_ms: float | None
+    tied: bool
+    calls: int | None
+    seconds: float
+    untold: int = 0
+    waited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bought:
+    """What tuning bought, by problem, most first. What is not known is counted, not guessed.
+
+    `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
+    once. `seconds` is what all of the `tunings` took, on all of the job's `ranks` together;
+    `unknown` of them tell no duration. `systems` names each device, host or log that is added up
+    here, `since` and `until` are Unix times of the first and the last tuning, where told.
+    """
+
+    gains: tuple[Gain, ...]
+    saved_ms: float
+    seconds: float
+    ranks: int
+    unknown: int
+    tunings: int = 0
+    systems: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+    @property
+    def valued(self) -> tuple[Gain, ...]:
+        """Those of which it is known what they save."""
+        return tuple(gain for gain in self.gains if gain.saved_ms is not None)
+
+    @property
+    def runs_to_pay(self) -> float | None:
+        """After how many runs the tunings whose saving is known are paid for.
+
+        None if nothing is saved, if nobody knows what they took, or if they are of several systems,
+        which no run pays together. Ranks tune side by side, so each pays its part.
+        """
+        seconds = sum(gain.seconds for gain in self.valued)
+        if self.saved_ms <= 0 or not seconds or len(self.systems) > 1:
+            return None
+        return seconds / self.ranks * 1e3 / self.saved_ms
+
+    @property
+    def at_least(self) -> bool:
+        """Whether `runs_to_pay` may be more: some of those tunings do not tell what they took."""
+        return any(gain.untold for gain in self.valued)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """A problem that was tuned again and again.
+
+    `times` is how often, in `processes` processes, where they are known; `seconds` is what it took
+    beyond the first time, without `untold` tunings. `winners` are the labels of the choices that
+    won, with how often, most often first.
+    """
+
+    row: Row
+    times: int
+    processes: int | None
+    seconds: float
+    winners: tuple[tuple[str, int], ...]
+    untold: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The report of one job. `told` is False where no session says which backends it asked for."""
+
+    disagreements: tuple[Disagreement, ...]
+    absent: tuple[Absent, ...]
+    told: bool
+    bought: Bought
+    repeated: tuple[Repeated, ...]

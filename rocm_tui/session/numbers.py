@@ -1,0 +1,106 @@
+"""Numbers as a person reads them, on the screen and in what commands print."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+NONE = "–"
+"""Stands where a number is not known."""
+
+
+def shorten(text: str, width: int) -> str:
+    """At most `width` characters, cut in the middle: names of choices differ at both ends."""
+    if len(text) <= width:
+        return text
+    if width < 2:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def significant(value: float) -> str:
+    """Four digits: `0.570`, `12.34`, `569.6`, `1450`."""
+    if not isfinite(value):
+        return NONE
+    for limit, places in ((9.9995, 3), (99.995, 2), (999.95, 1)):
+        if value < limit:
+            return f"{value:.{places}f}"
+    return f"{value:.0f}"
+
+
+def time_unit(ms: float | None) -> tuple[str, float]:
+    """The unit that shows `ms` best, and how many of it make a millisecond."""
+    if ms is None or ms >= 1000:
+        return ("ms", 1.0) if ms is None else ("s", 1e-3)
+    return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
+
+
+def duration(ms: float | None) -> str:
+    """Milliseconds with the unit that fits: `569.6 µs`, `12.34 ms`, `1.200 s`."""
+    if ms is None or not isfinite(ms):
+        return NONE
+    unit, scale = time_unit(abs(ms))
+    return f"{significant(abs(ms) * scale)} {unit}"
+
+
+def seconds(value: float | None) -> str:
+    """Wall-clock seconds: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    if value is None or not isfinite(value):
+        return NONE
+    if value < 10:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def factor(value: float | None) -> str:
+    """A ratio: `1.13×`."""
+    if value is None or not isfinite(value):
+        return NONE
+    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{places}f}×"
+
+
+def percent(value: float | None) -> str:
+    """A relative difference: 0.131 is `13.1 %`; large ones lose the decimal, 12 is `12×`."""
+    if value is None or not isfinite(value):
+        return NONE
+    if value >= 10:
+        return f"{value:.0f}×"
+    return f"{value * 100:.1f} %" if value < 1 else f"{value * 100:.0f} %"
+
+
+def signed(value: float | None) -> str:
+    """How much longer than the best: `+3.1 %`, `−0.4 %`."""
+    if value is None or not isfinite(value):
+        return NONE
+    return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
+
+
+def throughput(value: float | None) -> str:
+    """TFLOP/s with three digits, `<0.001` below the last of them."""
+    if value is None or not isfinite(value):
+        return NONE
+    if 0 < value < 0.0005:
+        return "<0.001"
+    for limit, places in ((0.0995, 3), (9.995, 2), (99.95, 1)):
+        if value < limit:
+            return f"{value:.{places}f}"
+    return f"{value:.0f}"
+
+
+def age(when: float | None, now: float) -> str:
+    """How long ago, coarse on purpose: a text that changes seldom is repainted seldom."""
+    if when is None:
+        return NONE
+    passed = max(0.0, now - when)
+    if passed < 60:
+        return "now"
+    for limit, unit, size in ((3600, "min", 60), (86400, "h", 3600), (1e12, "d", 86400)):
+        if passed < limit:
+            return f"{int(passed // size)} {unit}"
+    return NONE

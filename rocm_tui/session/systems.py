@@ -1,0 +1,99 @@
+"""Which system tuned something, and so which repeated measurements tell of it.
+
+A system is a device with its Triton; Inductor names its cache files by a hash of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from backend.records import Measurement, Session, Tuning
+from rocm_tui.ingest.clean import clean
+from rocm_tui.ingest.records import MeasurementSeen
+
+
+def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
+    """The system hashes that tell where it was tuned: its session's, and the names of the cache
+    files in which it stands. Another device or Triton has another one."""
+    places = (source.rsplit("/", 2) for source in tuning.sources)
+    names = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
+    session = sessions.get(tuning.session or "")
+    if session is not None and session.system_hash:
+        names.add(session.system_hash)
+    return frozenset(names)
+
+
+class Measurements:
+    """All measurements that the sources tell of, by op and inputs key."""
+
+    def __init__(self) -> None:
+        self._by_problem: dict[tuple[str, str], list[MeasurementSeen]] = {}
+
+    def add(self, seen: MeasurementSeen) -> set[tuple[str, str]]:
+        """Take one in; the op and the inputs key that it is about."""
+        about = (seen.measurement.op, seen.measurement.inputs)
+        known = self._by_problem.setdefault(about, [])
+        if seen in known:
+            return set()
+        known.append(seen)
+        return {about}
+
+    def forget(self, source: str) -> set[tuple[str, str]]:
+        """Drop those of a source; what they were about."""
+        touched = set()
+        for about, known in list(self._by_problem.items()):
+            kept = [seen for seen in known if seen.source != source]
+            if len(kept) != len(known):
+                self._by_problem[about] = kept
+                touched.add(about)
+        return touched
+
+    def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
+        """The tuning with its latest measurement, if there is one of the same system."""
+        fits = self.of(tuning, sessions)
+        return replace(tuning, measured=fits[0]) if fits else tuning
+
+    def of(self, tuning: Tuning, sessions: Mapping[str, Session]) -> tuple[Measurement, ...]:
+        """All that tell of a tuning, of the same system, latest first."""
+        known = self._by_problem.get((tuning.op, tuning.inputs_key or ""))
+        if not known:
+            return ()
+        systems = systems_of(tuning, sessions)
+        fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
+        return tuple(dict.fromkeys(sorted(fits, key=lambda m: m.when, reverse=True)))
+
+
+def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:
+    if measurement.precision != tuning.precision:
+        return False
+    if systems and measurement.system_hash and measurement.system_hash not in systems:
+        return False  # the same problem on another device
+    return any(measurement.of(choice.hash) for choice in tuning.choices if choice.hash)
+
+
+_MARK = '"system":'
+_HEAD = 8192
+
+
+def device_names(paths: Iterable[str]) -> dict[str, str]:
+    """The devices, on ROCm architectures, that cache files name in their first lines, by path.
+
+    Reads the beginnings of those that are such files: call it off the event loop.
+    """
+    return {path: name for path in paths if (name := _device_name(path))}
+
+
+def _device_name(path: str) -> str | None:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_HEAD).decode(errors="replace")
+        at = text.index(_MARK) + len(_MARK)
+        system, _ = json.JSONDecoder().raw_decode(text[at:].lstrip())
+    except (OSError, ValueError, RecursionError):
+        return None
+    device = system.get("device") if isinstance(system, dict) else None
+    name = device.get("name") if isinstance(device, dict) else None
+    return clean(name)[:200] if isinstance(name, str) else None
