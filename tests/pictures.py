@@ -21,11 +21,11 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from backend.store.paths import Layout
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import template_of
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.watch import WatchScreen
 from tests import drawing
 
 TUI = (sys.executable, "-m", "rocm_tui")

@@ -17,11 +17,11 @@ from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.rendering import render_gemm
 from backend.toolchain.target import cpu
-from rocm_tui.screens.compare import CompareScreen, DiffView
-from rocm_tui.screens.confirm import ConfirmScreen
-from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.side_by_side import chosen, default_choices, facts
-from rocm_tui.widgets.compare_view import CompareView
+from rocm_tui.tui.screens.compare import CompareScreen, DiffView
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.compare_view import CompareView
 from tests import sample_job
 from tests.terminal_lab import WATCH, Terminal, needs_tmux
 from tests.test_screen_watch import panes_of, running, screen_text, until

@@ -18,11 +18,11 @@ from textual.widgets import Input, Static
 
 from backend.store.paths import Layout
 from rocm_tui.job_queue import Job
-from rocm_tui.screens.help import HelpScreen
-from rocm_tui.screens.jobs import JobsScreen
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.tuning import Tick, TuneScreen
-from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.help import HelpScreen
+from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.screens.watch import WatchScreen
 from tests.odd_workers import odd_python
 from tests.terminal_lab import WATCH, Terminal, alive, command_line, needs_tmux, table
 from tests.test_screen_watch import SIZES, panes_of, screen_text, until, write_cache

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rocm_tui.screens.report import ReportScreen
-from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.cache_headers import device_names
 from rocm_tui.session.devices import Peak
+from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.report_page import ReportPage, RooflineView
 from rocm_tui.widgets.log_plot import BESIDES, Curve, Mark, axis, draw
-from rocm_tui.widgets.report_page import ReportPage
-from rocm_tui.widgets.roofline_view import RooflineView
 from tests import sample_job
 from tests.test_compare_screen import write_session
 from tests.test_screen_watch import panes_of, running, screen_text, until

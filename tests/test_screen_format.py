@@ -190,7 +190,7 @@ def test_only_configuration_that_differs_is_a_column() -> None:
 
 
 def test_help_fits_80_columns() -> None:
-    from rocm_tui.screens.help import HelpText
+    from rocm_tui.tui.screens.help import HelpText
 
     text = HelpText()
     lines = ["".join(part for part, _ in text.line(at, 78)) for at in range(text.count())]

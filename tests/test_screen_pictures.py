@@ -24,7 +24,7 @@ from backend.store.paths import Layout
 from backend.store.pins import PinStore
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.job_queue import Order
-from rocm_tui.screens.program import RocmTui
+from rocm_tui.tui.app import RocmTui
 from tests import drawing, sample_job
 
 FOLDER = Path(__file__).parent / "screens"

@@ -15,16 +15,16 @@ from textual.widgets import Input
 
 from backend.store.paths import Layout
 from backend.store.pins import PinStore
-from rocm_tui.screens.confirm import ConfirmScreen
-from rocm_tui.screens.help import HelpScreen
-from rocm_tui.screens.pins import PinsScreen
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.sources import SourcesScreen
-from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.widgets.grid import Grid
-from rocm_tui.widgets.line_view import LineView
-from rocm_tui.widgets.panes import Panes
-from rocm_tui.widgets.tunings import SORTS
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.help import HelpScreen
+from rocm_tui.tui.screens.pins import PinsScreen
+from rocm_tui.tui.screens.sources import SourcesScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.panes import Panes
+from rocm_tui.tui.widgets.tunings import SORTS
 from tests.terminal_lab import raised_numbers, table
 
 SIZES = [(80, 24), (200, 60)]

@@ -28,8 +28,8 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rocm_tui.app import run_watch
     from rocm_tui.python_env import find_python
+    from rocm_tui.tui.terminal import run_watch
 
     python = find_python(args.python)
     root = (args.cache_dir or _default_dir()).absolute()

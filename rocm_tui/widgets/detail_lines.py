@@ -14,9 +14,9 @@ from rocm_tui.format import plain
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.standing_text import versus
+from rocm_tui.tui.widgets.line_view import Line, Span
 from rocm_tui.widgets import tuning_cells
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.line_view import Line, Span
 
 if TYPE_CHECKING:
     from rocm_tui.session.resource_text import Told

@@ -8,8 +8,8 @@ from rocm_tui.format import plain
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.standing_text import lead_text, versus
+from rocm_tui.tui.widgets.line_view import Span
 from rocm_tui.widgets.columns import Column
-from rocm_tui.widgets.line_view import Span
 
 COLUMNS = (
     Column("op", "OP", 8, 18, good=13),

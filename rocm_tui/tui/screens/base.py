@@ -1,0 +1,74 @@
+"""What every screen of the program shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from rocm_tui.tui.widgets.one_line import Key, KeyBar, TitleBar
+
+if TYPE_CHECKING:
+    from rocm_tui.tui.app import RocmTui
+
+SMALLEST = (60, 15)
+_Answer = TypeVar("_Answer")
+_TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
+
+
+class BaseScreen(Screen[None]):
+    """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
+
+    KEYS: ClassVar[tuple[Key, ...]] = ()
+    _before: Widget | None = None
+    """What had the focus before the terminal became too small."""
+
+    @property
+    def program(self) -> RocmTui:
+        return cast("RocmTui", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar(id="title")
+        with Vertical(id="body"):
+            yield from self.compose_body()
+        yield KeyBar(id="keys")
+
+    def compose_body(self) -> ComposeResult:
+        """The widgets between the title and the keys."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        if self.KEYS:
+            self.query_one("#keys", KeyBar).show(self.KEYS)
+
+    def on_resize(self, event: events.Resize) -> None:
+        small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
+        told = self.query("#too-small")
+        if small and not told:
+            self._before = self.focused  # hiding it takes the focus away
+            notice = Static(_TOO_SMALL.format(*SMALLEST), id="too-small", markup=False)
+            notice.styles.padding = (1, 2)
+            self.mount(notice)
+        elif not small:
+            told.remove()
+        for widget in self.query("#title, #body, #keys"):
+            widget.display = not small
+        if told and not small and self.focused is None:
+            self.set_focus(self._before)
+
+    def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
+        self.query_one("#title", TitleBar).show(place, facts, notice)
+
+
+class Dialog(ModalScreen[_Answer | None]):
+    """A question above the screens: an answer, or None for no."""
+
+    def answer(self, given: _Answer | None) -> None:
+        """Leave with this. Keys may come in one burst: only the first that answers counts."""
+        if self.is_active:
+            self.dismiss(given)

@@ -1,0 +1,204 @@
+"""Compare: choices of one tuning side by side, and how the sources of two differ."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.session import side_by_side, stats
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.compare_view import CompareView, Shown, with_whiskers
+from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.one_line import Key, KeyBar
+
+if TYPE_CHECKING:
+    from backend.records import Choice
+    from rocm_tui.session.model import Row
+    from rocm_tui.session.resource_text import Told
+
+
+class DiffView(LineView):
+    """A unified diff, or why there is none."""
+
+    BINDING_GROUP_TITLE = "Difference"
+
+    def __init__(self) -> None:
+        super().__init__(id="diff")
+        self._title = ""
+        self._lines: list[str] = []
+        self._instead = ""
+
+    def put(self, title: str, lines: list[str], instead: str = "") -> None:
+        """Show these lines, or the sentence `instead` where there is none."""
+        self._title, self._lines, self._instead = title, lines, instead
+        self.cursor = self.top = 0
+        self.sync()
+
+    def count(self) -> int:
+        return len(self._lines)
+
+    def heading(self, width: int) -> list[Line]:
+        return [((f" {self._title}", "title"), (" " * width, "head"))]
+
+    def line(self, index: int, width: int) -> Line:
+        text = self._lines[index]
+        kinds = {"+": "accent", "-": "warn", "@": "dim"}
+        return ((text, kinds.get(text[:1], "")),)
+
+    def empty(self, width: int) -> list[Line]:
+        from textwrap import wrap
+
+        return [(), *(((f"  {part}", "dim"),) for part in wrap(self._instead, width - 4))]
+
+
+class CompareScreen(BaseScreen):
+    """The marked choices, or those near the best; the first column is what the rest is told by."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#compare"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l,right", "column(1)", "Next choice", show=False, id="compare.next"),
+        Binding("h,left", "column(-1)", "Choice before", show=False, id="compare.before"),
+        Binding("d", "diff", "Difference of the sources", id="compare.diff"),
+        Binding("e", "equal", "Equal keys too", id="compare.equal"),
+        Binding("p", "pin", "Pin the choice", id="compare.pin"),
+        Binding("y", "copy", "Copy the choice's hash", id="compare.copy"),
+        Binding("escape", "back", "Back", id="compare.back"),
+    ]
+
+    def __init__(self, row: Row, marked: AbstractSet[str]) -> None:
+        super().__init__()
+        self._row = row
+        self._marked = marked
+        self._all_keys = False
+        self._told: Mapping[str, Told] = {}
+        self._choices: tuple[Choice, ...] = ()
+
+    def compose_body(self) -> ComposeResult:
+        yield CompareView(id="compare")
+        yield DiffView()
+
+    @property
+    def view(self) -> CompareView:
+        return self.query_one("#compare", CompareView)
+
+    @property
+    def diff(self) -> DiffView:
+        return self.query_one(DiffView)
+
+    def on_mount(self) -> None:
+        self.diff.display = False
+        self.update()
+        self.run_worker(self._look_up(), group="resources", exclusive=True)
+
+    def update(self) -> None:
+        """Show the tuning as it is now."""
+        now = self.program.feed.model.row(self._row.key)
+        changed = now is not None and now is not self._row
+        if now is not None:
+            self._row = now
+        if changed or not self._choices:
+            self._fill()
+
+    def _fill(self) -> None:
+        tuning = self._row.tuning
+        self._choices = side_by_side.chosen(tuning, self._marked)
+        facts = side_by_side.facts(tuning, self._choices, self._told, all_keys=self._all_keys)
+        lines = with_whiskers(tuning, self._choices, facts)
+        self.view.put(Shown(tuning, self._choices, tuple(lines)))
+        self._describe()
+
+    def _describe(self) -> None:
+        tuning = self._row.tuning
+        place = f"Compare   {plain(tuning.op)} {plain(fmt.shapes(tuning))}"
+        facts = [
+            plain(stats.dtype_of(tuning)),
+            f"{len(self._choices)} choices",
+            f"id {self._row.id}",
+        ]
+        self.show_title(place, [fact for fact in facts if fact])
+        keys: list[Key] = [("h l", "choice", "next")]
+        keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
+        keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
+        keys += [("y", "copy", "copy"), ("esc", "back", "back"), ("?", "help", "app.help")]
+        self.query_one("#keys", KeyBar).show([*keys, ("q", "quit", "app.quit")])
+
+    async def _look_up(self) -> None:
+        """What the kernels take, where that can be known."""
+        from rocm_tui.session.kernel_resources import KernelResources
+        from rocm_tui.session.resource_text import tell
+
+        found = await to_thread(KernelResources(self.program.layout.root).of, self._choices)
+        if found:
+            self._told = tell(found)
+            self._fill()
+
+    # Keys.
+
+    def action_column(self, by: int) -> None:
+        self.view.choose(self.view.column + by)
+        if self.diff.display:
+            self._ask_diff()
+
+    def action_next(self) -> None:
+        """The column after the chosen one, and from the last the first."""
+        last = self.view.column == len(self._choices) - 1
+        self.action_column(-self.view.column if last else 1)
+
+    def action_equal(self) -> None:
+        self._all_keys = not self._all_keys
+        self._fill()
+
+    def action_back(self) -> None:
+        if self.diff.display:
+            self.action_diff()
+        else:
+            self.app.pop_screen()
+
+    def action_diff(self) -> None:
+        """Between the tables and the difference of the chosen column's source from the first's."""
+        show = not self.diff.display
+        self.diff.display, self.view.display = show, not show
+        self.set_focus(self.diff if show else self.view)
+        self._describe()
+        if show:
+            self._ask_diff()
+
+    def _ask_diff(self) -> None:
+        self.run_worker(self._tell_diff(), group="diff", exclusive=True)
+
+    async def _tell_diff(self) -> None:
+        from rocm_tui.errors import RocmTuiError
+        from rocm_tui.session.source_diff import source_diff
+
+        one = self._choices[0]
+        two = self._choices[self.view.column or min(1, len(self._choices) - 1)]
+        title = f"{plain(one.label)} → {plain(two.label)}"
+        session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
+        try:
+            lines = await to_thread(source_diff, self._row.tuning, one, two, session)
+        except RocmTuiError as error:
+            self.diff.put(title, [], plain(str(error)))
+            return
+        self.diff.put(
+            title, lines, "Their sources are the same: only the way of launching differs."
+        )
+
+    def action_pin(self) -> None:
+        choice = self.view.chosen
+        if choice is not None:
+            from rocm_tui.tui.asking import pin
+
+            self.run_worker(pin(self.program, self._row, choice), group="pin")
+
+    def action_copy(self) -> None:
+        choice = self.view.chosen
+        if choice is not None:
+            self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")

@@ -1,0 +1,209 @@
+"""Jobs: what workers do and did, how far they are, what came out, what they said."""
+
+from __future__ import annotations
+
+import time
+from textwrap import wrap
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.job_queue import Job
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.grid import Cells, Grid
+from rocm_tui.tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.widgets.bars import bar
+from rocm_tui.widgets.columns import Column
+
+_EVERY = 1.0
+"""Seconds between two looks at times and logs, while this screen is open."""
+_BAR = 6
+_MOST = 4
+"""Lines that what came out may take."""
+
+_JOBS = (
+    Column("state", "STATE", 9, 9),
+    Column("kind", "JOB", 4, 7, drop=5),
+    Column("what", "WHAT", 20, 46),
+    Column("device", "DEV", 3, 4, drop=3),
+    Column("progress", "PROGRESS", 8, 20, drop=1),
+    Column("best", "BEST", 14, 44, drop=4),
+    Column("time", "TIME", 8, 12, right=True),
+    Column("result", "RESULT", 18, 200, drop=2),
+)
+_NOTHING = "No job yet. In Watch, t tunes again what is under the cursor, m measures it."
+_STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
+
+
+class JobLog(LineView):
+    """Why a job failed or what came out; below it, what its worker wrote to stderr, to its end."""
+
+    BINDING_GROUP_TITLE = "Log"
+
+    def __init__(self) -> None:
+        super().__init__(id="log")
+        self._told: Span = ("", "")
+        self._log: list[str] = []
+        self._pieces: list[str] = []
+        self._fitted: object = None
+
+    def put(self, told: Span, log: list[str]) -> None:
+        """Show the sentence `told`, and these lines below it; follow their end from there."""
+        if (told, log) == (self._told, self._log):
+            return
+        at_end = self.top + self.room >= len(self._pieces)  # not scrolled up to read
+        follow = told != self._told or (at_end and self.cursor >= len(self._pieces) - 1)
+        self._told, self._log = told, log
+        self._fit(self.size.width)
+        if follow:
+            self.cursor = max(0, len(self._pieces) - 1)
+            self.top = len(self._pieces)
+        self.sync()
+
+    def _fit(self, width: int) -> None:
+        self._fitted = (width, self._log)
+        self._pieces = [piece for line in self._log for piece in _folded(line, width - 3)]
+
+    def heading(self, width: int) -> list[Line]:
+        if self._fitted != (width, self._log):
+            self._fit(width)
+            self.cursor, self.top = len(self._pieces) - 1, len(self._pieces)
+        text, style = self._told
+        parts: list[Line] = [((f" {part}", style),) for part in wrap(text, max(20, width - 3))]
+        return [*parts[:_MOST], ()] if parts else []
+
+    def count(self) -> int:
+        return len(self._pieces)
+
+    def line(self, index: int, width: int) -> Line:
+        return ((self._pieces[index], "dim"),)
+
+    def empty(self, width: int) -> list[Line]:
+        return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._told[0] else []
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A line of a log in pieces that fit; its blanks say something, so they stay."""
+    width = max(20, width)
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
+
+
+class JobsScreen(BaseScreen):
+    """The jobs above, newest first; the log of the one under the cursor below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#jobs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("x", "cancel", "Cancel the job", id="jobs.cancel"),
+        Binding("y", "copy", "Copy", id="jobs.copy"),
+        Binding("tab", "app.focus_next", "Other list", show=False),
+        Binding("escape", "app.pop_screen", "Back", id="jobs.back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("x", "cancel", "cancel"),
+        ("tab", "log", "app.focus_next"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+        ("?", "help", "app.help"),
+        ("q", "quit", "app.quit"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(_JOBS, _NOTHING, id="jobs")
+        yield OneLine(id="about")
+        yield JobLog()
+
+    def on_mount(self) -> None:
+        self._jobs: list[Job] = []
+        self._current: int | None = None
+        self.update()
+        self.set_interval(_EVERY, self.update)
+
+    @property
+    def current(self) -> Job | None:
+        """The job under the cursor."""
+        cursor = self.query_one("#jobs", Grid).cursor
+        return self._jobs[cursor] if cursor < len(self._jobs) else None
+
+    def update(self) -> None:
+        """Show the jobs as they are now; the cursor stays on its job."""
+        self._jobs = self.program.jobs.jobs()
+        grid = self.query_one("#jobs", Grid)
+        place = next((at for at, job in enumerate(self._jobs) if job.id == self._current), None)
+        grid.put([_cells(job, time.time()) for job in self._jobs], place)
+        running = sum(job.state == "running" for job in self._jobs)
+        queued = sum(job.state == "queued" for job in self._jobs)
+        facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
+        self.show_title("Jobs", facts)
+        self._tell()
+
+    def _tell(self) -> None:
+        job = self.current
+        self._current = job.id if job else None
+        about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
+        if job is None:
+            about.put(((" Log", "head"),))
+            log.put(("", ""), [])
+            return
+        about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
+        told = (job.reason, "bad") if job.reason else (job.outcome, "strong")
+        log.put(told, self.program.jobs.log(job.id))
+
+    @on(LineView.CursorMoved, "#jobs")
+    def _moved(self) -> None:
+        job = self.current
+        self._current = job.id if job else None
+        self._tell()
+
+    def action_cancel(self) -> None:
+        job = self.current
+        if job is not None and not self.program.jobs.cancel(job.id):
+            self.notify("That job is over.", severity="warning", markup=False)
+
+    def action_copy(self) -> None:
+        job = self.current
+        if job is not None:
+            text = job.reason or job.outcome or job.title
+            self.program.copy(text, "what became of the job" if job.over else "the job")
+
+
+def _cells(job: Job, now: float) -> Cells:
+    progress = job.progress
+    best = progress.best
+    if best and progress.best_ms is not None:
+        best = f"{best} {fmt.duration(progress.best_ms)}"
+    return {
+        "state": (job.state, _STATE.get(job.state, "")),
+        "kind": (job.kind, "dim"),
+        "what": (plain(job.title), "strong"),
+        "device": (plain(job.device), "dim"),
+        "progress": _progress(job),
+        "best": (best, ""),
+        "time": _time(job, now),
+        "result": (job.reason or job.outcome, "bad" if job.reason else ""),
+    }
+
+
+def _progress(job: Job) -> Span:
+    progress = job.progress
+    if progress.rounds:
+        return f"{progress.rounds} rounds", "dim"
+    if not progress.total:
+        return (progress.what if job.state == "running" else "", "dim")
+    text = f"{bar(progress.timed / progress.total, _BAR)} {progress.timed}/{progress.total}"
+    return text, "accent" if job.state == "running" else "dim"
+
+
+def _time(job: Job, now: float) -> Span:
+    """What is left of a running job, where that can be told; else what it took so far."""
+    if job.started is None:
+        return fmt.NONE, "dim"
+    left = job.progress.seconds_left
+    if job.state == "running" and left is not None:
+        return f"{fmt.seconds(left)} left", ""
+    return fmt.seconds((job.ended or now) - job.started), "dim"

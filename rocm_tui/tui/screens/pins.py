@@ -1,0 +1,205 @@
+"""Pins: every pin with its state, who made it and why, what happened to it; re-apply and undo."""
+
+from __future__ import annotations
+
+import time
+from asyncio import to_thread
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from backend.store.errors import StoreError
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.grid import Cells, Grid
+from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.widgets.columns import Column
+from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
+
+if TYPE_CHECKING:
+    from backend.store.pins import HistoryEntry, PinStatus
+
+_PINS = (
+    Column("state", "STATE", 10, 10),
+    Column("id", "ID", 7, 7, drop=6),
+    Column("op", "OP", 6, 16, good=11),
+    Column("shape", "SHAPE", 8, 34, drop=2, good=14),
+    Column("choice", "CHOICE", 14, 40, good=18),
+    Column("who", "WHO", 4, 14, drop=5),
+    Column("when", "MADE", 6, 6, drop=3, right=True),
+    Column("drifts", "DRIFTS", 6, 6, drop=1, right=True),
+    Column("note", "NOTE", 6, 60, drop=7),
+)
+_HISTORY = (
+    Column("when", "WHEN", 16, 16),
+    Column("what", "WHAT", 8, 12),
+    Column("op", "OP", 6, 16, drop=2),
+    Column("choice", "CHOICE", 14, 40),
+    Column("who", "WHO", 4, 14, drop=1),
+    Column("note", "NOTE", 6, 60, drop=3),
+)
+
+
+class PinsScreen(BaseScreen):
+    """The pins above, their history below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#pins"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r", "reapply", "Apply the pins again", id="pins.reapply"),
+        Binding("u", "unpin", "Take the pin back", id="pins.unpin"),
+        Binding("y", "copy", "Copy", id="pins.copy"),
+        Binding("tab", "app.focus_next", "Other list", show=False),
+        Binding("escape", "app.pop_screen", "Back", id="pins.back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("r", "re-apply", "reapply"),
+        ("u", "unpin", "unpin"),
+        ("y", "copy", "copy"),
+        ("tab", "history", "app.focus_next"),
+        ("esc", "back", "app.pop_screen"),
+        ("?", "help", "app.help"),
+        ("q", "quit", "app.quit"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(
+            _PINS, "Nothing is pinned. In Watch, p pins the choice under the cursor.", id="pins"
+        )
+        yield OneLine(id="about")
+        yield Grid(_HISTORY, "No history yet.", id="history")
+
+    def on_mount(self) -> None:
+        self._pins: Sequence[PinStatus] | None = None
+        self.update()
+
+    @property
+    def current(self) -> PinStatus | None:
+        """The pin under the cursor."""
+        pins, cursor = self._pins or (), self.query_one("#pins", Grid).cursor
+        return pins[cursor] if cursor < len(pins) else None
+
+    def update(self) -> None:
+        """Show the pins as they are now; the cursor stays on its pin."""
+        here = self.current
+        pins, problem = self.program.feed.pins, self.program.feed.pin_problem
+        if pins != self._pins:
+            self._pins = pins
+            self.reload()
+        places = (at for at, one in enumerate(pins) if here and _same(one, here))
+        cells = [_pin_cells(status) for status in pins]
+        self.query_one("#pins", Grid).put(cells, next(places, None))
+        active = sum(status.state == "active" for status in pins)
+        facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
+        drifts = self.program.feed.drifts
+        facts += [f"{drifts} drift{'s' * (drifts != 1)} seen"] if drifts else []
+        self.show_title("Pins", facts, plain(problem.what) if problem else "")
+        self._tell()
+
+    def _tell(self) -> None:
+        status = self.current
+        line: Line = ((" History", "head"),)
+        if status is not None:
+            told = status.detail or "every later torch.compile takes this choice"
+            line = ((f" {status.state}: {plain(told)}", "head"),)
+        self.query_one("#about", OneLine).put(line)
+
+    @on(LineView.CursorMoved, "#pins")
+    def _moved(self) -> None:
+        self._tell()
+
+    def tick(self) -> None:
+        """Time has passed: the pins are older."""
+        self.update()
+
+    async def _load_history(self) -> None:
+        from backend.store.pins import PinStore
+
+        try:
+            history = await to_thread(PinStore(self.program.layout).history)
+        except (StoreError, OSError) as error:
+            self.notify(plain(str(error)), severity="error", markup=False)
+            return
+        newest_first = sorted(history, key=lambda entry: -entry.when)
+        self.query_one("#history", Grid).put([_history_cells(entry) for entry in newest_first])
+
+    def reload(self) -> None:
+        """The history has grown."""
+        self.run_worker(self._load_history(), group="history", exclusive=True)
+
+    def action_reapply(self) -> None:
+        # Workers of the program: what they do counts even if this screen is left meanwhile.
+        self.program.run_worker(self._reapply(), group="pin")
+
+    async def _reapply(self) -> None:
+        from backend.store.pins import PinStore
+
+        try:
+            statuses = await to_thread(PinStore(self.program.layout).reconcile)
+        except (StoreError, OSError) as error:
+            self.notify(plain(str(error)), severity="error", markup=False)
+            return
+        self.program.feed.inbox.put_pins(statuses)
+        active = sum(status.state == "active" for status in statuses)
+        self.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
+        if self.is_attached:
+            self.reload()
+
+    def action_unpin(self) -> None:
+        status = self.current
+        if status is not None:
+            from rocm_tui.tui.asking import unpin
+
+            self.program.run_worker(unpin(self.program, status), group="pin")
+
+    def action_copy(self) -> None:
+        status = self.current
+        if status is not None:
+            self.program.copy(status.pin.id, "the pinned tuning's id")
+
+
+def _same(one: PinStatus, two: PinStatus) -> bool:
+    return (one.pin.key, one.pin.system_hash) == (two.pin.key, two.pin.system_hash)
+
+
+def _pin_cells(status: PinStatus) -> Cells:
+    pin = status.pin
+    return {
+        "state": (f"{PIN_MARK[status.state]} {status.state}", PIN_STYLE[status.state]),
+        "id": (pin.id, "dim"),
+        "op": (plain(pin.op), "strong"),
+        "shape": (plain(_shape(pin.inputs)), ""),
+        "choice": (plain(pin.label), ""),
+        "who": (plain(pin.who), "dim"),
+        "when": (fmt.age(pin.when or None, time.time()), "dim"),
+        "drifts": (str(pin.drifts), "warn" if pin.drifts else "dim"),
+        "note": (plain(pin.note), "dim"),
+    }
+
+
+def _history_cells(entry: HistoryEntry) -> Cells:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
+    return {
+        "when": (when, "dim"),
+        "what": (plain(entry.what), ""),
+        "op": (plain(entry.op), "strong"),
+        "choice": (plain(entry.label), ""),
+        "who": (plain(entry.who), "dim"),
+        "note": (plain(entry.note), "dim"),
+    }
+
+
+def _shape(inputs: str) -> str:
+    """The operands' sizes of an inputs key, as far as it can be read."""
+    from backend.store.inputs_key import parse_inputs_key
+
+    try:
+        specs = parse_inputs_key(inputs).specs
+    except StoreError:
+        return fmt.NONE
+    return " · ".join("×".join(map(str, spec.sizes)) or "()" for spec in specs)
