@@ -1,7 +1,4 @@
-"""The last look at what a screen draws, whatever widget drew it.
-
-The Textual app: when the screens are brought up to date, the keys that work everywhere.
-"""
+"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
 
 from __future__ import annotations
 
@@ -9,59 +6,36 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from rich.segment import Segment
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.filter import LineFilter
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from backend.store.paths import Layout
 from rocm_tui.collector import Pile
 from rocm_tui.format import plain
-from rocm_tui.harmless import cells
-from rocm_tui.tui import themes
+from rocm_tui.tui import later, themes
+from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.painting import HarmlessFilter, Pace
+from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 
-
-class HarmlessFilter(LineFilter):
-    """Takes out what would be a command to the terminal.
-
-    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
-    a field are Textual's.
-    """
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        if all(text.isprintable() for text, _, _ in segments):
-            return segments
-        return [Segment(cells(text), style, control) for text, style, control in segments]
-
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # types only; see `later`
     from backend.store.pins import PinStatus
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import Job, JobQueue
-    from rocm_tui.session.devices import Peak
-    from rocm_tui.session.roofline import Machine
+    from rocm_tui.session.model import Row
 
-_FRAME = 0.05
-"""Least seconds between two updates while records keep coming; the first is shown at once."""
 _BREATH = 0.005
 """Seconds for keys between two takes of records that are waiting."""
-_CELLS = 2700.0
-"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
-_AHEAD = 0.7
-"""Seconds of that by which a burst may run ahead."""
-_LEISURE = 2.0
-"""No update for so many times what the last one took: a big table leaves time for keys."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
@@ -69,19 +43,11 @@ _AFTER = 3.0
 _DONE = {"tune": "Tuned", "measure": "Measured"}
 
 
-class RocmTui(App[int]):
+class RocmTui(Host):
     """`rocm-tui watch`."""
 
     TITLE = "rocm-tui"
     ENABLE_COMMAND_PALETTE = True
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "quit", "Quit", id="app.quit"),
-        Binding("question_mark,f1", "help", "Help", id="app.help"),
-        Binding("P", "pins", "Pins", id="app.pins"),
-        Binding("J", "jobs", "Jobs", id="app.jobs"),
-        Binding("S", "sources", "Sources", id="app.sources"),
-        Binding("C", "report", "Report", id="app.report"),
-    ]
 
     def __init__(
         self,
@@ -95,16 +61,17 @@ class RocmTui(App[int]):
         super().__init__()
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
-        self.peaks: dict[Machine, Peak] = {}
-        self._polling = polling
+        self.peaks = {}
         self.python = python
+        self._polling = polling
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
+        self._ask: Requests | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
         self._pile = Pile()
+        self._pace = Pace()
         self._scheduled = False
-        self._show_at = self._paid_at = 0.0
         self._harmless = HarmlessFilter()
         for theme in themes.ALL:
             self.register_theme(theme)
@@ -114,30 +81,25 @@ class RocmTui(App[int]):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            from rocm_tui.feed import Feed
-
-            self._feed = Feed(self.paths, self.layout, self._wake, polling=self._polling)
+            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
         return self._feed
 
     @property
     def jobs(self) -> JobQueue:
-        """The jobs that this screen runs; made when it is first asked for."""
         if self._jobs is None:
-            from rocm_tui.job_queue import JobQueue
-
-            self._jobs = JobQueue(self.layout, self._wake, python=self.python)
+            self._jobs = later.jobs(self.layout, self._wake, self.python)
         return self._jobs
 
     @property
     def unfinished(self) -> list[Job]:
-        """The jobs that run or wait, newest first."""
         jobs = self._jobs.jobs() if self._jobs is not None else []
         return [job for job in jobs if not job.over]
 
     @property
-    def asking(self) -> bool:
-        """Whether a question stands above the screens: there is never more than one."""
-        return isinstance(self.screen, ModalScreen)
+    def ask(self) -> Requests:
+        if self._ask is None:
+            self._ask = later.asking(self)
+        return self._ask
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._harmless]
@@ -146,7 +108,7 @@ class RocmTui(App[int]):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen()
+        return WatchScreen(partial(later.panes, layout=self.layout))
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -196,7 +158,7 @@ class RocmTui(App[int]):
             self._tell_drift(status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        early = self._show_at - time.monotonic()
+        early = self._pace.wait(time.monotonic())
         if early <= 0:
             self._update()
         if taken.more:
@@ -207,22 +169,17 @@ class RocmTui(App[int]):
     def _update(self) -> None:
         begun, before = time.monotonic(), self._painted()
         for screen in self.screen_stack:
-            update: Callable[[], None] | None = getattr(screen, "update", None)
-            if update is not None and screen.is_mounted:
-                update()
-        now = time.monotonic()
-        cost = max(0, self._painted() - before) / _CELLS
-        self._paid_at = max(self._paid_at, now) + cost
-        rest = max(_FRAME, (now - begun) * _LEISURE)
-        self._show_at = max(now + rest, self._paid_at - _AHEAD)
+            if isinstance(screen, BaseScreen) and screen.is_mounted:
+                screen.update()
+        painted = max(0, self._painted() - before)
+        self._pace.updated(begun, time.monotonic(), painted)
 
     def _painted(self) -> int:
         return sum(view.painted for view in self.screen.query(LineView))
 
     def _tick(self) -> None:
-        tick: Callable[[], None] | None = getattr(self.screen, "tick", None)
-        if tick is not None and self.screen.is_mounted:
-            tick()
+        if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
+            self.screen.tick()
 
     def _tell_drift(self, status: PinStatus) -> None:
         after = "Applied again." if status.state == "active" else f"It is {status.state} now."
@@ -241,32 +198,68 @@ class RocmTui(App[int]):
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
 
     def _tell_job(self, job: Job) -> None:
-        what = f"{_DONE[job.kind]} {job.title}"
         if job.state == "failed":
             text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
             self.notify(plain(text), severity="error", markup=False, timeout=10)
         elif job.state == "done":
+            what = f"{_DONE[job.kind]} {job.title}"
             self.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
         else:
             self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 
-    # Keys and commands.
+    # The screens, and the keys that work everywhere.
+
+    def compare(self, row: Row, marked: AbstractSet[str]) -> None:
+        self.push_screen(later.compare_screen(row, marked))
+
+    def show_row(self, row: Row) -> None:
+        self._back_to_watch().go_to(row)
+
+    def _back_to_watch(self) -> WatchScreen:
+        while not isinstance(self.screen, WatchScreen):
+            self.pop_screen()
+        return self.screen
+
+    def _toggle(self, kind: type[BaseScreen]) -> None:
+        """Open a screen above Watch; its own key closes it again."""
+        here = type(self.screen)
+        self._back_to_watch()
+        if here is not kind:
+            self.push_screen(kind())
+
+    def action_pins(self) -> None:
+        self._toggle(later.pins_screen())
+
+    def action_jobs(self) -> None:
+        self._toggle(later.jobs_screen())
+
+    def action_sources(self) -> None:
+        self._toggle(later.sources_screen())
+
+    def action_report(self) -> None:
+        self._toggle(later.report_screen())
+
+    def action_help(self) -> None:
+        """Above the screen that it is asked on, to go back there."""
+        kind = later.help_screen()
+        if isinstance(self.screen, kind):
+            self.pop_screen()
+        else:
+            self.push_screen(kind())
 
     async def action_quit(self) -> None:
         """Leave; where that ends jobs, a question comes first."""
         if not self.unfinished or self.asking:
             self.exit()
             return
-        from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
         def answered(note: str | None) -> None:
             if note is not None:
                 self.exit()
 
         lines = [f"{job.state}: {job.kind} {job.title}" for job in self.unfinished]
-        self.push_screen(
-            ConfirmScreen("Quit? It ends the jobs of this screen.", "Quit", lines), answered
-        )
+        question = later.question("Quit? It ends the jobs of this screen.", "Quit", lines)
+        self.push_screen(question, answered)
 
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""
@@ -277,49 +270,14 @@ class RocmTui(App[int]):
         if not self.asking:
             super().action_command_palette()
 
-    def copy(self, text: str, what: str) -> None:
-        """Put `text` on the clipboard of the person's terminal and say what it was."""
-        text = plain(text)
-        self.copy_to_clipboard(text)
-        self.notify(f"Copied {plain(what)}: {text}", markup=False, timeout=4)
-
-    def action_help(self) -> None:
-        from rocm_tui.tui.screens.help import HelpScreen
-
-        if isinstance(self.screen, HelpScreen):
-            self.pop_screen()
-        else:  # above the screen that it is asked on, to go back there
-            self.push_screen(HelpScreen())
-
-    def action_pins(self) -> None:
-        from rocm_tui.tui.screens.pins import PinsScreen
-
-        self._toggle(PinsScreen)
-
-    def action_jobs(self) -> None:
-        from rocm_tui.tui.screens.jobs import JobsScreen
-
-        self._toggle(JobsScreen)
-
-    def action_sources(self) -> None:
-        from rocm_tui.tui.screens.sources import SourcesScreen
-
-        self._toggle(SourcesScreen)
-
-    def action_report(self) -> None:
-        from rocm_tui.tui.screens.report import ReportScreen
-
-        self._toggle(ReportScreen)
-
-    def _toggle(self, kind: type[Screen[None]]) -> None:
-        """Open a screen above Watch; its own key closes it again."""
-        here = type(self.screen)
-        while not isinstance(self.screen, WatchScreen):
-            self.pop_screen()
-        if here is not kind:
-            self.push_screen(kind())
-
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from rocm_tui.tui.screens.commands import commands
-
-        return commands(self, screen)
+        """`group: Verb object`, only what applies now."""
+        if isinstance(screen, BaseScreen):
+            yield from screen.commands()
+        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
+        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
+        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
+        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
+        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
+        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
+        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)

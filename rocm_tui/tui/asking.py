@@ -1,111 +1,176 @@
-"""Pin and unpin: say what will change, ask, change it off the event loop, tell the result.
-
-Measure again: the choices that a person marked, or those near the best, by the queue of jobs.
-
-Measure what this machine can do at best, in a worker, for the roofline.
-
-What was found holds while the program runs: it takes two seconds to measure again, and a file of it
-would have to say of which machine it is, and would be believed long after that has changed.
-"""
+"""What the program does for a screen: a question, the action off the event loop, a word of it."""
 
 from __future__ import annotations
 
-import socket
+import os
 from asyncio import to_thread
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from backend.records import Choice, Tuning
 from backend.store.errors import StoreError
-from backend.store.pins import PinStore
+from backend.store.pins import PinPlan, PinStatus
 from rocm_tui import format as fmt
-from rocm_tui.devices import lane
+from rocm_tui.actions.options import choices_to_measure, device_env, lane
+from rocm_tui.actions.peak import measure_machine, require_here
+from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
-from rocm_tui.job_queue import Order
+from rocm_tui.job_queue import Job, Order
 from rocm_tui.job_run import RunJob
-from rocm_tui.measuring import measure, measure_job, worth_measuring
-from rocm_tui.session.devices import Peak
-from rocm_tui.session.find import system_hash
+from rocm_tui.measuring import measure, measure_job
 from rocm_tui.session.measured_text import meaning, standing
 from rocm_tui.session.model import Row
 from rocm_tui.session.pin_warning import pin_warning
 from rocm_tui.session.roofline import Machine
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
-from rocm_tui.tune_request import title
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
+from rocm_tui.tune_request import outcome, problem_of, title, tune
 from rocm_tui.widgets.choice_lines import name_of
 
-if TYPE_CHECKING:
-    from backend.store.pins import PinPlan, PinStatus
-    from rocm_tui.tui.app import RocmTui
 
+class Asking:
+    """The requests of one program. They are workers of the program: what they do counts even if
+    the screen that asked is left meanwhile."""
 
-async def pin(app: RocmTui, row: Row, choice: Choice) -> None:
-    """Ask, then let `choice` win for every later torch.compile."""
-    if app.asking:
-        return
-    key = row.tuning.key
-    if key is None or choice.hash is None:
-        _refuse(
-            app,
-            "This tuning is known from a log only. A pin needs its entry in the persistent cache: "
-            "watch the cache dir that the program used.",
-        )
-        return
-    store = PinStore(app.layout)
-    question = ConfirmScreen(
-        f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
-    )
-    answer = app.push_screen(question, wait_for_dismiss=True)
-    try:
-        system = system_hash(row, app.feed.model.sessions, app.layout)
-        plan = await to_thread(store.plan, system, key, choice.hash, choice.config)
-        question.tell(_pin_lines(row, plan))
-        note = await answer
-        if note is None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def _begin(self, request: Coroutine[None, None, None], group: str) -> None:
+        self._host.run_worker(request, group=group)
+
+    # Pins.
+
+    def pin(self, row: Row, choice: Choice) -> None:
+        self._begin(self._pin(row, choice), "pin")
+
+    async def _pin(self, row: Row, choice: Choice) -> None:
+        host = self._host
+        if host.asking:
             return
-        report = await to_thread(
-            partial(
-                store.pin,
-                plan.system_hash,
-                key,
-                choice.hash,
-                label=choice.label,
-                note=note,
-                config=choice.config,
-            )
+        try:
+            wanted = pinnable(row, choice, host.feed.model.sessions)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        question = ConfirmScreen(
+            f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
         )
-    except (StoreError, OSError) as error:
-        question.answer(None)
-        _refuse(app, str(error))
-        return
-    state = report.status.state if report.status else "active"
-    _tell(app, f"Pinned {choice.label}: {state}", report.status)
+        answer = host.push_screen(question, wait_for_dismiss=True)
+        try:
+            plan = await to_thread(plan_pin, wanted, host.layout)
+            question.tell(_pin_lines(row, plan))
+            note = await answer
+            if note is None:
+                return
+            pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
+        except (StoreError, OSError) as error:
+            question.answer(None)
+            host.refuse(str(error))
+            return
+        detail = f": {pinned.detail}" if pinned.detail else ""
+        host.notify(
+            plain(f"Pinned {choice.label}: {pinned.state}{detail}"),
+            severity="information" if pinned.active else "warning",
+            markup=False,
+        )
+        host.feed.look()
 
+    def unpin(self, status: PinStatus) -> None:
+        self._begin(self._unpin(status), "pin")
 
-async def unpin(app: RocmTui, status: PinStatus) -> None:
-    """Ask, then restore what the pin changed."""
-    if app.asking:
-        return
-    taken = status.pin
-    question = ConfirmScreen(
-        f"Unpin {taken.label}",
-        "Unpin",
-        [
-            f"{taken.op} goes back to the choice that was measured fastest.",
-            "Its measured times and the compiled graphs that were moved aside return.",
-        ],
-    )
-    if await app.push_screen_wait(question) is None:
-        return
-    try:
-        await to_thread(PinStore(app.layout).unpin, taken.key, taken.system_hash)
-    except (StoreError, OSError) as error:
-        _refuse(app, str(error))
-        return
-    _tell(app, f"Unpinned {taken.label}", None)
+    async def _unpin(self, status: PinStatus) -> None:
+        host, pin = self._host, status.pin
+        if host.asking:
+            return
+        question = ConfirmScreen(
+            f"Unpin {pin.label}",
+            "Unpin",
+            [
+                f"{pin.op} goes back to the choice that was measured fastest.",
+                "Its measured times and the compiled graphs that were moved aside return.",
+            ],
+        )
+        if await host.push_screen_wait(question) is None:
+            return
+        try:
+            await to_thread(take_back, [pin], host.layout)
+        except (StoreError, OSError) as error:
+            host.refuse(str(error))
+            return
+        host.notify(plain(f"Unpinned {pin.label}"), markup=False)
+        host.feed.look()
+
+    def apply_pins(self, done: Callable[[], None]) -> None:
+        self._begin(self._apply_pins(done), "pin")
+
+    async def _apply_pins(self, done: Callable[[], None]) -> None:
+        host = self._host
+        try:
+            statuses = await to_thread(reapply_pins, host.layout)
+        except (StoreError, OSError) as error:
+            host.notify(plain(str(error)), severity="error", markup=False)
+            return
+        host.feed.inbox.put_pins(statuses)
+        active = sum(status.state == "active" for status in statuses)
+        host.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
+        done()
+
+    # Jobs.
+
+    def tune(self, row: Row) -> None:
+        self._begin(self._tune(row), "tune")
+
+    async def _tune(self, row: Row) -> None:
+        host = self._host
+        if host.asking:
+            return
+        try:
+            problem = problem_of(row.tuning)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        answer = await host.push_screen_wait(TuneScreen(row, problem))
+        if answer is not None:
+            job = host.jobs.submit(tune_order(problem, answer, row.id))
+            self._tell_begun(f"Tuning {job.title}", job)
+
+    def measure(self, row: Row, marked: AbstractSet[str]) -> None:
+        host, tuning = self._host, row.tuning
+        wanted = [choice for choice in tuning.choices if name_of(choice) in marked]
+        choices = choices_to_measure(row, wanted)
+        try:
+            measure_job(tuning, choices)  # what cannot be measured is said before a worker starts
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        job = host.jobs.submit(measure_order(tuning, choices, row.id, row.pin))
+        count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
+        self._tell_begun(f"Measuring {count} of {job.title}", job)
+
+    def _tell_begun(self, what: str, job: Job) -> None:
+        begins = "waits for its device" if job.state == "queued" else "begins"
+        self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
+
+    def measure_peak(self, machine: Machine) -> None:
+        self._begin(self._measure_peak(machine), "peak")
+
+    async def _measure_peak(self, machine: Machine) -> None:
+        host = self._host
+        try:
+            require_here(machine)
+            label = plain(machine.label)
+            host.notify(f"Measuring the peak of {label}: some two seconds.", markup=False)
+            peak = await to_thread(measure_machine, machine, host.layout, host.python)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        host.peaks[machine] = peak
+        if isinstance(host.screen, BaseScreen):
+            host.screen.update()
 
 
 def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
@@ -124,50 +189,16 @@ def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
     ]
 
 
-def _refuse(app: RocmTui, why: str) -> None:
-    app.notify(plain(why), severity="error", markup=False, timeout=8)
-
-
-def _tell(app: RocmTui, what: str, status: PinStatus | None) -> None:
-    good = status is None or status.state == "active"
-    detail = "" if status is None or good else f": {status.detail}"
-    app.notify(plain(what + detail), severity="information" if good else "warning", markup=False)
-    app.feed.look()
-
-
-if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
-    from rocm_tui.session.model import Row
-    from rocm_tui.tui.app import RocmTui
-
-
-def measure_row(app: RocmTui, row: Row, marked: AbstractSet[str]) -> None:
-    """Put the measurement of a tuning's choices into the queue, and say so."""
-    tuning = row.tuning
-    pinned = row.pin.pin.hash if row.pin else None
-    choices = [choice for choice in tuning.choices if name_of(choice) in marked]
-    choices = choices or list(worth_measuring(tuning, pinned))
-    try:
-        measure_job(tuning, choices)  # what cannot be measured is said before a worker starts
-    except RocmTuiError as error:
-        app.notify(plain(str(error)), severity="error", markup=False, timeout=8)
-        return
-    job = app.jobs.submit(order(tuning, choices, row.id, row.pin))
-    count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
-    begins = "waits for its device" if job.state == "queued" else "begins"
-    app.notify(f"Measuring {count} of {job.title} {begins} (J).", markup=False, timeout=3)
-
-
-def order(
+def measure_order(
     tuning: Tuning, choices: Sequence[Choice], id: str, pin: PinStatus | None = None
 ) -> Order:
     """The work of a measurement, for the queue; of a pinned tuning it tells what is in use."""
 
     def work(run: RunJob) -> str:
-        found = measure(run, tuning, choices)
-        told = standing(tuning, found)
+        measurement = measure(run, tuning, choices)
+        result = standing(tuning, measurement)
         held = pin is not None and pin.state != "orphaned"
-        return f"{told}; {meaning(tuning, found, id, pin)}" if held else told
+        return f"{result}; {meaning(tuning, measurement, id, pin)}" if held else result
 
     return Order(
         kind="measure",
@@ -179,57 +210,21 @@ def order(
     )
 
 
-if TYPE_CHECKING:
-    from rocm_tui.tui.app import RocmTui
+def tune_order(problem: Tuning, answer: TuneAnswer, id: str) -> Order:
+    """The work of a tuning, for the queue."""
+    given = problem
+    if answer.device == "cpu" and problem.key is None:
+        given = replace(problem, device="cpu")
 
-_PATIENCE = 120.0
+    def work(run: RunJob) -> str:
+        return outcome(tune(run, given, answer.options))
 
-
-async def measure_peak(app: RocmTui, machine: Machine) -> None:
-    """Measure the peak of `machine`, which must be this one, and show it."""
-    here = socket.gethostname()
-    if machine.name == "cpu" and machine.host != here:
-        where = f"on {machine.host}" if machine.host else "on a host that no source names"
-        _refuse_peak(app, f"These tunings were made {where}; a CPU is measured where it is.")
-        return
-    app.notify(f"Measuring the peak of {plain(machine.label)}: some two seconds.", markup=False)
-    try:
-        result = await to_thread(_run, app, "cpu" if machine.name == "cpu" else "cuda")
-        found, peak = _read(result, here)
-    except RocmTuiError as error:
-        _refuse_peak(app, str(error))
-        return
-    if found != machine:
-        _refuse_peak(
-            app, f"This machine has a {found.label}; {machine.label} is measured where it is."
-        )
-        return
-    app.peaks[machine] = peak
-    update: Callable[[], None] | None = getattr(app.screen, "update", None)
-    if update is not None:
-        update()
-
-
-def _run(app: RocmTui, device: str) -> Mapping[str, Any]:
-    from rocm_tui.jobs import run_job
-    from rocm_tui.python_env import find_python
-
-    job = {"job": "peak", "device": device}
-    python = find_python(app.python)
-    return run_job(job, python=python, cache_dir=app.layout.root, timeout=_PATIENCE)
-
-
-def _read(result: Mapping[str, Any], host: str) -> tuple[Machine, Peak]:
-    """Which device was measured, and what it reached."""
-    name = str(result["device"])
-    machine = Machine(name, result["arch"], result["compute_units"])
-    if name == "cpu":
-        machine = Machine("cpu", host=host)
-    source, threads = "measured here: square products, a copy", int(result["threads"])
-    if name == "cpu":
-        source += f"; {threads} thread{'s' * (threads != 1)}"
-    return machine, Peak(machine.label, dict(result["tflops"]), float(result["gbs"]), source)
-
-
-def _refuse_peak(app: RocmTui, why: str) -> None:
-    app.notify(plain(why), severity="error", markup=False, timeout=8)
+    return Order(
+        kind="tune",
+        title=title(problem),
+        lane=lane(answer.device, problem.device),
+        work=work,
+        env=device_env(os.environ, answer.device),
+        key=problem.key,
+        tuning=id,
+    )

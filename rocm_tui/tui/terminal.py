@@ -1,9 +1,7 @@
-"""The terminal below the screen: may it be used, is it still there, leave it as it was.
+"""Start the screen on a terminal: may it be used, is it still there, leave it as it was.
 
 Textual runs no clean-up on a hang-up or SIGTERM, spins on a terminal that is gone when SIGHUP is
 ignored, and draws in full colour on `TERM=dumb`.
-
-Start the screen and leave it: the terminal, the signals, the exit code.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from backend.store.paths import Layout
 from rocm_tui.errors import RocmTuiError
 
 _GRACE = 2.0
@@ -160,8 +159,7 @@ def run_watch(
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
     # collecting on once its first screen stands.
     gc.disable()
-    from backend.store.paths import Layout
-    from rocm_tui.tui.app import RocmTui
+    from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
 
     app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)
 

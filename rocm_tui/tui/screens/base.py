@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
+from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar, TypeVar, cast
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SystemCommand
 from textual.containers import Vertical
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
+from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.one_line import Key, KeyBar, TitleBar
-
-if TYPE_CHECKING:
-    from rocm_tui.tui.app import RocmTui
 
 SMALLEST = (60, 15)
 _Answer = TypeVar("_Answer")
@@ -29,8 +29,8 @@ class BaseScreen(Screen[None]):
     """What had the focus before the terminal became too small."""
 
     @property
-    def program(self) -> RocmTui:
-        return cast("RocmTui", self.app)
+    def program(self) -> Host:
+        return cast(Host, self.app)
 
     def compose(self) -> ComposeResult:
         yield TitleBar(id="title")
@@ -46,19 +46,32 @@ class BaseScreen(Screen[None]):
         if self.KEYS:
             self.query_one("#keys", KeyBar).show(self.KEYS)
 
+    def update(self) -> None:
+        """Show what is known now: the model, the pins or the jobs may have changed."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def commands(self) -> Iterator[SystemCommand]:
+        """What the command palette offers here at this moment: what the line of keys does."""
+        for key, label, action in self.query_one("#keys", KeyBar).keys:
+            if not action.startswith("app."):
+                run = partial(self.run_action, action)
+                yield SystemCommand(f"here: {label.capitalize()}", f"Key {key}", run)
+
     def on_resize(self, event: events.Resize) -> None:
         small = event.size.width < SMALLEST[0] or event.size.height < SMALLEST[1]
-        told = self.query("#too-small")
-        if small and not told:
+        notices = self.query("#too-small")
+        if small and not notices:
             self._before = self.focused  # hiding it takes the focus away
             notice = Static(_TOO_SMALL.format(*SMALLEST), id="too-small", markup=False)
             notice.styles.padding = (1, 2)
             self.mount(notice)
         elif not small:
-            told.remove()
+            notices.remove()
         for widget in self.query("#title, #body, #keys"):
             widget.display = not small
-        if told and not small and self.focused is None:
+        if notices and not small and self.focused is None:
             self.set_focus(self._before)
 
     def show_title(self, place: str, facts: list[str], notice: str = "") -> None:

@@ -5,57 +5,23 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from backend.records import Choice
 from rocm_tui import format as fmt
+from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.session import side_by_side, stats
+from rocm_tui.session.kernel_resources import KernelResources
+from rocm_tui.session.model import Row
+from rocm_tui.session.resource_text import Told, tell
+from rocm_tui.session.source_diff import source_diff
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.compare_view import CompareView, Shown, with_whiskers
-from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
-
-if TYPE_CHECKING:
-    from backend.records import Choice
-    from rocm_tui.session.model import Row
-    from rocm_tui.session.resource_text import Told
-
-
-class DiffView(LineView):
-    """A unified diff, or why there is none."""
-
-    BINDING_GROUP_TITLE = "Difference"
-
-    def __init__(self) -> None:
-        super().__init__(id="diff")
-        self._title = ""
-        self._lines: list[str] = []
-        self._instead = ""
-
-    def put(self, title: str, lines: list[str], instead: str = "") -> None:
-        """Show these lines, or the sentence `instead` where there is none."""
-        self._title, self._lines, self._instead = title, lines, instead
-        self.cursor = self.top = 0
-        self.sync()
-
-    def count(self) -> int:
-        return len(self._lines)
-
-    def heading(self, width: int) -> list[Line]:
-        return [((f" {self._title}", "title"), (" " * width, "head"))]
-
-    def line(self, index: int, width: int) -> Line:
-        text = self._lines[index]
-        kinds = {"+": "accent", "-": "warn", "@": "dim"}
-        return ((text, kinds.get(text[:1], "")),)
-
-    def empty(self, width: int) -> list[Line]:
-        from textwrap import wrap
-
-        return [(), *(((f"  {part}", "dim"),) for part in wrap(self._instead, width - 4))]
 
 
 class CompareScreen(BaseScreen):
@@ -132,9 +98,6 @@ class CompareScreen(BaseScreen):
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""
-        from rocm_tui.session.kernel_resources import KernelResources
-        from rocm_tui.session.resource_text import tell
-
         found = await to_thread(KernelResources(self.program.layout.root).of, self._choices)
         if found:
             self._told = tell(found)
@@ -175,9 +138,6 @@ class CompareScreen(BaseScreen):
         self.run_worker(self._tell_diff(), group="diff", exclusive=True)
 
     async def _tell_diff(self) -> None:
-        from rocm_tui.errors import RocmTuiError
-        from rocm_tui.session.source_diff import source_diff
-
         one = self._choices[0]
         two = self._choices[self.view.column or min(1, len(self._choices) - 1)]
         title = f"{plain(one.label)} → {plain(two.label)}"
@@ -194,9 +154,7 @@ class CompareScreen(BaseScreen):
     def action_pin(self) -> None:
         choice = self.view.chosen
         if choice is not None:
-            from rocm_tui.tui.asking import pin
-
-            self.run_worker(pin(self.program, self._row, choice), group="pin")
+            self.program.ask.pin(self._row, choice)
 
     def action_copy(self) -> None:
         choice = self.view.chosen

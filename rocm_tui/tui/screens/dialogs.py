@@ -1,14 +1,10 @@
-"""A question before something is changed: what exactly, and yes or no.
-
-Tune again: ask what Inductor shall try, then leave it to the queue of jobs.
-"""
+"""Questions above the screens: may this be changed, and what shall be tuned."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,15 +15,12 @@ from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
 from rocm_tui import format as fmt
-from rocm_tui.devices import device_env, lane
-from rocm_tui.errors import RocmTuiError, UsageError
+from rocm_tui.actions.options import offers_ours, tune_options
+from rocm_tui.errors import UsageError
 from rocm_tui.format import plain
-from rocm_tui.job_queue import Order
-from rocm_tui.job_run import RunJob
-from rocm_tui.session.providers import template_of
+from rocm_tui.session.model import Row
 from rocm_tui.tui.screens.base import Dialog
-from rocm_tui.tune_request import TuneOptions, outcome, problem_of, title, tune
-from rocm_tui.tune_words import backends
+from rocm_tui.tune_request import TuneOptions, title
 
 _WAITING = ("Looking up what will change …",)
 
@@ -98,13 +91,8 @@ class ConfirmScreen(Dialog[str]):
         self.answer(None)
 
 
-if TYPE_CHECKING:
-    from rocm_tui.session.model import Row
-    from rocm_tui.tui.app import RocmTui
-
-
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TuneAnswer:
     """The person's answer: what to try, and on which device (None: as the environment says)."""
 
     options: TuneOptions
@@ -135,7 +123,7 @@ class Tick(Static, can_focus=True):
         self.update(Content(f"[{'x' if self.value else ' '}] {self._label}"))
 
 
-class TuneScreen(Dialog[Asked]):
+class TuneScreen(Dialog[TuneAnswer]):
     """Gives the answer, and None for no."""
 
     CSS_PATH = "dialogs.tcss"
@@ -150,7 +138,7 @@ class TuneScreen(Dialog[Asked]):
         self._problem = problem
 
     def compose(self) -> ComposeResult:
-        ours = any(map(template_of, self._row.tuning.choices))
+        ours = offers_ours(self._row.tuning)
         with Vertical(id="question"):
             yield Static(Content(f"Tune {title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
@@ -175,23 +163,17 @@ class TuneScreen(Dialog[Asked]):
     def _text(self, name: str) -> str | None:
         return self.query_one(f"#{name}", Input).value.strip() or None
 
-    def _answer(self) -> Asked:
+    def _answer(self) -> TuneAnswer:
         """Raises UsageError for what makes no sense."""
-        budget, device = self._text("budget"), self._text("device")
-        device_env(os.environ, device)
-        try:
-            seconds = None if budget is None else float(budget)
-        except ValueError:
-            seconds = 0.0
-        if seconds is not None and not 0 < seconds < 1e9:
-            raise UsageError("the budget is a number of seconds above 0")
-        options = TuneOptions(
-            backends=backends(self._text("backends")),
+        device = self._text("device")
+        options = tune_options(
+            backends=self._text("backends"),
             search_space="exhaustive" if self.query_one("#space", Tick).value else None,
             templates=self.query_one("#templates", Tick).value,
-            budget=seconds,
+            budget=self._text("budget"),
+            device=device,
         )
-        return Asked(options, device)
+        return TuneAnswer(options, device)
 
     @on(Button.Pressed, "#yes")
     def action_yes(self) -> None:
@@ -217,40 +199,3 @@ def _about(row: Row) -> list[str]:
     if row.pin is not None:
         lines.append(f"The pin to {row.pin.pin.label} holds; it learns the new times.")
     return list(map(plain, lines))
-
-
-async def ask_and_tune(app: RocmTui, row: Row) -> None:
-    """Put the tuning under the cursor into the queue, as the person wants it."""
-    if app.asking:
-        return
-    try:
-        problem = problem_of(row.tuning)
-    except RocmTuiError as error:
-        app.notify(plain(str(error)), severity="error", markup=False, timeout=8)
-        return
-    asked = await app.push_screen_wait(TuneScreen(row, problem))
-    if asked is None:
-        return
-    job = app.jobs.submit(order(problem, asked, row.id))
-    begins = "waits for its device" if job.state == "queued" else "begins"
-    app.notify(f"Tuning {job.title} {begins} (J).", markup=False, timeout=3)
-
-
-def order(problem: Tuning, asked: Asked, id: str) -> Order:
-    """The work of a tuning, for the queue."""
-    given = problem
-    if asked.device == "cpu" and problem.key is None:
-        given = replace(problem, device="cpu")
-
-    def work(run: RunJob) -> str:
-        return outcome(tune(run, given, asked.options))
-
-    return Order(
-        kind="tune",
-        title=title(problem),
-        lane=lane(asked.device, problem.device),
-        work=work,
-        env=device_env(os.environ, asked.device),
-        key=problem.key,
-        tuning=id,
-    )

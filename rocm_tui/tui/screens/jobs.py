@@ -163,7 +163,7 @@ class JobsScreen(BaseScreen):
     def action_cancel(self) -> None:
         job = self.current
         if job is not None and not self.program.jobs.cancel(job.id):
-            self.notify("That job is over.", severity="warning", markup=False)
+            self.program.warn("That job is over.")
 
     def action_copy(self) -> None:
         job = self.current

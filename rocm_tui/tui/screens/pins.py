@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from asyncio import to_thread
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from backend.store.errors import StoreError
+from backend.store.inputs_key import parse_inputs_key
+from backend.store.pins import HistoryEntry, PinStatus
 from rocm_tui import format as fmt
+from rocm_tui.actions.pin import pin_history
 from rocm_tui.format import plain
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Cells, Grid
@@ -20,9 +23,6 @@ from rocm_tui.tui.widgets.line_view import Line, LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
-
-if TYPE_CHECKING:
-    from backend.store.pins import HistoryEntry, PinStatus
 
 _PINS = (
     Column("state", "STATE", 10, 10),
@@ -118,10 +118,8 @@ class PinsScreen(BaseScreen):
         self.update()
 
     async def _load_history(self) -> None:
-        from backend.store.pins import PinStore
-
         try:
-            history = await to_thread(PinStore(self.program.layout).history)
+            history = await to_thread(pin_history, self.program.layout)
         except (StoreError, OSError) as error:
             self.notify(plain(str(error)), severity="error", markup=False)
             return
@@ -130,32 +128,15 @@ class PinsScreen(BaseScreen):
 
     def reload(self) -> None:
         """The history has grown."""
-        self.run_worker(self._load_history(), group="history", exclusive=True)
+        if self.is_attached:
+            self.run_worker(self._load_history(), group="history", exclusive=True)
 
     def action_reapply(self) -> None:
-        # Workers of the program: what they do counts even if this screen is left meanwhile.
-        self.program.run_worker(self._reapply(), group="pin")
-
-    async def _reapply(self) -> None:
-        from backend.store.pins import PinStore
-
-        try:
-            statuses = await to_thread(PinStore(self.program.layout).reconcile)
-        except (StoreError, OSError) as error:
-            self.notify(plain(str(error)), severity="error", markup=False)
-            return
-        self.program.feed.inbox.put_pins(statuses)
-        active = sum(status.state == "active" for status in statuses)
-        self.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
-        if self.is_attached:
-            self.reload()
+        self.program.ask.apply_pins(self.reload)
 
     def action_unpin(self) -> None:
-        status = self.current
-        if status is not None:
-            from rocm_tui.tui.asking import unpin
-
-            self.program.run_worker(unpin(self.program, status), group="pin")
+        if self.current is not None:
+            self.program.ask.unpin(self.current)
 
     def action_copy(self) -> None:
         status = self.current
@@ -196,8 +177,6 @@ def _history_cells(entry: HistoryEntry) -> Cells:
 
 def _shape(inputs: str) -> str:
     """The operands' sizes of an inputs key, as far as it can be read."""
-    from backend.store.inputs_key import parse_inputs_key
-
     try:
         specs = parse_inputs_key(inputs).specs
     except StoreError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import sleep, to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -18,16 +18,12 @@ from rocm_tui.session.devices import NoPeak, Peak
 from rocm_tui.session.report import report
 from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
 from rocm_tui.tui.widgets.report_page import PageBar, ReportPage, RooflineView
 from rocm_tui.widgets import report_cells
 from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.report_cells import Page
-
-if TYPE_CHECKING:
-    from rocm_tui.session.model import Row
 
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
@@ -174,20 +170,14 @@ class ReportScreen(BaseScreen):
         """Go to the tuning in Watch."""
         row = self.page(self._page).current
         if row is not None:
-            self.app.pop_screen()
-            watch = self.app.screen
-            if isinstance(watch, WatchScreen):
-                watch.go_to(row)
+            self.program.show_row(row)
 
     def action_copy(self) -> None:
-        row: Row | None = self.page(self._page).current
+        row = self.page(self._page).current
         if row is not None:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
 
     def action_measure(self) -> None:
         machine = self._unmeasured
         if machine is not None:
-            from rocm_tui.tui.asking import measure_peak
-
-            # A worker of the program: the result counts even if this screen is left meanwhile.
-            self.program.run_worker(measure_peak(self.program, machine), group="peak")
+            self.program.ask.measure_peak(machine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -10,15 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.format import plain
+from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.session.troubles import Trouble, troubles
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Cells, Grid
 from rocm_tui.tui.widgets.line_view import LineView, Span
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 from rocm_tui.widgets.columns import Column
-
-if TYPE_CHECKING:
-    from rocm_tui.ingest.records import SourceStatus
 
 _EVERY = 1.0
 """Seconds between two looks at how far each source has been read, while this screen is open."""

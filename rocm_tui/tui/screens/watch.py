@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from asyncio import sleep, to_thread
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
@@ -16,16 +16,10 @@ from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Line, LineView
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
 
-if TYPE_CHECKING:
-    from backend.records import Choice
+if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.job_queue import Job
-    from rocm_tui.session.kernel_resources import KernelResources
     from rocm_tui.session.model import Row
-    from rocm_tui.session.resource_text import Told
     from rocm_tui.tui.widgets.panes import Panes
-
-_PAUSE = 0.15
-"""Seconds that the cursor must rest on a tuning before files are read for it."""
 
 
 class Welcome(LineView):
@@ -96,8 +90,10 @@ class WatchScreen(BaseScreen):
         Binding("escape", "back", "Clear the filter, or back to the table", id="watch.back"),
     ]
     panes: Panes | None = None
-    _resources: KernelResources | None = None
-    _asked: object = None
+
+    def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
+        super().__init__()
+        self._make_panes = make_panes
 
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths)
@@ -125,9 +121,7 @@ class WatchScreen(BaseScreen):
             self.describe()
 
     def _open_panes(self) -> None:
-        from rocm_tui.tui.widgets.panes import Panes
-
-        self.panes = Panes(self.program.feed.model.rows())
+        self.panes = self._make_panes(self.program.feed.model.rows())
         self.query_one("#body").mount(self.panes)
         self.query_one("#welcome").remove()
 
@@ -142,6 +136,28 @@ class WatchScreen(BaseScreen):
         states = {one.path: one.state for one in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
             welcome.tell(states)
+
+    def commands(self) -> Iterator[SystemCommand]:
+        row, panes = self.row, self.panes
+        if panes is not None:
+            yield SystemCommand("tunings: Filter by words", "Key /", self.action_filter)
+            for name in panes.table.other_sorts:
+                sort = partial(panes.sort_by, name)
+                yield SystemCommand(f"tunings: Sort by {name}", "Key s", sort)
+        if row is None:
+            return
+        if row.tuning.choices:
+            yield SystemCommand("pin: Pin choice", "Key p; asks first", self.action_pin)
+            yield SystemCommand("tuning: Compare choices", "Key c", self.action_compare)
+        if row.pin is not None:
+            yield SystemCommand("pin: Take back pin", "Key u; asks first", self.action_unpin)
+        yield SystemCommand("job: Tune again", "Key t; asks what to try", self.action_tune)
+        yield SystemCommand("job: Measure choices", "Key m; those marked", self.action_measure)
+        if panes is not None and panes.inside:
+            yield SystemCommand("tuning: Mark choice", "Key space", self.action_mark)
+        if self.program.unfinished:
+            yield SystemCommand("job: Cancel job of tuning", "Key x", self.action_cancel)
+        yield SystemCommand("tuning: Copy id", "Key y", self.action_copy)
 
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
@@ -181,38 +197,6 @@ class WatchScreen(BaseScreen):
 
     def on_panes_moved(self) -> None:
         self.describe()
-        self._ask_resources()
-
-    def _ask_resources(self) -> None:
-        """What the kernels of the tuning under the cursor take, where that can be known."""
-        row = self.row
-        if row is None:
-            self._asked = None  # the details have forgotten what was told
-            return
-        from rocm_tui.session.providers import template_of
-
-        ours = [choice for choice in row.tuning.choices if template_of(choice)]
-        names = [(choice.hash, choice.description) for choice in ours]
-        asked = (row.key, row.tuning.state, row.tuning.compiled, names)
-        if asked == self._asked:
-            return
-        self._asked = asked
-        if ours:
-            self.run_worker(self._tell_resources(row.key, ours), group="resources", exclusive=True)
-
-    async def _tell_resources(self, key: str, ours: list[Choice]) -> None:
-        await sleep(_PAUSE)
-        told = await to_thread(self._look_up, ours)
-        if self.panes is not None and self.row is not None and self.row.key == key:
-            self.panes.detail.tell(told)
-
-    def _look_up(self, ours: list[Choice]) -> dict[str, Told]:
-        from rocm_tui.session.kernel_resources import KernelResources
-        from rocm_tui.session.resource_text import tell
-
-        if self._resources is None:
-            self._resources = KernelResources(self.program.layout.root)
-        return tell(self._resources.of(ours))
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         self._keys()
@@ -246,22 +230,17 @@ class WatchScreen(BaseScreen):
     def action_pin(self) -> None:
         row = self.row
         choice = self.panes.chosen if self.panes else None
-        if row is None or choice is None:
-            return
-        from rocm_tui.tui.asking import pin
-
-        self.run_worker(pin(self.program, row, choice), group="pin")
+        if row is not None and choice is not None:
+            self.program.ask.pin(row, choice)
 
     def action_unpin(self) -> None:
         row = self.row
         if row is None:
             return
         if row.pin is None:
-            self.notify("This tuning is not pinned.", severity="warning", markup=False)
-            return
-        from rocm_tui.tui.asking import unpin
-
-        self.run_worker(unpin(self.program, row.pin), group="pin")
+            self.program.warn("This tuning is not pinned.")
+        else:
+            self.program.ask.unpin(row.pin)
 
     def action_mark(self) -> None:
         if self.panes is not None and self.panes.inside:
@@ -270,35 +249,24 @@ class WatchScreen(BaseScreen):
     def action_compare(self) -> None:
         """The marked choices of the tuning under the cursor, or those near the best."""
         row = self.row
-        if row is None or self.panes is None or not row.tuning.choices:
-            return
-        from rocm_tui.tui.screens.compare import CompareScreen
-
-        self.app.push_screen(CompareScreen(row, self.panes.detail.marked))
+        if row is not None and self.panes is not None and row.tuning.choices:
+            self.program.compare(row, self.panes.detail.marked)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
         if self.panes is not None:
             self.panes.enter(choices=False)
             if not self.panes.table.go_to(row):
-                self.notify("The filter hides that tuning.", severity="warning", markup=False)
+                self.program.warn("The filter hides that tuning.")
 
     def action_tune(self) -> None:
-        row = self.row
-        if row is None:
-            return
-        from rocm_tui.tui.screens.dialogs import ask_and_tune
-
-        self.run_worker(ask_and_tune(self.program, row), group="tune")
+        if self.row is not None:
+            self.program.ask.tune(self.row)
 
     def action_measure(self) -> None:
         """The marked choices of the tuning under the cursor, or those near the best."""
-        row = self.row
-        if row is None or self.panes is None:
-            return
-        from rocm_tui.tui.asking import measure_row
-
-        measure_row(self.program, row, self.panes.detail.marked)
+        if self.row is not None and self.panes is not None:
+            self.program.ask.measure(self.row, self.panes.detail.marked)
 
     def action_cancel(self) -> None:
         """End the job about the tuning under the cursor."""
@@ -307,8 +275,7 @@ class WatchScreen(BaseScreen):
             return
         job = self.program.jobs.about(row.tuning, {row.id, *row.aliases})
         if job is None:
-            text = "No job of this screen is about this tuning; J lists the jobs."
-            self.notify(text, severity="warning", markup=False)
+            self.program.warn("No job of this screen is about this tuning; J lists the jobs.")
         else:
             self.program.jobs.cancel(job.id)
 

@@ -1,9 +1,10 @@
-"""Choices as columns: the first one stays, the others scroll sideways."""
+"""Choices as columns: the first one stays, the others scroll sideways; and a difference."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from backend.records import Choice, Tuning
 from rocm_tui.format import plain, shorten
@@ -139,3 +140,35 @@ def with_whiskers(tuning: Tuning, choices: Sequence[Choice], facts: Sequence[Fac
     drawn = tuple(whiskers.interval(scale, one) if one else "" for one in told)
     at = next((i for i, fact in enumerate(facts) if fact.title == "spread"), len(facts))
     return [*facts[:at], Fact(whiskers_title(tuning), drawn), *facts[at:]]
+
+
+class DiffView(LineView):
+    """A unified diff, or why there is none."""
+
+    BINDING_GROUP_TITLE = "Difference"
+
+    def __init__(self) -> None:
+        super().__init__(id="diff")
+        self._title = ""
+        self._lines: list[str] = []
+        self._instead = ""
+
+    def put(self, title: str, lines: list[str], instead: str = "") -> None:
+        """Show these lines, or the sentence `instead` where there is none."""
+        self._title, self._lines, self._instead = title, lines, instead
+        self.cursor = self.top = 0
+        self.sync()
+
+    def count(self) -> int:
+        return len(self._lines)
+
+    def heading(self, width: int) -> list[Line]:
+        return [((f" {self._title}", "title"), (" " * width, "head"))]
+
+    def line(self, index: int, width: int) -> Line:
+        text = self._lines[index]
+        kinds = {"+": "accent", "-": "warn", "@": "dim"}
+        return ((text, kinds.get(text[:1], "")),)
+
+    def empty(self, width: int) -> list[Line]:
+        return [(), *(((f"  {part}", "dim"),) for part in wrap(self._instead, width - 4))]

@@ -5,6 +5,9 @@ The table, the tuning under its cursor, and the filter above both.
 
 from __future__ import annotations
 
+from asyncio import sleep, to_thread
+from pathlib import Path
+
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -13,7 +16,10 @@ from textual.widgets import Input
 
 from backend.records import Choice
 from rocm_tui.format import plain
+from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Row
+from rocm_tui.session.providers import template_of
+from rocm_tui.session.resource_text import tell
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
@@ -99,6 +105,8 @@ class FilterBar(Horizontal):
             self.clear()
 
 
+_PAUSE = 0.15
+"""Seconds that the cursor must rest on a tuning before files are read for it."""
 WIDE = 150
 """Columns from which the details stand beside the table."""
 
@@ -120,9 +128,11 @@ class Panes(Vertical):
     class Moved(Message):
         """Another tuning is under the cursor, or the same one has changed."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[Row], cache_root: Path) -> None:
         super().__init__(id="all")
         self._rows = rows
+        self._resources = KernelResources(cache_root)
+        self._asked: object = None
         self.table = TuningsTable(id="tunings")
         self.detail = Detail(id="detail")
         self.filter = FilterBar(id="filter")
@@ -160,7 +170,30 @@ class Panes(Vertical):
 
     def _follow(self) -> None:
         self.detail.show(self.table.current)
+        self._ask_resources()
         self.post_message(self.Moved())
+
+    def _ask_resources(self) -> None:
+        """What the kernels of the tuning under the cursor take, where that can be known."""
+        row = self.table.current
+        if row is None:
+            self._asked = None  # the details have forgotten what was told
+            return
+        ours = [choice for choice in row.tuning.choices if template_of(choice)]
+        names = [(choice.hash, choice.description) for choice in ours]
+        asked = (row.key, row.tuning.state, row.tuning.compiled, names)
+        if asked == self._asked:
+            return
+        self._asked = asked
+        if ours:
+            self.run_worker(self._tell_resources(row.key, ours), group="resources", exclusive=True)
+
+    async def _tell_resources(self, key: str, ours: list[Choice]) -> None:
+        await sleep(_PAUSE)
+        found = await to_thread(self._resources.of, ours)
+        row = self.table.current
+        if row is not None and row.key == key:
+            self.detail.tell(tell(found))
 
     @on(LineView.CursorMoved, "#tunings")
     def _cursor_moved(self) -> None:

@@ -123,6 +123,11 @@ class TuningsTable(LineView):
         names = list(SORTS)
         return names[(names.index(self.sort) + 1) % len(names)]
 
+    @property
+    def other_sorts(self) -> list[str]:
+        """The orders that are not the present one."""
+        return [name for name in SORTS if name != self.sort]
+
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
