@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from backend.records import Choice
+from backend.records import Choice, Session, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.session import side_by_side, stats
-from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Row
 from rocm_tui.session.resource_text import Told, tell
-from rocm_tui.session.source_diff import source_diff
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
@@ -44,7 +43,7 @@ class CompareScreen(BaseScreen):
         self._row = row
         self._marked = marked
         self._all_keys = False
-        self._told: Mapping[str, Told] = {}
+        self._taken: Mapping[str, Told] = {}
         self._choices: tuple[Choice, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -76,7 +75,7 @@ class CompareScreen(BaseScreen):
     def _fill(self) -> None:
         tuning = self._row.tuning
         self._choices = side_by_side.chosen(tuning, self._marked)
-        facts = side_by_side.facts(tuning, self._choices, self._told, all_keys=self._all_keys)
+        facts = side_by_side.facts(tuning, self._choices, self._taken, all_keys=self._all_keys)
         lines = with_whiskers(tuning, self._choices, facts)
         self.view.put(Shown(tuning, self._choices, tuple(lines)))
         self._describe()
@@ -98,9 +97,8 @@ class CompareScreen(BaseScreen):
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""
-        found = await to_thread(KernelResources(self.program.layout.root).of, self._choices)
-        if found:
-            self._told = tell(found)
+        self._taken = await to_thread(_kernels, self.program.layout.root, self._choices)
+        if self._taken:
             self._fill()
 
     # Keys.
@@ -138,18 +136,18 @@ class CompareScreen(BaseScreen):
         self.run_worker(self._tell_diff(), group="diff", exclusive=True)
 
     async def _tell_diff(self) -> None:
-        one = self._choices[0]
-        two = self._choices[self.view.column or min(1, len(self._choices) - 1)]
-        title = f"{plain(one.label)} → {plain(two.label)}"
+        first = self._choices[0]
+        other = self._choices[self.view.column or min(1, len(self._choices) - 1)]
+        title = f"{plain(first.label)} → {plain(other.label)}"
         session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
+        self.diff.put(title, [], "Reading…")
         try:
-            lines = await to_thread(source_diff, self._row.tuning, one, two, session)
+            lines = await to_thread(_difference, self._row.tuning, first, other, session)
         except RocmTuiError as error:
             self.diff.put(title, [], plain(str(error)))
             return
-        self.diff.put(
-            title, lines, "Their sources are the same: only the way of launching differs."
-        )
+        same = "Their sources are the same: only the way of launching differs."
+        self.diff.put(title, lines, same)
 
     def action_pin(self) -> None:
         choice = self.view.chosen
@@ -160,3 +158,18 @@ class CompareScreen(BaseScreen):
         choice = self.view.chosen
         if choice is not None:
             self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
+
+
+# In threads, where the templates and jinja2 are loaded, which takes long.
+
+
+def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Told]:
+    from rocm_tui.session.kernel_resources import KernelResources
+
+    return tell(KernelResources(cache_root).of(choices))
+
+
+def _difference(tuning: Tuning, first: Choice, other: Choice, session: Session | None) -> list[str]:
+    from rocm_tui.session.source_diff import source_diff
+
+    return source_diff(tuning, first, other, session)

@@ -124,7 +124,8 @@ class PinsScreen(BaseScreen):
             self.notify(plain(str(error)), severity="error", markup=False)
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
-        self.query_one("#history", Grid).put([_history_cells(entry) for entry in newest_first])
+        for grid in self.query("#history").results(Grid):  # none where this screen was left
+            grid.put([_history_cells(entry) for entry in newest_first])
 
     def reload(self) -> None:
         """The history has grown."""

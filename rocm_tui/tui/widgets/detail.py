@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from backend.records import Choice
 from rocm_tui.format import plain
 from rocm_tui.session.model import Row
-from rocm_tui.session.resource_text import Told
 from rocm_tui.tui.widgets.line_view import Line, LineView
 from rocm_tui.widgets import choice_lines, detail_lines
 from rocm_tui.widgets.columns import Slot
+
+if TYPE_CHECKING:  # loaded in a thread, where a kernel of ours is
+    from rocm_tui.session.resource_text import Told
 
 _LEAST = 4
 """Lines that the choices keep; what is said above them gives way."""

@@ -1,12 +1,10 @@
-"""The inline filter: words to match, and a banner for as long as it hides something.
-
-The table, the tuning under its cursor, and the filter above both.
-"""
+"""The table, the tuning under its cursor, and the filter above both."""
 
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,18 +14,23 @@ from textual.widgets import Input
 
 from backend.records import Choice
 from rocm_tui.format import plain
-from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import template_of
-from rocm_tui.session.resource_text import tell
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
+if TYPE_CHECKING:  # types only: they are loaded in a thread
+    from rocm_tui.session.kernel_resources import KernelResources
+    from rocm_tui.session.resource_text import Told
+
 
 class FilterBar(Horizontal):
-    """Hidden without a filter. Enter keeps the filter, escape clears it."""
+    """Words to match, and a banner for as long as they hide something. Hidden without a filter.
+
+    Enter keeps the filter, escape clears it.
+    """
 
     DEFAULT_CSS = """
     FilterBar {
@@ -131,7 +134,8 @@ class Panes(Vertical):
     def __init__(self, rows: list[Row], cache_root: Path) -> None:
         super().__init__(id="all")
         self._rows = rows
-        self._resources = KernelResources(cache_root)
+        self._cache_root = cache_root
+        self._resources: KernelResources | None = None
         self._asked: object = None
         self.table = TuningsTable(id="tunings")
         self.detail = Detail(id="detail")
@@ -190,10 +194,19 @@ class Panes(Vertical):
 
     async def _tell_resources(self, key: str, ours: list[Choice]) -> None:
         await sleep(_PAUSE)
-        found = await to_thread(self._resources.of, ours)
+        taken = await to_thread(self._look_up, ours)
         row = self.table.current
         if row is not None and row.key == key:
-            self.detail.tell(tell(found))
+            self.detail.tell(taken)
+
+    def _look_up(self, ours: list[Choice]) -> dict[str, Told]:
+        """In a thread, where the templates and the toolchain are loaded, which takes long."""
+        from rocm_tui.session.kernel_resources import KernelResources
+        from rocm_tui.session.resource_text import tell
+
+        if self._resources is None:
+            self._resources = KernelResources(self._cache_root)
+        return tell(self._resources.of(ours))
 
     @on(LineView.CursorMoved, "#tunings")
     def _cursor_moved(self) -> None:
