@@ -57,7 +57,7 @@ SHOTS = (
     Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
     Shot("report", (120, 24), "C", "Tuning saves"),
     Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
-    Shot("help", (120, 61), "question_mark", "Good to know"),
+    Shot("help", (120, 61), "question_mark", "Keys: Watch"),
 )
 PINNED = (
     Shot("pins", (120, 24), "P", "until the next release"),

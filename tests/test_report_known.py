@@ -46,7 +46,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     told = said(*tunings)
     assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 runs" in told
-    page = pages(report(part(*tunings)), ())["bought"]
+    page = pages(report(part(*tunings)), ())["saved"]
     assert " ".join(line for line, _ in page.said) == told
 
 

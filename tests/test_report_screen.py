@@ -45,7 +45,7 @@ async def test_every_page_by_its_number_and_by_turning(
             assert all(len(line) <= size[0] for line in screen_text(app.screen).splitlines())
         await pilot.click("#pages", offset=(4, 0))
         await until(pilot, lambda: "Tuning saves" in screen_text(app.screen))
-        page = app.screen.query_one("#bought", ReportPage)
+        page = app.screen.query_one("#saved", ReportPage)
         await pilot.press("j")
         row = page.current
         await pilot.press("enter")
@@ -74,9 +74,9 @@ async def test_the_report_follows_what_is_watched(tmp_path: Path) -> None:
     async with running(tmp_path) as (app, pilot):
         await panes_of(app, pilot, 1)
         await pilot.press("C")
-        await until(pilot, lambda: "1 bought 1" in screen_text(app.screen))
+        await until(pilot, lambda: "1 saved 1" in screen_text(app.screen))
         log.tune("mm", sample_job.HEAD, {"mm": 2.0, "triton_mm_4": 1.9}, ago=30)
-        await until(pilot, lambda: "1 bought 2" in screen_text(app.screen))
+        await until(pilot, lambda: "1 saved 2" in screen_text(app.screen))
         await pilot.press("C")
         assert isinstance(app.screen, WatchScreen)
 

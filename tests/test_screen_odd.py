@@ -84,7 +84,7 @@ async def test_a_burst_closes_no_more_than_is_open(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         screen = app.screen
         assert isinstance(screen, ReportScreen)
-        await until(pilot, lambda: screen.page("bought").current)
+        await until(pilot, lambda: screen.page("saved").current)
         burst(app, "enter", "enter", "enter")  # goes to the tuning in Watch
         await idle(pilot)
         assert app.is_running and [type(one) for one in app.screen_stack] == [WatchScreen]
@@ -317,7 +317,7 @@ async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -
         await until(pilot, lambda: app.screen.query_one("#keys", KeyBar).keys)
         found = {command.title: command for command in app.get_system_commands(app.screen)}
         await found["here: Next page"].callback()
-        await until(pilot, lambda: app.screen.focused and app.screen.focused.id == "again")
+        await until(pilot, lambda: app.screen.focused and app.screen.focused.id == "repeated")
 
 
 async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual.app import App
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import ModalScreen
 
 from backend.store.paths import Layout
 from rocm_tui.format import plain
+from rocm_tui.tui.keys import key
 
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from backend.records import Choice
@@ -52,16 +53,13 @@ class Host(App[int]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("P", "pins", "Pins", id="app.pins", tooltip="pins: state, history, undo"),
-        Binding("C", "report", "Report", id="app.report", tooltip="report of all that is watched"),
-        Binding("J", "jobs", "Jobs", id="app.jobs", tooltip="jobs: progress, results, logs"),
-        Binding(
-            "S", "sources", "Sources", id="app.sources", tooltip="sources: what is read, how far"
-        ),
-        Binding(
-            "question_mark,f1", "help", "Help", id="app.help", tooltip="this help; esc goes back"
-        ),
-        Binding("q,ctrl+c", "quit", "Quit", id="app.quit", tooltip="quit; asks if jobs run"),
+        key("P", "pins", "app.pins", "pins: state, history, undo"),
+        key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
+        key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
+        key("S", "sources", "app.sources", "sources: what is read, how far"),
+        key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
+        key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
+        key("q,ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
     ]
     paths: list[str]
     layout: Layout

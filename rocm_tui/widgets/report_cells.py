@@ -84,10 +84,10 @@ class Page:
 def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str, Page]:
     """Every page by its name."""
     return {
-        "bought": _bought(report.bought),
-        "again": _again(report.repeated),
+        "saved": _bought(report.bought),
+        "repeated": _again(report.repeated),
         "ranks": _ranks(report.disagreements),
-        "absent": _absent(report.absent, report.told),
+        "missing": _absent(report.absent, report.told),
         "roofline": _roofline(points),
     }
 

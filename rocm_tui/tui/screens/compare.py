@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from backend.records import Choice, Session, Tuning
 from rocm_tui import format as fmt
@@ -18,6 +18,7 @@ from rocm_tui.format import plain
 from rocm_tui.session import side_by_side, stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.resource_text import Told, tell
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
@@ -29,13 +30,13 @@ class CompareScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#compare"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("l,right", "column(1)", "Next choice", show=False, id="compare.next"),
-        Binding("h,left", "column(-1)", "Choice before", show=False, id="compare.before"),
-        Binding("d", "diff", "Difference of the sources", id="compare.diff"),
-        Binding("e", "equal", "Equal keys too", id="compare.equal"),
-        Binding("p", "pin", "Pin the choice", id="compare.pin"),
-        Binding("y", "copy", "Copy the choice's hash", id="compare.copy"),
-        Binding("escape", "back", "Back", id="compare.back"),
+        key("l,right", "column(1)", "compare.next", "another choice"),
+        key("h,left", "column(-1)", "compare.before", "another choice"),
+        key("d", "diff", "compare.diff", "how the choices' sources differ, and back"),
+        key("e", "equal", "compare.equal", "keys of the configuration that are equal, too"),
+        key("p", "pin", "compare.pin", "pin the choice; asks"),
+        key("y", "copy", "compare.copy", "copy the choice's hash"),
+        key("escape", "back", "compare.back", "back"),
     ]
 
     def __init__(self, row: Row, marked: AbstractSet[str]) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
@@ -19,6 +19,7 @@ from rocm_tui.actions.options import offers_ours, tune_options
 from rocm_tui.errors import UsageError
 from rocm_tui.format import plain
 from rocm_tui.session.model import Row
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import Dialog
 from rocm_tui.tune_request import TuneOptions, title
 
@@ -34,8 +35,8 @@ class ConfirmScreen(Dialog[str]):
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "no", "No", id="confirm.no"),
-        Binding("enter", "yes", "Yes", id="confirm.yes"),
+        key("escape", "no", "confirm.no", "no"),
+        key("enter", "yes", "confirm.yes", "yes"),
     ]
 
     def __init__(
@@ -102,7 +103,7 @@ class TuneAnswer:
 class Tick(Static, can_focus=True):
     """Something to turn on: `[x]` says so without any colour."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "turn", "Turn on or off")]
+    BINDINGS: ClassVar[list[BindingType]] = [key("space", "turn", "tune.turn", "turn on or off")]
 
     def __init__(self, label: str, value: bool = False, *, id: str) -> None:
         super().__init__(markup=False, id=id)
@@ -128,8 +129,8 @@ class TuneScreen(Dialog[TuneAnswer]):
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "no", "No", id="tune.no"),
-        Binding("enter", "yes", "Start", id="tune.yes", priority=True),
+        key("escape", "no", "tune.no", "no"),
+        key("enter", "yes", "tune.yes", "start", priority=True),
     ]
 
     def __init__(self, row: Row, problem: Tuning) -> None:

@@ -1,77 +1,86 @@
-"""Help: every key, what each column means, what a terminal must allow."""
+"""Help: every key, column and state, from where each is made; so is docs/glossary.md."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from textwrap import wrap
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from rocm_tui.render import glossary
+from rocm_tui.render.glossary import Entry, Group
+from rocm_tui.render.table import Line
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.screens.compare import CompareScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
+from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.screens.pins import PinsScreen
+from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.sources import SourcesScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
-from rocm_tui.widgets.tuning_cells import ABOUT, COLUMNS
 
-_KEYS = (
-    (
-        "Move",
-        (
-            ("j k ↓ ↑", "one line; the mouse wheel scrolls, a click selects"),
-            ("g G home end", "first (newest) and last line"),
-            ("ctrl+d ctrl+u", "half a page"),
-            ("tab", "between the table and the choices"),
-            ("enter l h", "into the choices, back to the table; enter there pins"),
-        ),
-    ),
-    (
-        "Watch",
-        (
-            ("/", "filter by words: op, shape, type, winner, pinned; esc clears"),
-            ("s", "sort by the next of: newest, gain, lead, time, op"),
-            ("p", "pin the choice under the cursor, in the table the winner; asks"),
-            ("u", "take the pin back; asks"),
-            ("space c", "mark choices; compare them, else those near the best"),
-            ("t", "tune again in a worker; asks what to try"),
-            ("m", "measure the marked choices, else those near the best"),
-            ("x", "cancel the job about this tuning, and whatever it started"),
-            ("y", "copy the tuning's id, or the choice's hash"),
-        ),
-    ),
-    (
-        "Everywhere",
-        (
-            ("P", "pins: state and history; r applies again, u takes back"),
-            ("C", "report: time bought, ranks, absent backends, roofline, ..."),
-            ("J", "jobs: progress, results, logs; x cancels"),
-            ("S", "sources: what is read, how far, what could not be used"),
-            ("ctrl+p", "every command that applies now"),
-            ("? F1", "this help; esc goes back"),
-            ("q", "quit"),
-        ),
-    ),
-    (
-        "Compare and report",
-        (
-            ("h l", "another choice; another page, as do tab and 1 to 5"),
-            ("d e", "the choices' sources that differ; keys that are equal, too"),
-            ("enter m", "the tuning in Watch; measure the roof where it is not known"),
-        ),
-    ),
+_KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
+    ("Lists", LineView.BINDINGS),
+    ("Watch", WatchScreen.BINDINGS),
+    ("Everywhere", Host.BINDINGS),
+    ("Compare", CompareScreen.BINDINGS),
+    ("Report", ReportScreen.BINDINGS),
+    ("Pins", PinsScreen.BINDINGS),
+    ("Jobs", JobsScreen.BINDINGS),
+    ("Sources", SourcesScreen.BINDINGS),
+    ("A question", (*ConfirmScreen.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
-_CHOICES = (
-    ("│━├─●─┤", "time over the best's, and its 95 % interval, when measured"),
-    ("│━━━━━○", "the same of one number; ▸ is beyond the scale"),
-    ("EXTRA", "how much longer than the best choice a call takes"),
-    ("VERDICT", "fastest, tied, slower, or unclear: more rounds may tell"),
-    ("apart", "same key, but no program is known that offers it beside these"),
-)
+_SIGNS = {
+    "│━├─●─┤": "time over the best's, and its 95 % interval, when measured",
+    "│━━━━━○": "the same of one number; ▸ is beyond the scale",
+    "✓ ●": "before a choice: marked; pinned",
+}
 _GOOD_TO_KNOW = (
     "A time without ± is one number; of such, up to 2 % apart is a tie.",
     "A pinned tuning shows measured times; the cache holds its rivals raised.",
     "Copying uses OSC 52. In tmux: set -g set-clipboard on",
     "A log has the best ten choices; caches and `rocm-tui run` have all.",
 )
+_FIRST = ("Tunings", "Choices on", "Verdicts", "States")
+"""What stands right behind the keys that are needed most."""
+_MOST_NEEDED = 3
+_WORDS = 16
+"""Cells of a key or a word; what explains it stands beside it."""
+
+
+def key_groups() -> Iterator[Group]:
+    """The keys of each screen; those with one explanation are one entry."""
+    for title, bindings in _KEYBOARDS:
+        ours = (binding for binding in bindings if isinstance(binding, Binding))
+        entries = []
+        for about, same in groupby(ours, key=lambda binding: binding.tooltip):
+            keys = " ".join(map(written, same))
+            entries.append(Entry(keys, keys, about))
+        yield Group(f"Keys: {title}", tuple(entries))
+
+
+def markdown() -> str:
+    """docs/glossary.md."""
+    lines = [
+        "# Words, columns and keys",
+        "",
+        "What `?` explains on the screen. Made from the code: change a sentence where its column,",
+        "state or key stands, then run `ACCEPT_GLOSSARY=1 pytest tests/test_glossary.py`.",
+        "",
+        *glossary.markdown(),
+    ]
+    for group in key_groups():
+        lines += [f"## {group.title}", "", "| key | what it does |", "|---|---|"]
+        lines += [f"| `{entry.title}` | {entry.about} |" for entry in group.entries]
+        lines.append("")
+    return "\n".join(lines)
 
 
 class HelpText(LineView):
@@ -79,7 +88,14 @@ class HelpText(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="text")
-        self._lines = list(_lines())
+        self._width = 80
+        self._lines = list(_lines(self._width - 3))
+
+    def heading(self, width: int) -> list[Line]:
+        if width != self._width:
+            self._width = width
+            self._lines = list(_lines(width - 3))
+        return []
 
     def count(self) -> int:
         return len(self._lines)
@@ -92,9 +108,7 @@ class HelpScreen(BaseScreen):
     """One page of text."""
 
     AUTO_FOCUS = "#text"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", "Back", id="help.back"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("j k", "scroll", "scroll"),
         ("esc", "back", "app.pop_screen"),
@@ -111,20 +125,23 @@ class HelpScreen(BaseScreen):
         self.query_one(HelpText).action_page(1)
 
 
-def _lines() -> Iterator[Line]:
-    for group, keys in _KEYS:
-        yield ((group, "accent"),)
-        for key, what in keys:
-            yield ((f"  {key:<14}", "strong"), (what, ""))
+def _lines(width: int) -> Iterator[Line]:
+    """All of it, folded where a line is wider than that."""
+    signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
+    keys = list(key_groups())
+    words = sorted((*glossary.groups(), signs), key=_place)
+    for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
+        yield ((group.title, "accent"),)
+        for entry in group.entries:
+            first, *more = wrap(entry.about, max(20, width - _WORDS - 2)) or [""]
+            yield ((f"  {entry.title:<{_WORDS}}", "strong"), (first, ""))
+            yield from (((" " * (_WORDS + 2), ""), (part, "")) for part in more)
         yield ()
-    yield (("Columns", "accent"),)
-    for column in COLUMNS:
-        yield ((f"  {column.title:<14}", "strong"), (ABOUT[column.key], ""))
-    yield ()
-    yield (("Choices", "accent"),)
-    for mark, what in _CHOICES:
-        yield ((f"  {mark:<14}", "strong"), (what, ""))
-    yield ()
     yield (("Good to know", "accent"),)
     for text in _GOOD_TO_KNOW:
         yield ((f"  {text}", ""),)
+
+
+def _place(group: Group) -> int:
+    starts = (at for at, start in enumerate(_FIRST) if group.title.startswith(start))
+    return next(starts, len(_FIRST))

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Job
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Cells, Grid
 from rocm_tui.tui.widgets.line_view import Line, LineView, Span
@@ -99,10 +100,10 @@ class JobsScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#jobs"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("x", "cancel", "Cancel the job", id="jobs.cancel"),
-        Binding("y", "copy", "Copy", id="jobs.copy"),
-        Binding("tab", "app.focus_next", "Other list", show=False),
-        Binding("escape", "app.pop_screen", "Back", id="jobs.back"),
+        key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
+        key("y", "copy", "jobs.copy", "copy what became of the job"),
+        key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
+        key("escape", "app.pop_screen", "jobs.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("x", "cancel", "cancel"),

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from backend.store.errors import StoreError
 from backend.store.inputs_key import parse_inputs_key
@@ -17,6 +17,7 @@ from backend.store.pins import HistoryEntry, PinStatus
 from rocm_tui import format as fmt
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.format import plain
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Cells, Grid
 from rocm_tui.tui.widgets.line_view import Line, LineView
@@ -51,11 +52,11 @@ class PinsScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#pins"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "reapply", "Apply the pins again", id="pins.reapply"),
-        Binding("u", "unpin", "Take the pin back", id="pins.unpin"),
-        Binding("y", "copy", "Copy", id="pins.copy"),
-        Binding("tab", "app.focus_next", "Other list", show=False),
-        Binding("escape", "app.pop_screen", "Back", id="pins.back"),
+        key("r", "reapply", "pins.reapply", "apply the pins again"),
+        key("u", "unpin", "pins.unpin", "take the pin back; asks"),
+        key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
+        key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
+        key("escape", "app.pop_screen", "pins.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("r", "re-apply", "reapply"),

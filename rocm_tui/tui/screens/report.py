@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from rocm_tui.session.cache_headers import device_names
 from rocm_tui.session.compare import whole
@@ -17,6 +17,7 @@ from rocm_tui.session.compare_types import Part
 from rocm_tui.session.devices import NoPeak, Peak
 from rocm_tui.session.report import report
 from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
@@ -28,10 +29,10 @@ from rocm_tui.widgets.report_cells import Page
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
 _PAGES: Mapping[str, tuple[Column, ...]] = {
-    "bought": report_cells.BOUGHT,
-    "again": report_cells.AGAIN,
+    "saved": report_cells.BOUGHT,
+    "repeated": report_cells.AGAIN,
     "ranks": report_cells.RANKS,
-    "absent": report_cells.ABSENT,
+    "missing": report_cells.ABSENT,
     "roofline": report_cells.ROOF,
 }
 
@@ -53,22 +54,27 @@ class ReportScreen(BaseScreen):
     """A page for each question; the report is made off the event loop, and anew with the model."""
 
     CSS_PATH = "lists.tcss"
-    AUTO_FOCUS = "#bought"
+    AUTO_FOCUS = "#saved"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
-            Binding(str(at), f"page('{name}')", name.capitalize(), show=False, id=f"report.{name}")
+            key(str(at), f"page('{name}')", f"report.{name}", f"the page: {name}")
             for at, name in enumerate(_PAGES, start=1)
         ),
-        Binding("tab,l,right", "turn(1)", "Next page", show=False, id="report.next"),
-        Binding("shift+tab,h,left", "turn(-1)", "Page before", show=False, id="report.before"),
-        Binding("m", "measure", "Measure the roof", id="report.measure"),
-        Binding("y", "copy", "Copy the tuning's id", id="report.copy"),
-        Binding("escape", "app.pop_screen", "Back", id="report.back"),
+        key("tab,l,right", "turn(1)", "report.next", "the next page"),
+        key("shift+tab,h,left", "turn(-1)", "report.before", "the page before"),
+        key(
+            "m",
+            "measure",
+            "report.measure",
+            "measure a roof that is not known",
+        ),
+        key("y", "copy", "report.copy", "copy the tuning's id"),
+        key("escape", "app.pop_screen", "report.back", "back"),
     ]
 
     def __init__(self) -> None:
         super().__init__()
-        self._page = "bought"
+        self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
         self._busy = self._stale = False

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.format import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.session.troubles import Trouble, troubles
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Cells, Grid
 from rocm_tui.tui.widgets.line_view import LineView, Span
@@ -51,9 +52,9 @@ class SourcesScreen(BaseScreen):
     CSS_PATH = "lists.tcss"
     AUTO_FOCUS = "#sources"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "copy", "Copy the path or the problem", id="sources.copy"),
-        Binding("tab", "app.focus_next", "Other list", show=False),
-        Binding("escape", "app.pop_screen", "Back", id="sources.back"),
+        key("y", "copy", "sources.copy", "copy the path or the problem"),
+        key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
+        key("escape", "app.pop_screen", "sources.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("tab", "problems", "app.focus_next"),

@@ -7,11 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.format import plain, shorten
 from rocm_tui.session.troubles import troubles
+from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Line, LineView
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
@@ -73,21 +74,41 @@ class WatchScreen(BaseScreen):
 
     AUTO_FOCUS = "#welcome"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "Filter the tunings", id="watch.filter"),
-        Binding("s", "sort", "Sort by the next column", id="watch.sort"),
-        Binding("p", "pin", "Pin a choice", id="watch.pin"),
-        Binding("u", "unpin", "Take the pin back", id="watch.unpin"),
-        Binding("space", "mark", "Mark a choice", id="watch.mark"),
-        Binding("c", "compare", "Compare choices", id="watch.compare"),
-        Binding("t", "tune", "Tune again", id="watch.tune"),
-        Binding("m", "measure", "Measure again and again", id="watch.measure"),
-        Binding("x", "cancel", "Cancel the job", id="watch.cancel"),
-        Binding("y", "copy", "Copy", id="watch.copy"),
-        Binding("tab", "switch", "Other pane", id="watch.switch"),
-        Binding("shift+tab", "switch", "Other pane", show=False, id="watch.switch_back"),
-        Binding("l,right", "details", "To the choices", show=False, id="watch.details"),
-        Binding("h,left", "table", "To the table", show=False, id="watch.table"),
-        Binding("escape", "back", "Clear the filter, or back to the table", id="watch.back"),
+        key(
+            "slash",
+            "filter",
+            "watch.filter",
+            "filter by words: op, shape, type, choice, pinned",
+        ),
+        key("s", "sort", "watch.sort", "sort by the next of: newest, vs ATen, lead, time, op"),
+        key(
+            "p",
+            "pin",
+            "watch.pin",
+            "pin the choice, in the table the fastest; asks",
+        ),
+        key("u", "unpin", "watch.unpin", "take the pin back; asks"),
+        key("space", "mark", "watch.mark", "mark the choice, to compare or measure it"),
+        key("c", "compare", "watch.compare", "compare those marked, else those near the best"),
+        key("t", "tune", "watch.tune", "tune again in a worker; asks what to try"),
+        key("m", "measure", "watch.measure", "measure those marked, else those near the best"),
+        key(
+            "x",
+            "cancel",
+            "watch.cancel",
+            "cancel the job about this tuning",
+        ),
+        key("y", "copy", "watch.copy", "copy the tuning's id, or the choice's hash"),
+        key("tab", "switch", "watch.switch", "between the table and the choices"),
+        key("shift+tab", "switch", "watch.switch_back", "between the table and the choices"),
+        key("l,right", "details", "watch.details", "into the choices"),
+        key("h,left", "table", "watch.table", "back to the table"),
+        key(
+            "escape",
+            "back",
+            "watch.back",
+            "clear the marks, to the table, clear the filter",
+        ),
     ]
     panes: Panes | None = None
 
@@ -291,7 +312,11 @@ class WatchScreen(BaseScreen):
 
 
 def _of_jobs(jobs: list[Job]) -> list[str]:
-    """`1 job running (J)`; queued ones count too."""
+    """`2 jobs running (J)`, or `2 jobs, 1 running (J)` where the other waits; none without jobs."""
     if not jobs:
         return []
-    return [f"{len(jobs)} jobs running (J)" if len(jobs) > 1 else "1 job running (J)"]
+    running = sum(job.state == "running" for job in jobs)
+    count = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
+    if running == len(jobs):
+        return [f"{count} running (J)"]
+    return [f"{count}, {running} running (J)" if running else f"{count} queued (J)"]

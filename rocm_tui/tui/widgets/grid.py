@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from rocm_tui.tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.render.table import Cells, Line, Span
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.widgets.columns import GAP, Column, Slot, fit
-
-Cells = Mapping[str, Span]
 
 
 class Grid(LineView):

@@ -13,13 +13,14 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from rocm_tui.tui import themes as palette
+from rocm_tui.tui.keys import key
 
 Span = tuple[str, str]
 """Text and the name of its style: one of `palette.STYLES`, or empty."""
@@ -34,13 +35,23 @@ class LineView(Widget, can_focus=True):
     ALLOW_SELECT = False
     DEFAULT_CSS = "LineView { width: 1fr; height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", "Down", show=False, id="list.down"),
-        Binding("up,k", "move(-1)", "Up", show=False, id="list.up"),
-        Binding("home,g", "move_to(0)", "First", show=False, id="list.first"),
-        Binding("end,G", "move_to(-1)", "Last", show=False, id="list.last"),
-        Binding("ctrl+d,pagedown", "page(1)", "Half a page down", show=False, id="list.page_down"),
-        Binding("ctrl+u,pageup", "page(-1)", "Half a page up", show=False, id="list.page_up"),
-        Binding("enter", "choose", "Choose", show=False, id="list.choose"),
+        key(
+            "down,j",
+            "move(1)",
+            "list.down",
+            "one line down; a click goes to a line, the wheel scrolls",
+        ),
+        key("up,k", "move(-1)", "list.up", "one line up"),
+        key("home,g", "move_to(0)", "list.first", "first (newest) line"),
+        key("end,G", "move_to(-1)", "list.last", "last line"),
+        key("ctrl+d,pagedown", "page(1)", "list.page_down", "half a page down"),
+        key("ctrl+u,pageup", "page(-1)", "list.page_up", "half a page up"),
+        key(
+            "enter",
+            "choose",
+            "list.choose",
+            "to the choices, to pin one; from the report to Watch",
+        ),
     ]
 
     class CursorMoved(Message):

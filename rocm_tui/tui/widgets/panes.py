@@ -64,7 +64,7 @@ class FilterBar(Horizontal):
         self.add_class("-open")
         if not self.query(Input):
             entry = Input(
-                self.text, placeholder="words: op, shape, type, winner, pinned", compact=True
+                self.text, placeholder="words: op, shape, type, choice, pinned", compact=True
             )
             await self.mount(entry, before=0)
         self.query_one(Input).focus()

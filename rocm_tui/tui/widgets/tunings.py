@@ -28,7 +28,7 @@ def _falling(value: float | None) -> float:
 
 SORTS: dict[str, Callable[[Row], float | str]] = {
     "newest": lambda row: 0.0,
-    "gain": lambda row: _falling(stats.gain(row.tuning)),
+    "vs ATen": lambda row: _falling(stats.gain(row.tuning)),
     "lead": lambda row: _falling(stats.lead(row.tuning)),
     "time": lambda row: _falling(stats.time_ms(row.tuning, stats.winner(row.tuning))),
     "op": lambda row: row.tuning.op,
@@ -93,7 +93,7 @@ class TuningsTable(LineView):
     """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
 
     BINDING_GROUP_TITLE = "Tunings"
-    SORT_COLUMN: ClassVar[dict[str, str]] = {"newest": "age"}
+    SORT_COLUMN: ClassVar[dict[str, str]] = {"newest": "age", "vs ATen": "gain"}
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
