@@ -103,7 +103,7 @@ async def test_x_in_watch_ends_the_job_of_the_tuning_under_the_cursor(tmp_path: 
         await start_tuning(app, pilot)
         await pilot.press("m")
         await until(pilot, lambda: len(app.unfinished) == 2)
-        await until(pilot, lambda: "2 jobs, 1 running (J)" in screen_text(app.screen))
+        await until(pilot, lambda: "1 job running, 1 queued (J)" in screen_text(app.screen))
         assert [job.kind for job in app.jobs.jobs()] == ["measure", "tune"]
         assert [job.state for job in app.jobs.jobs()] == ["queued", "running"]
         await pilot.press("x", "x")

@@ -9,10 +9,11 @@ from rich.cells import cell_len
 
 from backend.records import Choice, Tuning, sort_choices
 from rocm_tui import format as fmt
+from rocm_tui.render.table import Column
 from rocm_tui.session.model import Row
 from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import GAP, Column, Slot, fit
+from rocm_tui.widgets.columns import GAP, Slot, fit
 
 
 @pytest.mark.parametrize(

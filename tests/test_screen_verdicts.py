@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from backend.records import Choice, MeasuredChoice, Measurement, Tuning, Verdict
+from rocm_tui.render.table import Line
 from rocm_tui.session.model import Row
-from rocm_tui.tui.widgets.line_view import Line
 from rocm_tui.widgets import choice_lines, detail_lines, tuning_cells
 from rocm_tui.widgets.whiskers import interval, scale_of, single
 

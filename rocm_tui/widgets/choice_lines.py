@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
+from rocm_tui.render.table import Column, Line, Span
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import provider
-from rocm_tui.tui.widgets.line_view import Line, Span
 from rocm_tui.widgets import tuning_cells, whiskers
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column, Slot, fit
+from rocm_tui.widgets.columns import Slot, fit
 
 if TYPE_CHECKING:
     from rocm_tui.session.resource_text import Told

@@ -8,26 +8,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 
 from rocm_tui.format import shorten
+from rocm_tui.render.table import Column
 
 GAP = 2
 SPARE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. `least` cells are needed to show it at all, `most` is all it ever takes.
-
-    `drop` is the order of leaving a narrow screen: the highest leaves first, 0 never leaves. Those
-    from `SPARE` on leave already when another column cannot have its `good` width.
-    """
-
-    key: str
-    title: str
-    least: int
-    most: int
-    drop: int = 0
-    right: bool = False
-    good: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
+from rocm_tui.render.table import Line, Span
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.standing_text import versus
-from rocm_tui.tui.widgets.line_view import Line, Span
 from rocm_tui.widgets import tuning_cells
 from rocm_tui.widgets.bars import bar
 

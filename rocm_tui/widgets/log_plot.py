@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
 
-from rocm_tui.tui.widgets.line_view import Line, Span
+from rocm_tui.render.table import Line, Span
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bits of a Braille cell: two columns of four dots."""

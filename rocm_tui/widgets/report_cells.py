@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from rocm_tui import format as fmt
 from rocm_tui.format import plain, shorten
+from rocm_tui.render.table import Cells, Column, Span
 from rocm_tui.session import report_text, stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.report_types import Absent, Bought, Disagreement, Repeated, Report
 from rocm_tui.session.roofline import Point, Roofline
-from rocm_tui.tui.widgets.grid import Cells
-from rocm_tui.tui.widgets.line_view import Span
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.log_plot import number
 
 _BAR = 12

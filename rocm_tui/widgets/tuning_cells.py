@@ -5,11 +5,10 @@ from __future__ import annotations
 from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
+from rocm_tui.render.table import Column, Span
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.standing_text import lead_text, versus
-from rocm_tui.tui.widgets.line_view import Span
-from rocm_tui.widgets.columns import Column
 
 COLUMNS = (
     Column("op", "OP", 8, 18, good=13),

@@ -21,7 +21,7 @@ from rocm_tui.session.resource_text import Told, tell
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
-from rocm_tui.tui.widgets.one_line import Key, KeyBar
+from rocm_tui.tui.widgets.one_line import Key
 
 
 class CompareScreen(BaseScreen):
@@ -93,8 +93,7 @@ class CompareScreen(BaseScreen):
         keys: list[Key] = [("h l", "choice", "next")]
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
-        keys += [("y", "copy", "copy"), ("esc", "back", "back"), ("?", "help", "app.help")]
-        self.query_one("#keys", KeyBar).show([*keys, ("q", "quit", "app.quit")])
+        self.show_keys([*keys, ("y", "copy", "copy"), ("esc", "back", "back")])
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""

@@ -34,10 +34,7 @@ class ConfirmScreen(Dialog[str]):
     """
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        key("escape", "no", "confirm.no", "no"),
-        key("enter", "yes", "confirm.yes", "yes"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [key("enter", "yes", "confirm.yes", "yes")]
 
     def __init__(
         self,
@@ -63,9 +60,7 @@ class ConfirmScreen(Dialog[str]):
                 yield Static(Content(plain(self._warning)), id="warning", markup=False)
             if self._note:
                 yield Input(placeholder="why? (optional note)", max_length=200, compact=True)
-            with Horizontal(id="answers"):
-                yield Button(f"{self._verb}  enter", id="yes", compact=True)
-                yield Button("Cancel  esc", id="no", compact=True)
+            yield from self.compose_answers(self._verb)
 
     def on_mount(self) -> None:
         self.query_one(Input if self._note else "#yes").focus()
@@ -86,10 +81,6 @@ class ConfirmScreen(Dialog[str]):
             return  # nobody agrees to what has not been said
         note = self.query_one(Input).value.strip() if self._note else ""
         self.answer(note)
-
-    @on(Button.Pressed, "#no")
-    def action_no(self) -> None:
-        self.answer(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +120,6 @@ class TuneScreen(Dialog[TuneAnswer]):
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("escape", "no", "tune.no", "no"),
         key("enter", "yes", "tune.yes", "start", priority=True),
     ]
 
@@ -154,9 +144,7 @@ class TuneScreen(Dialog[TuneAnswer]):
                     yield Static(name, classes="name", markup=False)
                     yield Input(placeholder=hint, id=name, max_length=100, compact=True)
             yield Static("", id="wrong", markup=False)
-            with Horizontal(id="answers"):
-                yield Button("Start  enter", id="yes", compact=True)
-                yield Button("Cancel  esc", id="no", compact=True)
+            yield from self.compose_answers("Start")
 
     def on_mount(self) -> None:
         self.query_one("#yes").focus()
@@ -185,10 +173,6 @@ class TuneScreen(Dialog[TuneAnswer]):
             self.answer(self._answer())
         except UsageError as error:
             self.query_one("#wrong", Static).update(Content(plain(str(error))))
-
-    @on(Button.Pressed, "#no")
-    def action_no(self) -> None:
-        self.answer(None)
 
 
 def _about(row: Row) -> list[str]:

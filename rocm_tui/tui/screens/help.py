@@ -15,9 +15,9 @@ from rocm_tui.render.glossary import Entry, Group
 from rocm_tui.render.table import Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
-from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
+from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
 from rocm_tui.tui.screens.jobs import JobsScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
@@ -35,7 +35,7 @@ _KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Pins", PinsScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
-    ("A question", (*ConfirmScreen.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
+    ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
 _SIGNS = {
     "│━├─●─┤": "time over the best's, and its 95 % interval, when measured",
@@ -112,7 +112,6 @@ class HelpScreen(BaseScreen):
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("j k", "scroll", "scroll"),
         ("esc", "back", "app.pop_screen"),
-        ("q", "quit", "app.quit"),
     )
 
     def compose_body(self) -> ComposeResult:

@@ -13,13 +13,13 @@ from textual.binding import BindingType
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Job
+from rocm_tui.render.table import Cells, Column, Line, Span
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.grid import Cells, Grid
-from rocm_tui.tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 from rocm_tui.widgets.bars import bar
-from rocm_tui.widgets.columns import Column
 
 _EVERY = 1.0
 """Seconds between two looks at times and logs, while this screen is open."""
@@ -110,8 +110,6 @@ class JobsScreen(BaseScreen):
         ("tab", "log", "app.focus_next"),
         ("y", "copy", "copy"),
         ("esc", "back", "app.pop_screen"),
-        ("?", "help", "app.help"),
-        ("q", "quit", "app.quit"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -121,7 +119,6 @@ class JobsScreen(BaseScreen):
 
     def on_mount(self) -> None:
         self._jobs: list[Job] = []
-        self._current: int | None = None
         self.update()
         self.set_interval(_EVERY, self.update)
 
@@ -134,9 +131,8 @@ class JobsScreen(BaseScreen):
     def update(self) -> None:
         """Show the jobs as they are now; the cursor stays on its job."""
         self._jobs = self.program.jobs.jobs()
-        grid = self.query_one("#jobs", Grid)
-        place = next((at for at, job in enumerate(self._jobs) if job.id == self._current), None)
-        grid.put([_cells(job, time.time()) for job in self._jobs], place)
+        rows = [_cells(job, time.time()) for job in self._jobs]
+        self.query_one("#jobs", Grid).put(rows, [job.id for job in self._jobs])
         running = sum(job.state == "running" for job in self._jobs)
         queued = sum(job.state == "queued" for job in self._jobs)
         facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
@@ -145,7 +141,6 @@ class JobsScreen(BaseScreen):
 
     def _tell(self) -> None:
         job = self.current
-        self._current = job.id if job else None
         about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
         if job is None:
             about.put(((" Log", "head"),))
@@ -157,8 +152,6 @@ class JobsScreen(BaseScreen):
 
     @on(LineView.CursorMoved, "#jobs")
     def _moved(self) -> None:
-        job = self.current
-        self._current = job.id if job else None
         self._tell()
 
     def action_cancel(self) -> None:

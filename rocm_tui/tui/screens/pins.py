@@ -17,12 +17,12 @@ from backend.store.pins import HistoryEntry, PinStatus
 from rocm_tui import format as fmt
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.format import plain
+from rocm_tui.render.table import Cells, Column, Line
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.grid import Cells, Grid
-from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
 
 _PINS = (
@@ -64,8 +64,6 @@ class PinsScreen(BaseScreen):
         ("y", "copy", "copy"),
         ("tab", "history", "app.focus_next"),
         ("esc", "back", "app.pop_screen"),
-        ("?", "help", "app.help"),
-        ("q", "quit", "app.quit"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -87,14 +85,12 @@ class PinsScreen(BaseScreen):
 
     def update(self) -> None:
         """Show the pins as they are now; the cursor stays on its pin."""
-        here = self.current
         pins, problem = self.program.feed.pins, self.program.feed.pin_problem
         if pins != self._pins:
             self._pins = pins
             self.reload()
-        places = (at for at, one in enumerate(pins) if here and _same(one, here))
-        cells = [_pin_cells(status) for status in pins]
-        self.query_one("#pins", Grid).put(cells, next(places, None))
+        names = [(status.pin.key, status.pin.system_hash) for status in pins]
+        self.query_one("#pins", Grid).put([_pin_cells(status) for status in pins], names)
         active = sum(status.state == "active" for status in pins)
         facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
         drifts = self.program.feed.drifts
@@ -144,10 +140,6 @@ class PinsScreen(BaseScreen):
         status = self.current
         if status is not None:
             self.program.copy(status.pin.id, "the pinned tuning's id")
-
-
-def _same(one: PinStatus, two: PinStatus) -> bool:
-    return (one.pin.key, one.pin.system_hash) == (two.pin.key, two.pin.system_hash)
 
 
 def _pin_cells(status: PinStatus) -> Cells:

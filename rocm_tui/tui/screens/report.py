@@ -11,6 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from rocm_tui.render.table import Column
 from rocm_tui.session.cache_headers import device_names
 from rocm_tui.session.compare import whole
 from rocm_tui.session.compare_types import Part
@@ -20,10 +21,9 @@ from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key, KeyBar
+from rocm_tui.tui.widgets.one_line import Key
 from rocm_tui.tui.widgets.report_page import PageBar, ReportPage, RooflineView
 from rocm_tui.widgets import report_cells
-from rocm_tui.widgets.columns import Column
 from rocm_tui.widgets.report_cells import Page
 
 _EVERY = 1.0
@@ -129,9 +129,7 @@ class ReportScreen(BaseScreen):
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
-        keys += [("y", "copy id", "copy"), ("esc", "back", "app.pop_screen")]
-        keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]
-        self.query_one("#keys", KeyBar).show(keys)
+        self.show_keys([*keys, ("y", "copy id", "copy"), ("esc", "back", "app.pop_screen")])
         self._plot()
 
     def _plot(self) -> None:

@@ -11,13 +11,13 @@ from textual.events import DescendantFocus
 
 from rocm_tui.format import plain
 from rocm_tui.ingest.records import SourceStatus
+from rocm_tui.render.table import Cells, Column, Span
 from rocm_tui.session.troubles import Trouble, troubles
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.grid import Cells, Grid
-from rocm_tui.tui.widgets.line_view import LineView, Span
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.columns import Column
 
 _EVERY = 1.0
 """Seconds between two looks at how far each source has been read, while this screen is open."""
@@ -60,8 +60,6 @@ class SourcesScreen(BaseScreen):
         ("tab", "problems", "app.focus_next"),
         ("y", "copy", "copy"),
         ("esc", "back", "app.pop_screen"),
-        ("?", "help", "app.help"),
-        ("q", "quit", "app.quit"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -77,10 +75,9 @@ class SourcesScreen(BaseScreen):
 
     def update(self) -> None:
         """Show how far everything has been read."""
-        here = self._source
         self._statuses = list(self.program.feed.watcher.sources())
-        places = (at for at, one in enumerate(self._statuses) if here and one.path == here.path)
-        self._sources.put([_source_cells(s) for s in self._statuses], next(places, None))
+        names = [status.path for status in self._statuses]
+        self._sources.put([_source_cells(status) for status in self._statuses], names)
         problems = troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems

@@ -11,11 +11,12 @@ from textual.binding import BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.format import plain, shorten
+from rocm_tui.render.table import Line
 from rocm_tui.session.troubles import troubles
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Line, LineView
-from rocm_tui.tui.widgets.one_line import Key, KeyBar
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.job_queue import Job
@@ -212,9 +213,7 @@ class WatchScreen(BaseScreen):
             keys += [("/", "filter", "filter"), ("s", "sort", "sort"), ("y", "copy", "copy")]
             keys.append(("C", "report", "app.report"))
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        keys.append(("S", "sources", "app.sources"))
-        keys += [("?", "help", "app.help"), ("q", "quit", "app.quit")]
-        self.query_one("#keys", KeyBar).show(keys)
+        self.show_keys([*keys, ("S", "sources", "app.sources")])
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -312,11 +311,11 @@ class WatchScreen(BaseScreen):
 
 
 def _of_jobs(jobs: list[Job]) -> list[str]:
-    """`2 jobs running (J)`, or `2 jobs, 1 running (J)` where the other waits; none without jobs."""
+    """`1 job running, 2 queued (J)`; nothing without jobs."""
     if not jobs:
         return []
     running = sum(job.state == "running" for job in jobs)
-    count = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
-    if running == len(jobs):
-        return [f"{count} running (J)"]
-    return [f"{count}, {running} running (J)" if running else f"{count} queued (J)"]
+    queued = len(jobs) - running
+    first = running or queued
+    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
+    return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]

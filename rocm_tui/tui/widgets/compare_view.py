@@ -8,9 +8,10 @@ from textwrap import wrap
 
 from backend.records import Choice, Tuning
 from rocm_tui.format import plain, shorten
+from rocm_tui.render.table import Line, Span
 from rocm_tui.session import stats
 from rocm_tui.session.side_by_side import Fact
-from rocm_tui.tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.widgets import detail_lines, whiskers
 from rocm_tui.widgets.choice_lines import verdict_style
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from backend.records import Choice
 from rocm_tui.format import plain
+from rocm_tui.render.table import Line
 from rocm_tui.session.model import Row
-from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.widgets import choice_lines, detail_lines
 from rocm_tui.widgets.columns import Slot
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from rocm_tui.render.table import Cells, Line, Span
+from rocm_tui.render.table import Cells, Column, Line, Span
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.widgets.columns import GAP, Column, Slot, fit
+from rocm_tui.widgets.columns import GAP, Slot, fit
 
 
 class Grid(LineView):
@@ -19,14 +19,17 @@ class Grid(LineView):
         self._columns = columns
         self._nothing = nothing
         self._rows: Sequence[Cells] = ()
+        self._names: Sequence[object] = ()
         self._slots: tuple[Slot, ...] = ()
         self._wants = self.wants()
 
-    def put(self, rows: Sequence[Cells], at: int | None = None) -> None:
-        """Show these rows; the cursor stays at its place, or goes to the row `at`."""
-        self._rows = rows
+    def put(self, rows: Sequence[Cells], names: Sequence[object] = ()) -> None:
+        """Show these rows; the cursor stays on the row of its name, else at its place."""
+        name = self._names[self.cursor] if self.cursor < len(self._names) else None
+        self._rows, self._names = rows, names
         self._wants = self.wants()
-        if at is not None and at != self.cursor:
+        if name is not None and name in names:
+            at = names.index(name)
             self.top += at - self.cursor
             self.cursor = at
         self.sync()

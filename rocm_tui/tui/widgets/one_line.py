@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual import events
 
-from rocm_tui.tui.widgets.line_view import Line, LineView, Span
+from rocm_tui.render.table import Line, Span
+from rocm_tui.tui.widgets.line_view import LineView
 
 Key = tuple[str, str, str]
 """Key as it is written, what it does in one or two words, the action it runs."""

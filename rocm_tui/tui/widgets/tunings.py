@@ -10,9 +10,10 @@ from typing import ClassVar, Generic, TypeVar
 from rich.cells import cell_len
 
 from rocm_tui.format import plain
+from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.tui.widgets.line_view import Line, LineView
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.widgets import tuning_cells
 from rocm_tui.widgets.columns import GAP, Slot, fit
 
