@@ -12,16 +12,16 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
 from rocm_tui.render.glossary import Entry, Group
-from rocm_tui.render.table import Line
+from rocm_tui.render.table import Column, Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
-from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
-from rocm_tui.tui.screens.sources import SourcesScreen
+from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
@@ -66,6 +66,19 @@ def key_groups() -> Iterator[Group]:
         yield Group(f"Keys: {title}", tuple(entries))
 
 
+def screen_groups() -> tuple[Group, ...]:
+    """The columns that only screens have."""
+    return (
+        _columns("Jobs", JOBS),
+        _columns("Sources", SOURCES),
+        _columns("Problems of sources", PROBLEMS),
+    )
+
+
+def _columns(title: str, columns: Iterable[Column]) -> Group:
+    return Group(title, tuple(Entry(c.title, c.title.lower(), c.about) for c in columns))
+
+
 def markdown() -> str:
     """docs/glossary.md."""
     lines = [
@@ -76,9 +89,9 @@ def markdown() -> str:
         "",
         *glossary.markdown(),
     ]
-    for group in key_groups():
-        lines += [f"## {group.title}", "", "| key | what it does |", "|---|---|"]
-        lines += [f"| `{entry.title}` | {entry.about} |" for entry in group.entries]
+    for group in (*screen_groups(), *key_groups()):
+        lines += [f"## {group.title}", "", "| word | meaning |", "|---|---|"]
+        lines += [f"| `{entry.name}` | {entry.about} |" for entry in group.entries]
         lines.append("")
     return "\n".join(lines)
 
@@ -128,7 +141,7 @@ def _lines(width: int) -> Iterator[Line]:
     """All of it, folded where a line is wider than that."""
     signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
     keys = list(key_groups())
-    words = sorted((*glossary.groups(), signs), key=_place)
+    words = sorted((*glossary.groups(), *screen_groups(), signs), key=_place)
     for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
         yield ((group.title, "accent"),)
         for entry in group.entries:

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from rocm_tui import format as fmt
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Job
-from rocm_tui.render.table import Cells, Column, Line, Span
+from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
@@ -27,18 +27,80 @@ _BAR = 6
 _MOST = 4
 """Lines that what came out may take."""
 
-_JOBS = (
-    Column("state", "STATE", 9, 9),
-    Column("kind", "JOB", 4, 7, drop=5),
-    Column("what", "WHAT", 20, 46),
-    Column("device", "DEV", 3, 4, drop=3),
-    Column("progress", "PROGRESS", 8, 20, drop=1),
-    Column("best", "BEST", 14, 44, drop=4),
-    Column("time", "TIME", 8, 12, right=True),
-    Column("result", "RESULT", 18, 200, drop=2),
-)
 _NOTHING = "No job yet. In Watch, t tunes again what is under the cursor, m measures it."
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
+
+
+def _progress(job: Job) -> str:
+    progress = job.progress
+    if progress.rounds:
+        return f"{progress.rounds} rounds"
+    if progress.total:
+        done = bar(progress.timed / progress.total, _BAR)
+        return f"{done} {progress.timed}/{progress.total}"
+    return progress.what if job.state == "running" else ""
+
+
+def _progress_style(job: Job) -> str:
+    timing = job.progress.total and not job.progress.rounds
+    return "accent" if timing and job.state == "running" else "dim"
+
+
+def _best(job: Job) -> str:
+    best, ms = job.progress.best, job.progress.best_ms
+    return f"{best} {fmt.duration(ms)}" if best and ms is not None else best
+
+
+def _left(job: Job) -> float | None:
+    """Seconds that a running job still takes, where that can be told."""
+    begun = job.state == "running" and job.started is not None
+    return job.progress.seconds_left if begun else None
+
+
+def _time(job: Job) -> str:
+    """What is left, else what it took so far."""
+    left = _left(job)
+    if left is not None:
+        return f"{fmt.seconds(left)} left"
+    if job.started is None:
+        return fmt.NONE
+    return fmt.seconds((job.ended or time.time()) - job.started)
+
+
+JOBS: tuple[Field[Job], ...] = (
+    Field(
+        "state", "STATE", 9, 9, text=lambda job: job.state,
+        style=lambda job: _STATE.get(job.state, ""),
+        about="queued until its device is free, running, done, failed, cancelled",
+    ),
+    Field(
+        "kind", "JOB", 4, 7, drop=5, text=lambda job: job.kind, style="dim",
+        about="tune or measure",
+    ),
+    Field(
+        "what", "WHAT", 20, 46, text=lambda job: plain(job.title), style="strong",
+        about="the op, its operands and their type",
+    ),
+    Field(
+        "device", "DEV", 3, 4, drop=3, text=lambda job: plain(job.device), style="dim",
+        about="the index of a GPU, or cpu: one job a device runs at once",
+    ),
+    Field(
+        "progress", "PROGRESS", 8, 20, drop=1, text=_progress, style=_progress_style,
+        about="choices timed of all, or rounds measured",
+    ),
+    Field("best", "BEST", 14, 44, drop=4, text=_best, about="the fastest choice so far"),
+    Field(
+        "time", "TIME", 8, 12, right=True, text=_time,
+        style=lambda job: "dim" if _left(job) is None else "",
+        about="what is left where that can be told, else what it took",
+    ),
+    Field(
+        "result", "RESULT", 18, 200, drop=2, text=lambda job: job.reason or job.outcome,
+        style=lambda job: "bad" if job.reason else "", about="what came out, or why nothing did",
+    ),
+)  # fmt: skip
+"""What is shown of a job."""
 
 
 class JobLog(LineView):
@@ -113,7 +175,7 @@ class JobsScreen(BaseScreen):
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(_JOBS, _NOTHING, id="jobs")
+        yield Grid(JOBS, _NOTHING, id="jobs")
         yield OneLine(id="about")
         yield JobLog()
 
@@ -131,7 +193,7 @@ class JobsScreen(BaseScreen):
     def update(self) -> None:
         """Show the jobs as they are now; the cursor stays on its job."""
         self._jobs = self.program.jobs.jobs()
-        rows = [_cells(job, time.time()) for job in self._jobs]
+        rows = [cells(JOBS, job) for job in self._jobs]
         self.query_one("#jobs", Grid).put(rows, [job.id for job in self._jobs])
         running = sum(job.state == "running" for job in self._jobs)
         queued = sum(job.state == "queued" for job in self._jobs)
@@ -164,40 +226,3 @@ class JobsScreen(BaseScreen):
         if job is not None:
             text = job.reason or job.outcome or job.title
             self.program.copy(text, "what became of the job" if job.over else "the job")
-
-
-def _cells(job: Job, now: float) -> Cells:
-    progress = job.progress
-    best = progress.best
-    if best and progress.best_ms is not None:
-        best = f"{best} {fmt.duration(progress.best_ms)}"
-    return {
-        "state": (job.state, _STATE.get(job.state, "")),
-        "kind": (job.kind, "dim"),
-        "what": (plain(job.title), "strong"),
-        "device": (plain(job.device), "dim"),
-        "progress": _progress(job),
-        "best": (best, ""),
-        "time": _time(job, now),
-        "result": (job.reason or job.outcome, "bad" if job.reason else ""),
-    }
-
-
-def _progress(job: Job) -> Span:
-    progress = job.progress
-    if progress.rounds:
-        return f"{progress.rounds} rounds", "dim"
-    if not progress.total:
-        return (progress.what if job.state == "running" else "", "dim")
-    text = f"{bar(progress.timed / progress.total, _BAR)} {progress.timed}/{progress.total}"
-    return text, "accent" if job.state == "running" else "dim"
-
-
-def _time(job: Job, now: float) -> Span:
-    """What is left of a running job, where that can be told; else what it took so far."""
-    if job.started is None:
-        return fmt.NONE, "dim"
-    left = job.progress.seconds_left
-    if job.state == "running" and left is not None:
-        return f"{fmt.seconds(left)} left", ""
-    return fmt.seconds((job.ended or now) - job.started), "dim"

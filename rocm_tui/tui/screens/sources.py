@@ -11,7 +11,7 @@ from textual.events import DescendantFocus
 
 from rocm_tui.format import plain
 from rocm_tui.ingest.records import SourceStatus
-from rocm_tui.render.table import Cells, Column, Span
+from rocm_tui.render.table import Field, cells
 from rocm_tui.session.troubles import Trouble, troubles
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -25,25 +25,75 @@ _EVERY = 1.0
 _MOST = 1000
 """Problems that are listed: nobody reads more, and each costs time whenever one comes."""
 
-_SOURCES = (
-    Column("state", "STATE", 10, 10),
-    Column("format", "FORMAT", 9, 14),
-    Column("size", "SIZE", 8, 8, drop=2, right=True),
-    Column("lag", "LAG", 8, 8, right=True),
-    Column("problems", "PROBLEMS", 8, 8, drop=1, right=True),
-    Column("by", "BY", 7, 7, drop=3),
-    Column("path", "PATH", 20, 120),
-)
-_PROBLEMS = (
-    Column("where", "WHERE", 16, 60),
-    Column("what", "PROBLEM", 30, 200),
-)
 _STATE: dict[str, str] = {
     "following": "accent",
     "reading": "strong",
     "waiting": "dim",
     "unreadable": "bad",
 }
+
+
+def _bytes(size: int) -> str:
+    """Bytes in powers of 1024: `512 B`, `3.4 KiB`."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def _lag(status: SourceStatus) -> int:
+    return max(0, status.size - status.read)
+
+
+def _where(trouble: Trouble) -> str:
+    problem = trouble.problem
+    name = problem.source.rsplit("/", 1)[-1]
+    return plain(name if problem.line is None else f"{name}:{problem.line}")
+
+
+SOURCES: tuple[Field[SourceStatus], ...] = (
+    Field(
+        "state", "STATE", 10, 10, text=lambda source: source.state,
+        style=lambda source: _STATE.get(source.state, ""),
+        about="reading, following its end, waiting for it to appear, unreadable",
+    ),
+    Field(
+        "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
+        about="which log, cache or table it is",
+    ),
+    Field(
+        "size", "SIZE", 8, 8, drop=2, right=True, style="dim",
+        text=lambda source: "" if source.format == "folder" else _bytes(source.size),
+        about="bytes of the file",
+    ),
+    Field(
+        "lag", "LAG", 8, 8, right=True,
+        text=lambda source: _bytes(_lag(source)) if _lag(source) else "none",
+        style=lambda source: "warn" if _lag(source) else "dim",
+        about="bytes that have not been read yet",
+    ),
+    Field(
+        "problems", "PROBLEMS", 8, 8, drop=1, right=True,
+        text=lambda source: str(source.problems),
+        style=lambda source: "warn" if source.problems else "dim",
+        about="parts of it that could not be used; listed below",
+    ),
+    Field(
+        "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
+        about="what tells of changes: the system, or a look now and then",
+    ),
+    Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
+)  # fmt: skip
+"""What is shown of a file that is read."""
+PROBLEMS: tuple[Field[Trouble], ...] = (
+    Field("where", "WHERE", 16, 60, text=_where, style="dim", about="file and line"),
+    Field(
+        "what", "PROBLEM", 30, 200, text=lambda trouble: trouble.what,
+        about="what could not be used, and why",
+    ),
+)  # fmt: skip
 
 
 class SourcesScreen(BaseScreen):
@@ -63,9 +113,9 @@ class SourcesScreen(BaseScreen):
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(_SOURCES, "No file yet.", id="sources")
+        yield Grid(SOURCES, "No file yet.", id="sources")
         yield OneLine(id="about")
-        yield Grid(_PROBLEMS, "No problem.", id="problems")
+        yield Grid(PROBLEMS, "No problem.", id="problems")
 
     def on_mount(self) -> None:
         self._statuses: list[SourceStatus] = []
@@ -77,11 +127,11 @@ class SourcesScreen(BaseScreen):
         """Show how far everything has been read."""
         self._statuses = list(self.program.feed.watcher.sources())
         names = [status.path for status in self._statuses]
-        self._sources.put([_source_cells(status) for status in self._statuses], names)
+        self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
         problems = troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
-            self._trouble.put([_problem_cells(p) for p in problems[:_MOST]])
+            self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         count = len(self._statuses)
         self.show_title("Sources", [f"{count} files" if count != 1 else "1 file"])
         self._tell()
@@ -126,34 +176,3 @@ class SourcesScreen(BaseScreen):
             self.program.copy(self._problem.what, "the problem")
         elif self._source is not None:
             self.program.copy(self._source.path, "the path")
-
-
-def _source_cells(status: SourceStatus) -> Cells:
-    lag = max(0, status.size - status.read)
-    problems: Span = (str(status.problems), "warn" if status.problems else "dim")
-    return {
-        "state": (status.state, _STATE.get(status.state, "")),
-        "format": (status.format or "unknown", ""),
-        "size": ("" if status.format == "folder" else _bytes(status.size), "dim"),
-        "lag": (_bytes(lag) if lag else "none", "warn" if lag else "dim"),
-        "problems": problems,
-        "by": (status.watched_by, "dim"),
-        "path": (plain(status.path), ""),
-    }
-
-
-def _problem_cells(trouble: Trouble) -> Cells:
-    problem = trouble.problem
-    name = problem.source.rsplit("/", 1)[-1]
-    where = name if problem.line is None else f"{name}:{problem.line}"
-    return {"where": (plain(where), "dim"), "what": (trouble.what, "")}
-
-
-def _bytes(size: int) -> str:
-    """Bytes in powers of 1024: `512 B`, `3.4 KiB`."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
