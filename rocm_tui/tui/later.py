@@ -14,6 +14,7 @@ from backend.store.paths import Layout
 from rocm_tui.tui.host import Host, Requests
 
 if TYPE_CHECKING:  # types only, see above
+    from backend.records import Problem
     from rocm_tui.feed import Feed
     from rocm_tui.job_queue import JobQueue
     from rocm_tui.session.model import Row
@@ -44,6 +45,13 @@ def panes(rows: list[Row], layout: Layout) -> Panes:
     from rocm_tui.tui.widgets.panes import Panes
 
     return Panes(rows, layout.root)
+
+
+def count_troubles(problems: Sequence[Problem]) -> int:
+    """How many different ones a person has to hear of."""
+    from rocm_tui.session.troubles import troubles
+
+    return len(troubles(problems))
 
 
 # The screens.
