@@ -22,8 +22,6 @@ from textual.widgets import Input
 
 from backend.model.origin import template_of
 from backend.store.paths import Layout
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.providers import template_of
@@ -58,7 +56,7 @@ SHOTS = (
     Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
     Shot("report", (120, 24), "C", "Tuning saves"),
     Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
-    Shot("help", (120, 61), "question_mark", "Good to know"),
+    Shot("help", (120, 61), "question_mark", "Keys: Watch"),
 )
 PINNED = (
     Shot("pins", (120, 24), "P", "until the next release"),

@@ -23,7 +23,7 @@ def add(commands: common.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rocm_tui.app import run_watch
+    from rocm_tui.tui.terminal import run_watch
 
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]

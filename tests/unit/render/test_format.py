@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from backend.model.choice import Choice, sort_choices
 from backend.model.tuning import Tuning
 from rocm_tui import format as fmt
+from rocm_tui.render.table import Column
 from rocm_tui.session.model import Row
 
 
@@ -188,7 +189,7 @@ def test_only_configuration_that_differs_is_a_column() -> None:
 
 
 def test_help_fits_80_columns() -> None:
-    from rocm_tui.screens.help import HelpText
+    from rocm_tui.tui.screens.help import HelpText
 
     text = HelpText()
     lines = ["".join(part for part, _ in text.line(at, 78)) for at in range(text.count())]

@@ -55,8 +55,8 @@ SCENES = (
     Scene("pins", "2026-09-21 14:13  pin", "P", "P"),
     Scene("jobs", "out of memory", "J j j", "J"),
     Scene("sources", "following", "S", "S"),
-    Scene("help", "Everywhere", "question_mark", "escape"),
-    Scene("bought", "Tuning saves", "C"),
+    Scene("help", "Keys: Watch", "question_mark", "escape"),
+    Scene("saved", "Tuning saves", "C"),
     Scene("ranks", "Ranks or hosts use", "3"),
     Scene("roofline", "FLOP/byte", "5 j j", "escape"),
 )

@@ -105,7 +105,7 @@ async def test_sorting_cycles_and_keeps_the_cursor_on_its_row(tmp_path: Path) ->
             if panes.table.sort == "time":
                 slowest = [row.tuning.choices[0].ms for row in panes.table.rows]
                 assert slowest == sorted(slowest, reverse=True)  # type: ignore[type-var]
-        assert seen == ["gain", "lead", "time", "op", "newest"]
+        assert seen == ["vs ATen", "lead", "time", "op", "newest"]
 
 
 async def test_newest_stays_under_the_cursor_until_the_person_moves(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ async def test_command_palette_offers_what_applies(tmp_path: Path) -> None:
         assert "view: Show pins" in empty and "app: Quit" in empty
         await panes_of(app, pilot, 1)
         full = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"pin: Pin choice", "tunings: Filter by words", "tunings: Sort by gain"} <= full
+        assert {"pin: Pin choice", "tunings: Filter by words", "tunings: Sort by vs ATen"} <= full
         assert "pin: Take back pin" not in full and "tunings: Sort by newest" not in full
         await pilot.press("ctrl+p")
         await until(pilot, lambda: type(app.screen).__name__ == "CommandPalette")

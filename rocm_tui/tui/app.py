@@ -1,0 +1,283 @@
+"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import SystemCommand
+from textual.await_complete import AwaitComplete
+from textual.filter import LineFilter
+from textual.screen import Screen
+
+from backend.store.paths import Layout
+from rocm_tui.collector import Pile
+from rocm_tui.format import plain
+from rocm_tui.tui import later, themes
+from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.painting import HarmlessFilter, Pace
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:  # types only; see `later`
+    from backend.store.pins import PinStatus
+    from rocm_tui.feed import Feed
+    from rocm_tui.job_queue import Job, JobQueue
+    from rocm_tui.session.model import Row
+
+_BREATH = 0.005
+"""Seconds for keys between two takes of records that are waiting."""
+_TICK = 5.0
+"""Seconds between two looks at the ages."""
+_AFTER = 3.0
+"""Seconds that the log of a job is read on when the job is over."""
+_DONE = {"tune": "Tuned", "measure": "Measured"}
+
+
+class RocmTui(Host):
+    """`rocm-tui watch`."""
+
+    TITLE = "rocm-tui"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        paths: Sequence[Path | str],
+        layout: Layout,
+        *,
+        polling: bool = False,
+        python: str | None = None,
+    ) -> None:
+        """`python` is the interpreter for workers; see `find_python`."""
+        super().__init__()
+        self.paths = [str(path) for path in paths] or [str(layout.root)]
+        self.layout = layout
+        self.peaks = {}
+        self.python = python
+        self._polling = polling
+        self._jobs: JobQueue | None = None
+        self._feed: Feed | None = None
+        self._ask: Requests | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._within: Context = copy_context()
+        self._pile = Pile()
+        self._pace = Pace()
+        self._scheduled = False
+        self._harmless = HarmlessFilter()
+        for theme in themes.ALL:
+            self.register_theme(theme)
+        self.theme = themes.default_theme(self.console.color_system)
+
+    @property
+    def feed(self) -> Feed:
+        """What fills the screens; made once the first screen stands, or by a key before that."""
+        if self._feed is None:
+            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+        return self._feed
+
+    @property
+    def jobs(self) -> JobQueue:
+        if self._jobs is None:
+            self._jobs = later.jobs(self.layout, self._wake, self.python)
+        return self._jobs
+
+    @property
+    def unfinished(self) -> list[Job]:
+        jobs = self._jobs.jobs() if self._jobs is not None else []
+        return [job for job in jobs if not job.over]
+
+    @property
+    def ask(self) -> Requests:
+        if self._ask is None:
+            self._ask = later.asking(self)
+        return self._ask
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), self._harmless]
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
+
+    def get_default_screen(self) -> Screen[None]:
+        return WatchScreen()
+
+    def on_load(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._within = copy_context()
+
+    def on_ready(self) -> None:
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        self.feed.start()
+        self.set_interval(_TICK, self._tick)
+        gc.freeze()  # what start-up made stays; see run_watch
+        gc.enable()
+
+    def stop_feed(self) -> None:
+        """End reading, reconciling and every job; safe to call again."""
+        if self._jobs is not None:
+            self._jobs.stop()
+        if self._feed is not None:
+            self._feed.stop()
+
+    # From the threads to the screens.
+
+    def call_from_any_thread(self, what: Callable[[], object]) -> None:
+        """Run `what` on the event loop soon, without waiting for it; a signal handler may, too."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to show
+                self._loop.call_soon_threadsafe(what, context=self._within)
+
+    def _wake(self) -> None:
+        self.call_from_any_thread(self._schedule)
+
+    def _schedule(self, wait: float = 0.0) -> None:
+        """Take in what arrived, soon; once, however often it is asked for."""
+        assert self._loop is not None
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_later(wait, self._take)
+
+    def _take(self) -> None:
+        self._scheduled = False
+        if not self.is_running:
+            return
+        taken = self.feed.take()
+        self._pile.grown(taken.held, taken.more)
+        for status in taken.drifted:
+            self._tell_drift(status)
+        if self._jobs is not None:
+            self._follow_jobs(self._jobs)
+        early = self._pace.wait(time.monotonic())
+        if early <= 0:
+            self._update()
+        if taken.more:
+            self._schedule(_BREATH)
+        elif early > 0:
+            self._schedule(early)
+
+    def _update(self) -> None:
+        begun, before = time.monotonic(), self._painted()
+        for screen in self.screen_stack:
+            if isinstance(screen, BaseScreen) and screen.is_mounted:
+                screen.update()
+        painted = max(0, self._painted() - before)
+        self._pace.updated(begun, time.monotonic(), painted)
+
+    def _painted(self) -> int:
+        return sum(view.painted for view in self.screen.query(LineView))
+
+    def _tick(self) -> None:
+        if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
+            self.screen.tick()
+
+    def _tell_drift(self, status: PinStatus) -> None:
+        after = "Applied again." if status.state == "active" else f"It is {status.state} now."
+        why = status.detail.partition(": ")[2] or "another process wrote over it"
+        text = f"The pin of {status.pin.op} had drifted: {why}. {after}"
+        self.notify(plain(text), severity="warning", markup=False)
+
+    def _follow_jobs(self, queue: JobQueue) -> None:
+        """Read the logs of those that run; tell of those that ended."""
+        jobs, ended = queue.look()
+        for job in jobs:
+            if not job.over and job.progress.log:
+                self.feed.follow(job.progress.log)
+        for job in ended:
+            self._tell_job(job)
+            self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
+
+    def _tell_job(self, job: Job) -> None:
+        if job.state == "failed":
+            text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
+            self.notify(plain(text), severity="error", markup=False, timeout=10)
+        elif job.state == "done":
+            what = f"{_DONE[job.kind]} {job.title}"
+            self.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
+        else:
+            self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
+
+    # The screens, and the keys that work everywhere.
+
+    def compare(self, row: Row, marked: AbstractSet[str]) -> None:
+        self.push_screen(later.compare_screen(row, marked))
+
+    def show_row(self, row: Row) -> None:
+        self._back_to_watch().go_to(row)
+
+    def _back_to_watch(self) -> WatchScreen:
+        while not isinstance(self.screen, WatchScreen):
+            self.pop_screen()
+        return self.screen
+
+    def _toggle(self, kind: type[BaseScreen]) -> None:
+        """Open a screen above Watch; its own key closes it again."""
+        here = type(self.screen)
+        self._back_to_watch()
+        if here is not kind:
+            self.push_screen(kind())
+
+    def action_pins(self) -> None:
+        self._toggle(later.pins_screen())
+
+    def action_jobs(self) -> None:
+        self._toggle(later.jobs_screen())
+
+    def action_sources(self) -> None:
+        self._toggle(later.sources_screen())
+
+    def action_report(self) -> None:
+        self._toggle(later.report_screen())
+
+    def action_help(self) -> None:
+        """Above the screen that it is asked on, to go back there."""
+        kind = later.help_screen()
+        if isinstance(self.screen, kind):
+            self.pop_screen()
+        else:
+            self.push_screen(kind())
+
+    async def action_quit(self) -> None:
+        """Leave; where that ends jobs, a question comes first."""
+        if not self.unfinished or self.asking:
+            self.exit()
+            return
+
+        def answered(note: str | None) -> None:
+            if note is not None:
+                self.exit()
+
+        lines = [f"{job.state}: {job.kind} {job.title}" for job in self.unfinished]
+        question = later.question("Quit? It ends the jobs of this screen.", "Quit", lines)
+        self.push_screen(question, answered)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Of keys that come in one burst, those after the one that closed a screen close none."""
+        return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
+
+    def action_command_palette(self) -> None:
+        """What applies to the screens does not while a question stands above them."""
+        if not self.asking:
+            super().action_command_palette()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """`group: Verb object`, only what applies now."""
+        if isinstance(screen, BaseScreen):
+            yield from screen.commands()
+        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
+        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
+        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
+        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
+        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
+        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
+        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)

@@ -1,0 +1,230 @@
+"""What the program does for a screen: a question, the action off the event loop, a word of it."""
+
+from __future__ import annotations
+
+import os
+from asyncio import to_thread
+from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import partial
+
+from backend.records import Choice, Tuning
+from backend.store.errors import StoreError
+from backend.store.pins import PinPlan, PinStatus
+from rocm_tui import format as fmt
+from rocm_tui.actions.options import choices_to_measure, device_env, lane
+from rocm_tui.actions.peak import measure_machine, require_here
+from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.format import plain
+from rocm_tui.job_queue import Job, Order
+from rocm_tui.job_run import RunJob
+from rocm_tui.measuring import measure, measure_job
+from rocm_tui.session.measured_text import meaning, standing
+from rocm_tui.session.model import Row
+from rocm_tui.session.pin_warning import pin_warning
+from rocm_tui.session.roofline import Machine
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
+from rocm_tui.tune_request import outcome, problem_of, title, tune
+from rocm_tui.widgets.choice_lines import name_of
+
+
+class Asking:
+    """The requests of one program. They are workers of the program: what they do counts even if
+    the screen that asked is left meanwhile."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def _begin(self, request: Coroutine[None, None, None], group: str) -> None:
+        self._host.run_worker(request, group=group)
+
+    # Pins.
+
+    def pin(self, row: Row, choice: Choice) -> None:
+        self._begin(self._pin(row, choice), "pin")
+
+    async def _pin(self, row: Row, choice: Choice) -> None:
+        host = self._host
+        if host.asking:
+            return
+        try:
+            wanted = pinnable(row, choice, host.feed.model.sessions)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        question = ConfirmScreen(
+            f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
+        )
+        answer = host.push_screen(question, wait_for_dismiss=True)
+        try:
+            plan = await to_thread(plan_pin, wanted, host.layout)
+            question.tell(_pin_lines(row, plan))
+            note = await answer
+            if note is None:
+                return
+            pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
+        except (StoreError, OSError) as error:
+            question.answer(None)
+            host.refuse(str(error))
+            return
+        detail = f": {pinned.detail}" if pinned.detail else ""
+        host.notify(
+            plain(f"Pinned {choice.label}: {pinned.state}{detail}"),
+            severity="information" if pinned.active else "warning",
+            markup=False,
+        )
+        host.feed.look()
+
+    def unpin(self, status: PinStatus) -> None:
+        self._begin(self._unpin(status), "pin")
+
+    async def _unpin(self, status: PinStatus) -> None:
+        host, pin = self._host, status.pin
+        if host.asking:
+            return
+        question = ConfirmScreen(
+            f"Unpin {pin.label}",
+            "Unpin",
+            [
+                f"{pin.op} goes back to the choice that was measured fastest.",
+                "Its measured times and the compiled graphs that were moved aside return.",
+            ],
+        )
+        if await host.push_screen_wait(question) is None:
+            return
+        try:
+            await to_thread(take_back, [pin], host.layout)
+        except (StoreError, OSError) as error:
+            host.refuse(str(error))
+            return
+        host.notify(plain(f"Unpinned {pin.label}"), markup=False)
+        host.feed.look()
+
+    def apply_pins(self, done: Callable[[], None]) -> None:
+        self._begin(self._apply_pins(done), "pin")
+
+    async def _apply_pins(self, done: Callable[[], None]) -> None:
+        host = self._host
+        try:
+            statuses = await to_thread(reapply_pins, host.layout)
+        except (StoreError, OSError) as error:
+            host.notify(plain(str(error)), severity="error", markup=False)
+            return
+        host.feed.inbox.put_pins(statuses)
+        active = sum(status.state == "active" for status in statuses)
+        host.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
+        done()
+
+    # Jobs.
+
+    def tune(self, row: Row) -> None:
+        self._begin(self._tune(row), "tune")
+
+    async def _tune(self, row: Row) -> None:
+        host = self._host
+        if host.asking:
+            return
+        try:
+            problem = problem_of(row.tuning)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        answer = await host.push_screen_wait(TuneScreen(row, problem))
+        if answer is not None:
+            job = host.jobs.submit(tune_order(problem, answer, row.id))
+            self._tell_begun(f"Tuning {job.title}", job)
+
+    def measure(self, row: Row, marked: AbstractSet[str]) -> None:
+        host, tuning = self._host, row.tuning
+        wanted = [choice for choice in tuning.choices if name_of(choice) in marked]
+        choices = choices_to_measure(row, wanted)
+        try:
+            measure_job(tuning, choices)  # what cannot be measured is said before a worker starts
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        job = host.jobs.submit(measure_order(tuning, choices, row.id, row.pin))
+        count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
+        self._tell_begun(f"Measuring {count} of {job.title}", job)
+
+    def _tell_begun(self, what: str, job: Job) -> None:
+        begins = "waits for its device" if job.state == "queued" else "begins"
+        self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
+
+    def measure_peak(self, machine: Machine) -> None:
+        self._begin(self._measure_peak(machine), "peak")
+
+    async def _measure_peak(self, machine: Machine) -> None:
+        host = self._host
+        try:
+            require_here(machine)
+            label = plain(machine.label)
+            host.notify(f"Measuring the peak of {label}: some two seconds.", markup=False)
+            peak = await to_thread(measure_machine, machine, host.layout, host.python)
+        except RocmTuiError as error:
+            host.refuse(str(error))
+            return
+        host.peaks[machine] = peak
+        if isinstance(host.screen, BaseScreen):
+            host.screen.update()
+
+
+def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
+    """What exactly a pin will change."""
+    lines = [f"{row.tuning.op}  {fmt.operands(row.tuning)}"]
+    if plan.replaces is not None:
+        lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
+    graphs = len(plan.graphs)
+    aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
+    numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
+    return [
+        *lines,
+        "",
+        f"{numbers} raised out of reach in {plan.path}",
+        f"{aside} moved aside. Unpin brings everything back.",
+    ]
+
+
+def measure_order(
+    tuning: Tuning, choices: Sequence[Choice], id: str, pin: PinStatus | None = None
+) -> Order:
+    """The work of a measurement, for the queue; of a pinned tuning it tells what is in use."""
+
+    def work(run: RunJob) -> str:
+        measurement = measure(run, tuning, choices)
+        result = standing(tuning, measurement)
+        held = pin is not None and pin.state != "orphaned"
+        return f"{result}; {meaning(tuning, measurement, id, pin)}" if held else result
+
+    return Order(
+        kind="measure",
+        title=title(tuning),
+        lane=lane(None, tuning.device),
+        work=work,
+        key=tuning.key,
+        tuning=id,
+    )
+
+
+def tune_order(problem: Tuning, answer: TuneAnswer, id: str) -> Order:
+    """The work of a tuning, for the queue."""
+    given = problem
+    if answer.device == "cpu" and problem.key is None:
+        given = replace(problem, device="cpu")
+
+    def work(run: RunJob) -> str:
+        return outcome(tune(run, given, answer.options))
+
+    return Order(
+        kind="tune",
+        title=title(problem),
+        lane=lane(answer.device, problem.device),
+        work=work,
+        env=device_env(os.environ, answer.device),
+        key=problem.key,
+        tuning=id,
+    )

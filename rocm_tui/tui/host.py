@@ -1,0 +1,118 @@
+"""What the program offers its screens. They know this and not the app, which knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.screen import ModalScreen
+
+from backend.store.paths import Layout
+from rocm_tui.format import plain
+from rocm_tui.tui.keys import key
+
+if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
+    from backend.records import Choice
+    from backend.store.pins import PinStatus
+    from rocm_tui.feed import Feed
+    from rocm_tui.job_queue import Job, JobQueue
+    from rocm_tui.session.devices import Peak
+    from rocm_tui.session.model import Row
+    from rocm_tui.session.roofline import Machine
+
+
+class Requests(Protocol):
+    """What a person can have done; each says what came of it."""
+
+    def pin(self, row: Row, choice: Choice) -> None:
+        """Ask, then let `choice` win for every later torch.compile."""
+
+    def unpin(self, status: PinStatus) -> None:
+        """Ask, then restore what the pin changed."""
+
+    def apply_pins(self, done: Callable[[], None]) -> None:
+        """Make the caches agree with the pins again, then call `done`."""
+
+    def tune(self, row: Row) -> None:
+        """Ask what to try, then put the tuning of this problem into the queue."""
+
+    def measure(self, row: Row, marked: AbstractSet[str]) -> None:
+        """Put the measurement of the marked choices, else of those near the best, in the queue."""
+
+    def measure_peak(self, machine: Machine) -> None:
+        """Measure what `machine`, which must be this one, can do at best."""
+
+
+class Host(App[int]):
+    """What is watched, the jobs, and ways to ask for what a screen does not do itself.
+
+    `python` is the interpreter for workers, `peaks` what machines were measured to do at best.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("P", "pins", "app.pins", "pins: state, history, undo"),
+        key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
+        key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
+        key("S", "sources", "app.sources", "sources: what is read, how far"),
+        key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
+        key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
+        key("q,ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
+    ]
+    paths: list[str]
+    layout: Layout
+    python: str | None
+    peaks: dict[Machine, Peak]
+
+    @property
+    def feed(self) -> Feed:
+        """What fills the screens."""
+        raise NotImplementedError
+
+    @property
+    def jobs(self) -> JobQueue:
+        """The jobs that this program runs."""
+        raise NotImplementedError
+
+    @property
+    def unfinished(self) -> list[Job]:
+        """The jobs that run or wait, newest first."""
+        raise NotImplementedError
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question stands above the screens: there is never more than one."""
+        return isinstance(self.screen, ModalScreen)
+
+    # Said to the person.
+
+    def copy(self, text: str, what: str) -> None:
+        """Put `text` on the clipboard of the person's terminal and say what it was."""
+        text = plain(text)
+        self.copy_to_clipboard(text)
+        self.notify(f"Copied {plain(what)}: {text}", markup=False, timeout=4)
+
+    def refuse(self, why: str) -> None:
+        """Say why something is not done."""
+        self.notify(plain(why), severity="error", markup=False, timeout=8)
+
+    def warn(self, what: str) -> None:
+        """Say that a key does nothing here."""
+        self.notify(what, severity="warning", markup=False)
+
+    # Asked of the program. What is begun goes on when the screen that asked is left.
+
+    @property
+    def ask(self) -> Requests:
+        """What it does when asked."""
+        raise NotImplementedError
+
+    def compare(self, row: Row, marked: AbstractSet[str]) -> None:
+        """Open the marked choices, else those near the best, side by side."""
+        raise NotImplementedError
+
+    def show_row(self, row: Row) -> None:
+        """Go to this tuning in Watch."""
+        raise NotImplementedError

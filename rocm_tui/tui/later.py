@@ -1,0 +1,99 @@
+"""What the program loads when it is first needed, here and nowhere else.
+
+The first screen stands within the time of a bare Textual app because nothing of this is loaded
+before it; that is why these imports are not at the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from backend.store.paths import Layout
+from rocm_tui.tui.host import Host, Requests
+
+if TYPE_CHECKING:  # types only, see above
+    from backend.records import Problem
+    from rocm_tui.feed import Feed
+    from rocm_tui.job_queue import JobQueue
+    from rocm_tui.session.model import Row
+    from rocm_tui.tui.screens.base import BaseScreen
+    from rocm_tui.tui.screens.dialogs import ConfirmScreen
+    from rocm_tui.tui.widgets.panes import Panes
+
+
+def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
+    from rocm_tui.feed import Feed
+
+    return Feed(paths, layout, wake, polling=polling)
+
+
+def asking(host: Host) -> Requests:
+    from rocm_tui.tui.asking import Asking
+
+    return Asking(host)
+
+
+def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:
+    from rocm_tui.job_queue import JobQueue
+
+    return JobQueue(layout, wake, python=python)
+
+
+def panes(rows: list[Row], layout: Layout) -> Panes:
+    from rocm_tui.tui.widgets.panes import Panes
+
+    return Panes(rows, layout.root)
+
+
+def count_troubles(problems: Sequence[Problem]) -> int:
+    """How many different ones a person has to hear of."""
+    from rocm_tui.session.troubles import troubles
+
+    return len(troubles(problems))
+
+
+# The screens.
+
+
+def pins_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.pins import PinsScreen
+
+    return PinsScreen
+
+
+def jobs_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.jobs import JobsScreen
+
+    return JobsScreen
+
+
+def sources_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.sources import SourcesScreen
+
+    return SourcesScreen
+
+
+def report_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.report import ReportScreen
+
+    return ReportScreen
+
+
+def help_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.help import HelpScreen
+
+    return HelpScreen
+
+
+def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
+    from rocm_tui.tui.screens.compare import CompareScreen
+
+    return CompareScreen(row, marked)
+
+
+def question(title: str, verb: str, lines: Sequence[str]) -> ConfirmScreen:
+    from rocm_tui.tui.screens.dialogs import ConfirmScreen
+
+    return ConfirmScreen(title, verb, lines)

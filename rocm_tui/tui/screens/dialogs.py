@@ -1,0 +1,187 @@
+"""Questions above the screens: may this be changed, and what shall be tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Button, Input, Static
+
+from backend.model.origin import is_own
+from backend.model.problem import Problem
+from rocm_tui import format as fmt
+from rocm_tui.actions.options import offers_ours, tune_options
+from rocm_tui.errors import UsageError
+from rocm_tui.format import plain
+from rocm_tui.session.model import Row
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import Dialog
+from rocm_tui.tune_request import TuneOptions, title
+
+_WAITING = ("Looking up what will change …",)
+
+
+class ConfirmScreen(Dialog[str]):
+    """Gives the note (empty without one) for yes, and None for no.
+
+    Without `lines` it waits: it says so and takes no yes until `tell` brings them. `warning` is
+    what speaks against it.
+    """
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [key("enter", "yes", "confirm.yes", "yes")]
+
+    def __init__(
+        self,
+        title: str,
+        verb: str,
+        lines: Sequence[str] = (),
+        *,
+        note: bool = False,
+        warning: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._title = title
+        self._lines = lines
+        self._warning = warning
+        self._verb = verb
+        self._note = note
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="question"):
+            yield Static(Content(plain(self._title)), id="what", markup=False)
+            yield Static(self._text(), id="lines", markup=False)
+            if self._warning:
+                yield Static(Content(plain(self._warning)), id="warning", markup=False)
+            if self._note:
+                yield Input(placeholder="why? (optional note)", max_length=200, compact=True)
+            yield from self.compose_answers(self._verb)
+
+    def on_mount(self) -> None:
+        self.query_one(Input if self._note else "#yes").focus()
+
+    def _text(self) -> Content:
+        return Content("\n".join(plain(line) for line in self._lines or _WAITING))
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """What will change is known now."""
+        self._lines = lines
+        for shown in self.query("#lines").results(Static):  # none before it opens or after
+            shown.update(self._text())
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#yes")
+    def action_yes(self) -> None:
+        if not self._lines:
+            return  # nobody agrees to what has not been said
+        note = self.query_one(Input).value.strip() if self._note else ""
+        self.answer(note)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneAnswer:
+    """The person's answer: what to try, and on which device (None: as the environment says)."""
+
+    options: TuneOptions
+    device: str | None
+
+
+class Tick(Static, can_focus=True):
+    """Something to turn on: `[x]` says so without any colour."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [key("space", "turn", "tune.turn", "turn on or off")]
+
+    def __init__(self, label: str, value: bool = False, *, id: str) -> None:
+        super().__init__(markup=False, id=id)
+        self._label = label
+        self.value = value
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def on_click(self) -> None:
+        self.action_turn()
+
+    def action_turn(self) -> None:
+        self.value = not self.value
+        self._show()
+
+    def _show(self) -> None:
+        self.update(Content(f"[{'x' if self.value else ' '}] {self._label}"))
+
+
+class TuneScreen(Dialog[TuneAnswer]):
+    """Gives the answer, and None for no."""
+
+    CSS_PATH = "dialogs.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "yes", "tune.yes", "start", priority=True),
+    ]
+
+    def __init__(self, row: Row, problem: Problem) -> None:
+        super().__init__()
+        self._row = row
+        self._problem = problem
+
+    def compose(self) -> ComposeResult:
+        ours = offers_ours(self._row.tuning)
+        with Vertical(id="question"):
+            yield Static(Content(f"Tune {problem_title(self._problem)}"), id="what", markup=False)
+            yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
+            yield Tick("exhaustive search space: hours rather than minutes", id="space")
+            yield Tick("our kernels too", ours, id="templates")
+            for name, hint in (
+                ("backends", "as Inductor is set; or a list such as ATEN,TRITON,CPP,CK"),
+                ("budget", "no end; or seconds, after which the best so far wins"),
+                ("device", "as it was; or the index of a GPU"),
+            ):
+                with Horizontal(classes="field"):
+                    yield Static(name, classes="name", markup=False)
+                    yield Input(placeholder=hint, id=name, max_length=100, compact=True)
+            yield Static("", id="wrong", markup=False)
+            yield from self.compose_answers("Start")
+
+    def on_mount(self) -> None:
+        self.query_one("#yes").focus()
+
+    def _text(self, name: str) -> str | None:
+        return self.query_one(f"#{name}", Input).value.strip() or None
+
+    def _answer(self) -> TuneAnswer:
+        """Raises UsageError for what makes no sense."""
+        device = self._text("device")
+        options = tune_options(
+            backends=self._text("backends"),
+            search_space="exhaustive" if self.query_one("#space", Tick).value else None,
+            templates=self.query_one("#templates", Tick).value,
+            budget=self._text("budget"),
+            device=device,
+        )
+        return TuneAnswer(options, device)
+
+    @on(Button.Pressed, "#yes")
+    def action_yes(self) -> None:
+        if self.query_one("#no").has_focus:
+            self.answer(None)
+            return
+        try:
+            self.answer(self._answer())
+        except UsageError as error:
+            self.query_one("#wrong", Static).update(Content(plain(str(error))))
+
+
+def _about(row: Row) -> list[str]:
+    """What will be done, and what it took the last time."""
+    took = row.tuning.seconds.benchmark
+    lines = ["Every choice is compiled and timed again, in a worker."]
+    lines += [f"Timing them took {fmt.seconds(took)} the last time."] if took else []
+    lines.append("The times go where the model's own tuning has them; old graphs stay.")
+    if row.pin is not None:
+        lines.append(f"The pin to {row.pin.pin.label} holds; it learns the new times.")
+    return list(map(plain, lines))

@@ -1,0 +1,159 @@
+"""Help: every key, column and state, from where each is made; so is docs/glossary.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from textwrap import wrap
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from rocm_tui.render import glossary
+from rocm_tui.render.glossary import Entry, Group
+from rocm_tui.render.table import Column, Line
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.keys import key, written
+from rocm_tui.tui.screens.base import BaseScreen, Dialog
+from rocm_tui.tui.screens.compare import CompareScreen
+from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.pins import PinsScreen
+from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key
+
+_KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
+    ("Lists", LineView.BINDINGS),
+    ("Watch", WatchScreen.BINDINGS),
+    ("Everywhere", Host.BINDINGS),
+    ("Compare", CompareScreen.BINDINGS),
+    ("Report", ReportScreen.BINDINGS),
+    ("Pins", PinsScreen.BINDINGS),
+    ("Jobs", JobsScreen.BINDINGS),
+    ("Sources", SourcesScreen.BINDINGS),
+    ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
+)
+_SIGNS = {
+    "│━├─●─┤": "time over the best's, and its 95 % interval, when measured",
+    "│━━━━━○": "the same of one number; ▸ is beyond the scale",
+    "✓ ●": "before a choice: marked; pinned",
+}
+_GOOD_TO_KNOW = (
+    "A time without ± is one number; of such, up to 2 % apart is a tie.",
+    "A pinned tuning shows measured times; the cache holds its rivals raised.",
+    "Copying uses OSC 52. In tmux: set -g set-clipboard on",
+    "A log has the best ten choices; caches and `rocm-tui run` have all.",
+)
+_FIRST = ("Tunings", "Choices on", "Verdicts", "States")
+"""What stands right behind the keys that are needed most."""
+_MOST_NEEDED = 3
+_WORDS = 16
+"""Cells of a key or a word; what explains it stands beside it."""
+
+
+def key_groups() -> Iterator[Group]:
+    """The keys of each screen; those with one explanation are one entry."""
+    for title, bindings in _KEYBOARDS:
+        ours = (binding for binding in bindings if isinstance(binding, Binding))
+        entries = []
+        for about, same in groupby(ours, key=lambda binding: binding.tooltip):
+            keys = " ".join(map(written, same))
+            entries.append(Entry(keys, keys, about))
+        yield Group(f"Keys: {title}", tuple(entries))
+
+
+def screen_groups() -> tuple[Group, ...]:
+    """The columns that only screens have."""
+    return (
+        _columns("Jobs", JOBS),
+        _columns("Sources", SOURCES),
+        _columns("Problems of sources", PROBLEMS),
+    )
+
+
+def _columns(title: str, columns: Iterable[Column]) -> Group:
+    return Group(title, tuple(Entry(c.title, c.title.lower(), c.about) for c in columns))
+
+
+def markdown() -> str:
+    """docs/glossary.md."""
+    lines = [
+        "# Words, columns and keys",
+        "",
+        "What `?` explains on the screen. Made from the code: change a sentence where its column,",
+        "state or key stands, then run `ACCEPT_GLOSSARY=1 pytest tests/test_glossary.py`.",
+        "",
+        *glossary.markdown(),
+    ]
+    for group in (*screen_groups(), *key_groups()):
+        lines += [f"## {group.title}", "", "| word | meaning |", "|---|---|"]
+        lines += [f"| `{entry.name}` | {entry.about} |" for entry in group.entries]
+        lines.append("")
+    return "\n".join(lines)
+
+
+class HelpText(LineView):
+    """Lines to read; the cursor only scrolls them."""
+
+    def __init__(self) -> None:
+        super().__init__(id="text")
+        self._width = 80
+        self._lines = list(_lines(self._width - 3))
+
+    def heading(self, width: int) -> list[Line]:
+        if width != self._width:
+            self._width = width
+            self._lines = list(_lines(width - 3))
+        return []
+
+    def count(self) -> int:
+        return len(self._lines)
+
+    def line(self, index: int, width: int) -> Line:
+        return self._lines[index]
+
+
+class HelpScreen(BaseScreen):
+    """One page of text."""
+
+    AUTO_FOCUS = "#text"
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("j k", "scroll", "scroll"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield HelpText()
+
+    def on_mount(self) -> None:
+        self.show_title("Help", [])
+
+    def action_scroll(self) -> None:
+        self.query_one(HelpText).action_page(1)
+
+
+def _lines(width: int) -> Iterator[Line]:
+    """All of it, folded where a line is wider than that."""
+    signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
+    keys = list(key_groups())
+    words = sorted((*glossary.groups(), *screen_groups(), signs), key=_place)
+    for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
+        yield ((group.title, "accent"),)
+        for entry in group.entries:
+            first, *more = wrap(entry.about, max(20, width - _WORDS - 2)) or [""]
+            yield ((f"  {entry.title:<{_WORDS}}", "strong"), (first, ""))
+            yield from (((" " * (_WORDS + 2), ""), (part, "")) for part in more)
+        yield ()
+    yield (("Good to know", "accent"),)
+    for text in _GOOD_TO_KNOW:
+        yield ((f"  {text}", ""),)
+
+
+def _place(group: Group) -> int:
+    starts = (at for at, start in enumerate(_FIRST) if group.title.startswith(start))
+    return next(starts, len(_FIRST))

@@ -1,0 +1,228 @@
+"""Jobs: what workers do and did, how far they are, what came out, what they said."""
+
+from __future__ import annotations
+
+import time
+from textwrap import wrap
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from rocm_tui import format as fmt
+from rocm_tui.format import plain
+from rocm_tui.job_queue import Job
+from rocm_tui.render.table import Field, Line, Span, cells
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.widgets.bars import bar
+
+_EVERY = 1.0
+"""Seconds between two looks at times and logs, while this screen is open."""
+_BAR = 6
+_MOST = 4
+"""Lines that what came out may take."""
+
+_NOTHING = "No job yet. In Watch, t tunes again what is under the cursor, m measures it."
+_STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
+
+
+def _progress(job: Job) -> str:
+    progress = job.progress
+    if progress.rounds:
+        return f"{progress.rounds} rounds"
+    if progress.total:
+        done = bar(progress.timed / progress.total, _BAR)
+        return f"{done} {progress.timed}/{progress.total}"
+    return progress.what if job.state == "running" else ""
+
+
+def _progress_style(job: Job) -> str:
+    timing = job.progress.total and not job.progress.rounds
+    return "accent" if timing and job.state == "running" else "dim"
+
+
+def _best(job: Job) -> str:
+    best, ms = job.progress.best, job.progress.best_ms
+    return f"{best} {fmt.duration(ms)}" if best and ms is not None else best
+
+
+def _left(job: Job) -> float | None:
+    """Seconds that a running job still takes, where that can be told."""
+    begun = job.state == "running" and job.started is not None
+    return job.progress.seconds_left if begun else None
+
+
+def _time(job: Job) -> str:
+    """What is left, else what it took so far."""
+    left = _left(job)
+    if left is not None:
+        return f"{fmt.seconds(left)} left"
+    if job.started is None:
+        return fmt.NONE
+    return fmt.seconds((job.ended or time.time()) - job.started)
+
+
+JOBS: tuple[Field[Job], ...] = (
+    Field(
+        "state", "STATE", 9, 9, text=lambda job: job.state,
+        style=lambda job: _STATE.get(job.state, ""),
+        about="queued until its device is free, running, done, failed, cancelled",
+    ),
+    Field(
+        "kind", "JOB", 4, 7, drop=5, text=lambda job: job.kind, style="dim",
+        about="tune or measure",
+    ),
+    Field(
+        "what", "WHAT", 20, 46, text=lambda job: plain(job.title), style="strong",
+        about="the op, its operands and their type",
+    ),
+    Field(
+        "device", "DEV", 3, 4, drop=3, text=lambda job: plain(job.device), style="dim",
+        about="the index of a GPU, or cpu: one job a device runs at once",
+    ),
+    Field(
+        "progress", "PROGRESS", 8, 20, drop=1, text=_progress, style=_progress_style,
+        about="choices timed of all, or rounds measured",
+    ),
+    Field("best", "BEST", 14, 44, drop=4, text=_best, about="the fastest choice so far"),
+    Field(
+        "time", "TIME", 8, 12, right=True, text=_time,
+        style=lambda job: "dim" if _left(job) is None else "",
+        about="what is left where that can be told, else what it took",
+    ),
+    Field(
+        "result", "RESULT", 18, 200, drop=2, text=lambda job: job.reason or job.outcome,
+        style=lambda job: "bad" if job.reason else "", about="what came out, or why nothing did",
+    ),
+)  # fmt: skip
+"""What is shown of a job."""
+
+
+class JobLog(LineView):
+    """Why a job failed or what came out; below it, what its worker wrote to stderr, to its end."""
+
+    BINDING_GROUP_TITLE = "Log"
+
+    def __init__(self) -> None:
+        super().__init__(id="log")
+        self._told: Span = ("", "")
+        self._log: list[str] = []
+        self._pieces: list[str] = []
+        self._fitted: object = None
+
+    def put(self, told: Span, log: list[str]) -> None:
+        """Show the sentence `told`, and these lines below it; follow their end from there."""
+        if (told, log) == (self._told, self._log):
+            return
+        at_end = self.top + self.room >= len(self._pieces)  # not scrolled up to read
+        follow = told != self._told or (at_end and self.cursor >= len(self._pieces) - 1)
+        self._told, self._log = told, log
+        self._fit(self.size.width)
+        if follow:
+            self.cursor = max(0, len(self._pieces) - 1)
+            self.top = len(self._pieces)
+        self.sync()
+
+    def _fit(self, width: int) -> None:
+        self._fitted = (width, self._log)
+        self._pieces = [piece for line in self._log for piece in _folded(line, width - 3)]
+
+    def heading(self, width: int) -> list[Line]:
+        if self._fitted != (width, self._log):
+            self._fit(width)
+            self.cursor, self.top = len(self._pieces) - 1, len(self._pieces)
+        text, style = self._told
+        parts: list[Line] = [((f" {part}", style),) for part in wrap(text, max(20, width - 3))]
+        return [*parts[:_MOST], ()] if parts else []
+
+    def count(self) -> int:
+        return len(self._pieces)
+
+    def line(self, index: int, width: int) -> Line:
+        return ((self._pieces[index], "dim"),)
+
+    def empty(self, width: int) -> list[Line]:
+        return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._told[0] else []
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A line of a log in pieces that fit; its blanks say something, so they stay."""
+    width = max(20, width)
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
+
+
+class JobsScreen(BaseScreen):
+    """The jobs above, newest first; the log of the one under the cursor below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#jobs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
+        key("y", "copy", "jobs.copy", "copy what became of the job"),
+        key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
+        key("escape", "app.pop_screen", "jobs.back", "back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("x", "cancel", "cancel"),
+        ("tab", "log", "app.focus_next"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(JOBS, _NOTHING, id="jobs")
+        yield OneLine(id="about")
+        yield JobLog()
+
+    def on_mount(self) -> None:
+        self._jobs: list[Job] = []
+        self.update()
+        self.set_interval(_EVERY, self.update)
+
+    @property
+    def current(self) -> Job | None:
+        """The job under the cursor."""
+        cursor = self.query_one("#jobs", Grid).cursor
+        return self._jobs[cursor] if cursor < len(self._jobs) else None
+
+    def update(self) -> None:
+        """Show the jobs as they are now; the cursor stays on its job."""
+        self._jobs = self.program.jobs.jobs()
+        rows = [cells(JOBS, job) for job in self._jobs]
+        self.query_one("#jobs", Grid).put(rows, [job.id for job in self._jobs])
+        running = sum(job.state == "running" for job in self._jobs)
+        queued = sum(job.state == "queued" for job in self._jobs)
+        facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
+        self.show_title("Jobs", facts)
+        self._tell()
+
+    def _tell(self) -> None:
+        job = self.current
+        about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
+        if job is None:
+            about.put(((" Log", "head"),))
+            log.put(("", ""), [])
+            return
+        about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
+        told = (job.reason, "bad") if job.reason else (job.outcome, "strong")
+        log.put(told, self.program.jobs.log(job.id))
+
+    @on(LineView.CursorMoved, "#jobs")
+    def _moved(self) -> None:
+        self._tell()
+
+    def action_cancel(self) -> None:
+        job = self.current
+        if job is not None and not self.program.jobs.cancel(job.id):
+            self.program.warn("That job is over.")
+
+    def action_copy(self) -> None:
+        job = self.current
+        if job is not None:
+            text = job.reason or job.outcome or job.title
+            self.program.copy(text, "what became of the job" if job.over else "the job")

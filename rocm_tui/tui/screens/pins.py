@@ -1,0 +1,179 @@
+"""Pins: every pin with its state, who made it and why, what happened to it; re-apply and undo."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from backend.store.errors import StoreError
+from backend.store.inputs_key import parse_inputs_key
+from backend.store.pins import HistoryEntry, PinStatus
+from rocm_tui import format as fmt
+from rocm_tui.actions.pin import pin_history
+from rocm_tui.format import plain
+from rocm_tui.render.table import Cells, Column, Line
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
+
+_PINS = (
+    Column("state", "STATE", 10, 10),
+    Column("id", "ID", 7, 7, drop=6),
+    Column("op", "OP", 6, 16, good=11),
+    Column("shape", "SHAPE", 8, 34, drop=2, good=14),
+    Column("choice", "CHOICE", 14, 40, good=18),
+    Column("who", "WHO", 4, 14, drop=5),
+    Column("when", "MADE", 6, 6, drop=3, right=True),
+    Column("drifts", "DRIFTS", 6, 6, drop=1, right=True),
+    Column("note", "NOTE", 6, 60, drop=7),
+)
+_HISTORY = (
+    Column("when", "WHEN", 16, 16),
+    Column("what", "WHAT", 8, 12),
+    Column("op", "OP", 6, 16, drop=2),
+    Column("choice", "CHOICE", 14, 40),
+    Column("who", "WHO", 4, 14, drop=1),
+    Column("note", "NOTE", 6, 60, drop=3),
+)
+
+
+class PinsScreen(BaseScreen):
+    """The pins above, their history below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#pins"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("r", "reapply", "pins.reapply", "apply the pins again"),
+        key("u", "unpin", "pins.unpin", "take the pin back; asks"),
+        key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
+        key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
+        key("escape", "app.pop_screen", "pins.back", "back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("r", "re-apply", "reapply"),
+        ("u", "unpin", "unpin"),
+        ("y", "copy", "copy"),
+        ("tab", "history", "app.focus_next"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(
+            PIN_COLUMNS,
+            "Nothing is pinned. In Watch, p pins the choice under the cursor.",
+            id="pins",
+        )
+        yield OneLine(id="about")
+        yield Grid(HISTORY_COLUMNS, "No history yet.", id="history")
+
+    def on_mount(self) -> None:
+        self._pins: Sequence[PinStatus] | None = None
+        self.update()
+
+    @property
+    def current(self) -> PinStatus | None:
+        """The pin under the cursor."""
+        pins, cursor = self._pins or (), self.query_one("#pins", Grid).cursor
+        return pins[cursor] if cursor < len(pins) else None
+
+    def update(self) -> None:
+        """Show the pins as they are now; the cursor stays on its pin."""
+        pins, problem = self.program.feed.pins, self.program.feed.pin_problem
+        if pins != self._pins:
+            self._pins = pins
+            self.reload()
+        names = [(status.pin.key, status.pin.system_hash) for status in pins]
+        self.query_one("#pins", Grid).put([_pin_cells(status) for status in pins], names)
+        active = sum(status.state == "active" for status in pins)
+        facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
+        drifts = self.program.feed.drifts
+        facts += [f"{drifts} drift{'s' * (drifts != 1)} seen"] if drifts else []
+        self.show_title("Pins", facts, plain(problem.what) if problem else "")
+        self._tell()
+
+    def _tell(self) -> None:
+        status = self.current
+        line: Line = ((" History", "head"),)
+        if status is not None:
+            told = status.detail or "every later torch.compile takes this choice"
+            line = ((f" {status.state}: {plain(told)}", "head"),)
+        self.query_one("#about", OneLine).put(line)
+
+    @on(LineView.CursorMoved, "#pins")
+    def _moved(self) -> None:
+        self._tell()
+
+    def tick(self) -> None:
+        """Time has passed: the pins are older."""
+        self.update()
+
+    async def _load_history(self) -> None:
+        try:
+            history = await to_thread(pin_history, self.program.layout)
+        except (StoreError, OSError) as error:
+            self.notify(plain(str(error)), severity="error", markup=False)
+            return
+        newest_first = sorted(history, key=lambda entry: -entry.when)
+        for grid in self.query("#history").results(Grid):  # none where this screen was left
+            grid.put([_history_cells(entry) for entry in newest_first])
+
+    def reload(self) -> None:
+        """The history has grown."""
+        if self.is_attached:
+            self.run_worker(self._load_history(), group="history", exclusive=True)
+
+    def action_reapply(self) -> None:
+        self.program.ask.apply_pins(self.reload)
+
+    def action_unpin(self) -> None:
+        if self.current is not None:
+            self.program.ask.unpin(self.current)
+
+    def action_copy(self) -> None:
+        status = self.current
+        if status is not None:
+            self.program.copy(status.pin.id, "the pinned tuning's id")
+
+
+def _pin_cells(status: PinStatus) -> Cells:
+    pin = status.pin
+    return {
+        "state": (f"{PIN_MARK[status.state]} {status.state}", PIN_STYLE[status.state]),
+        "id": (pin.id, "dim"),
+        "op": (plain(pin.op), "strong"),
+        "shape": (plain(_shape(pin.inputs)), ""),
+        "choice": (plain(pin.label), ""),
+        "who": (plain(pin.who), "dim"),
+        "when": (fmt.age(pin.when or None, time.time()), "dim"),
+        "drifts": (str(pin.drifts), "warn" if pin.drifts else "dim"),
+        "note": (plain(pin.note), "dim"),
+    }
+
+
+def _history_cells(entry: HistoryEntry) -> Cells:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
+    return {
+        "when": (when, "dim"),
+        "what": (plain(entry.what), ""),
+        "op": (plain(entry.op), "strong"),
+        "choice": (plain(entry.label), ""),
+        "who": (plain(entry.who), "dim"),
+        "note": (plain(entry.note), "dim"),
+    }
+
+
+def _shape(inputs: str) -> str:
+    """The operands' sizes of an inputs key, as far as it can be read."""
+    try:
+        specs = parse_inputs_key(inputs).specs
+    except StoreError:
+        return fmt.NONE
+    return " · ".join("×".join(map(str, spec.sizes)) or "()" for spec in specs)

@@ -1,0 +1,178 @@
+"""Sources: every file that is read, how far, and what could not be used."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.events import DescendantFocus
+
+from rocm_tui.format import plain
+from rocm_tui.ingest.records import SourceStatus
+from rocm_tui.render.table import Field, cells
+from rocm_tui.session.troubles import Trouble, troubles
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+
+_EVERY = 1.0
+"""Seconds between two looks at how far each source has been read, while this screen is open."""
+
+_MOST = 1000
+"""Problems that are listed: nobody reads more, and each costs time whenever one comes."""
+
+_STATE: dict[str, str] = {
+    "following": "accent",
+    "reading": "strong",
+    "waiting": "dim",
+    "unreadable": "bad",
+}
+
+
+def _bytes(size: int) -> str:
+    """Bytes in powers of 1024: `512 B`, `3.4 KiB`."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def _lag(status: SourceStatus) -> int:
+    return max(0, status.size - status.read)
+
+
+def _where(trouble: Trouble) -> str:
+    problem = trouble.problem
+    name = problem.source.rsplit("/", 1)[-1]
+    return plain(name if problem.line is None else f"{name}:{problem.line}")
+
+
+SOURCES: tuple[Field[SourceStatus], ...] = (
+    Field(
+        "state", "STATE", 10, 10, text=lambda source: source.state,
+        style=lambda source: _STATE.get(source.state, ""),
+        about="reading, following its end, waiting for it to appear, unreadable",
+    ),
+    Field(
+        "format", "FORMAT", 9, 14, text=lambda source: source.format or "unknown",
+        about="which log, cache or table it is",
+    ),
+    Field(
+        "size", "SIZE", 8, 8, drop=2, right=True, style="dim",
+        text=lambda source: "" if source.format == "folder" else _bytes(source.size),
+        about="bytes of the file",
+    ),
+    Field(
+        "lag", "LAG", 8, 8, right=True,
+        text=lambda source: _bytes(_lag(source)) if _lag(source) else "none",
+        style=lambda source: "warn" if _lag(source) else "dim",
+        about="bytes that have not been read yet",
+    ),
+    Field(
+        "problems", "PROBLEMS", 8, 8, drop=1, right=True,
+        text=lambda source: str(source.problems),
+        style=lambda source: "warn" if source.problems else "dim",
+        about="parts of it that could not be used; listed below",
+    ),
+    Field(
+        "by", "BY", 7, 7, drop=3, text=lambda source: source.watched_by, style="dim",
+        about="what tells of changes: the system, or a look now and then",
+    ),
+    Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
+)  # fmt: skip
+"""What is shown of a file that is read."""
+PROBLEMS: tuple[Field[Trouble], ...] = (
+    Field("where", "WHERE", 16, 60, text=_where, style="dim", about="file and line"),
+    Field(
+        "what", "PROBLEM", 30, 200, text=lambda trouble: trouble.what,
+        about="what could not be used, and why",
+    ),
+)  # fmt: skip
+
+
+class SourcesScreen(BaseScreen):
+    """The sources above, the problems below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#sources"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("y", "copy", "sources.copy", "copy the path or the problem"),
+        key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
+        key("escape", "app.pop_screen", "sources.back", "back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("tab", "problems", "app.focus_next"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(SOURCES, "No file yet.", id="sources")
+        yield OneLine(id="about")
+        yield Grid(PROBLEMS, "No problem.", id="problems")
+
+    def on_mount(self) -> None:
+        self._statuses: list[SourceStatus] = []
+        self._problems: list[Trouble] = []
+        self.update()
+        self.set_interval(_EVERY, self.update)
+
+    def update(self) -> None:
+        """Show how far everything has been read."""
+        self._statuses = list(self.program.feed.watcher.sources())
+        names = [status.path for status in self._statuses]
+        self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
+        problems = troubles(self.program.feed.model.problems)[::-1]
+        if problems != self._problems:
+            self._problems = problems
+            self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
+        count = len(self._statuses)
+        self.show_title("Sources", [f"{count} files" if count != 1 else "1 file"])
+        self._tell()
+
+    @property
+    def _sources(self) -> Grid:
+        return self.query_one("#sources", Grid)
+
+    @property
+    def _trouble(self) -> Grid:
+        return self.query_one("#problems", Grid)
+
+    @property
+    def _source(self) -> SourceStatus | None:
+        """The source under the cursor."""
+        at = self._sources.cursor
+        return self._statuses[at] if at < len(self._statuses) else None
+
+    @property
+    def _problem(self) -> Trouble | None:
+        """The problem under the cursor, for a person who is among the problems."""
+        at = self._trouble.cursor
+        there = self.focused is self._trouble and at < len(self._problems)
+        return self._problems[at] if there else None
+
+    @on(LineView.CursorMoved)
+    @on(DescendantFocus)
+    def _moved(self) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        """What the list cuts, in full; else how many problems there are."""
+        count = len(self._problems)
+        told = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
+        told += f", {_MOST} shown" if count > _MOST else ""
+        if self._problem is not None:
+            told = self._problem.what
+        self.query_one("#about", OneLine).put(((f" {plain(told)}", "head"),))
+
+    def action_copy(self) -> None:
+        if self._problem is not None:
+            self.program.copy(self._problem.what, "the problem")
+        elif self._source is not None:
+            self.program.copy(self._source.path, "the path")

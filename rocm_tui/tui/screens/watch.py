@@ -1,0 +1,317 @@
+"""Watch: the live table of tunings, and all about the one under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult, SystemCommand
+from textual.binding import BindingType
+from textual.events import DescendantFocus
+
+from rocm_tui.format import plain, shorten
+from rocm_tui.render.table import Line
+from rocm_tui.tui import later
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key
+
+if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
+    from rocm_tui.job_queue import Job
+    from rocm_tui.session.model import Row
+    from rocm_tui.tui.widgets.panes import Panes
+
+
+class Welcome(LineView):
+    """What stands there before the first tuning."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(id="welcome")
+        self._paths = paths
+        self._states: Mapping[str, str] = {}
+
+    def tell(self, states: Mapping[str, str]) -> None:
+        """How each source is, by path."""
+        self._states = states
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def empty(self, width: int) -> list[Line]:
+        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
+        run, demo = "rocm-tui run -- python train.py", "rocm-tui demo"
+        return [
+            (),
+            (("  No tuning yet.", "strong"),),
+            (),
+            (("  A row appears here for each operation that torch.compile tunes with", ""),),
+            (("  max_autotune: its choices, their times, and which one wins.", ""),),
+            (),
+            ((f"  {run:<34}", "accent"), ("your own program, unchanged", "dim")),
+            ((f"  {demo:<34}", "accent"), ("a small model, right now", "dim")),
+            (),
+            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
+            *self._trouble(width),
+        ]
+
+    def _trouble(self, width: int) -> list[Line]:
+        """What keeps sources from being read: a wrong path should not look like a quiet one."""
+        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
+        return [
+            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
+            for path, state in self._states.items()
+            if state in words
+        ]
+
+
+class WatchScreen(BaseScreen):
+    """Newest tunings first; a row is painted only when it changed.
+
+    The panes are mounted with the first tuning: what draws them is not needed before.
+    """
+
+    AUTO_FOCUS = "#welcome"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key(
+            "slash",
+            "filter",
+            "watch.filter",
+            "filter by words: op, shape, type, choice, pinned",
+        ),
+        key("s", "sort", "watch.sort", "sort by the next of: newest, vs ATen, lead, time, op"),
+        key(
+            "p",
+            "pin",
+            "watch.pin",
+            "pin the choice, in the table the fastest; asks",
+        ),
+        key("u", "unpin", "watch.unpin", "take the pin back; asks"),
+        key("space", "mark", "watch.mark", "mark the choice, to compare or measure it"),
+        key("c", "compare", "watch.compare", "compare those marked, else those near the best"),
+        key("t", "tune", "watch.tune", "tune again in a worker; asks what to try"),
+        key("m", "measure", "watch.measure", "measure those marked, else those near the best"),
+        key(
+            "x",
+            "cancel",
+            "watch.cancel",
+            "cancel the job about this tuning",
+        ),
+        key("y", "copy", "watch.copy", "copy the tuning's id, or the choice's hash"),
+        key("tab", "switch", "watch.switch", "between the table and the choices"),
+        key("shift+tab", "switch", "watch.switch_back", "between the table and the choices"),
+        key("l,right", "details", "watch.details", "into the choices"),
+        key("h,left", "table", "watch.table", "back to the table"),
+        key(
+            "escape",
+            "back",
+            "watch.back",
+            "clear the marks, to the table, clear the filter",
+        ),
+    ]
+    panes: Panes | None = None
+
+    def compose_body(self) -> ComposeResult:
+        yield Welcome(self.program.paths)
+
+    def on_mount(self) -> None:
+        self.show_title("Watch", [])
+        self._keys()
+
+    @property
+    def row(self) -> Row | None:
+        """The tuning under the cursor."""
+        return self.panes.table.current if self.panes else None
+
+    # Following the model.
+
+    def update(self) -> None:
+        """Show what the model holds now."""
+        rows = self.program.feed.model.rows()
+        if self.panes is None and rows:
+            self._open_panes()
+        if self.panes is not None and self.panes.is_mounted:
+            self.panes.show(rows)
+        else:
+            self._welcome()
+            self.describe()
+
+    def _open_panes(self) -> None:
+        self.panes = later.panes(self.program.feed.model.rows(), self.program.layout)
+        self.query_one("#body").mount(self.panes)
+        self.query_one("#welcome").remove()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        if self.panes is not None:
+            self.panes.table.tick()
+        else:
+            self._welcome()
+
+    def _welcome(self) -> None:
+        states = {one.path: one.state for one in self.program.feed.watcher.sources()}
+        for welcome in self.query(Welcome):
+            welcome.tell(states)
+
+    def commands(self) -> Iterator[SystemCommand]:
+        row, panes = self.row, self.panes
+        if panes is not None:
+            yield SystemCommand("tunings: Filter by words", "Key /", self.action_filter)
+            for name in panes.table.other_sorts:
+                sort = partial(panes.sort_by, name)
+                yield SystemCommand(f"tunings: Sort by {name}", "Key s", sort)
+        if row is None:
+            return
+        if row.tuning.choices:
+            yield SystemCommand("pin: Pin choice", "Key p; asks first", self.action_pin)
+            yield SystemCommand("tuning: Compare choices", "Key c", self.action_compare)
+        if row.pin is not None:
+            yield SystemCommand("pin: Take back pin", "Key u; asks first", self.action_unpin)
+        yield SystemCommand("job: Tune again", "Key t; asks what to try", self.action_tune)
+        yield SystemCommand("job: Measure choices", "Key m; those marked", self.action_measure)
+        if panes is not None and panes.inside:
+            yield SystemCommand("tuning: Mark choice", "Key space", self.action_mark)
+        if self.program.unfinished:
+            yield SystemCommand("job: Cancel job of tuning", "Key x", self.action_cancel)
+        yield SystemCommand("tuning: Copy id", "Key y", self.action_copy)
+
+    def describe(self) -> None:
+        """Bring the title and the keys up to date."""
+        model = self.program.feed.model
+        rows = model.rows()
+        running = sum(row.tuning.state == "running" for row in rows)
+        problems = later.count_troubles(model.problems)
+        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        facts += [f"{running} running"] if running else []
+        facts += _of_jobs(self.program.unfinished)
+        facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
+        notice = ""
+        if self.panes is not None:
+            table = self.panes.table
+            facts.append(f"sort: {table.sort}")
+            notice = f"{table.unseen} new ↑ g" if table.unseen else ""
+        self.show_title("Watch", facts, notice)
+        self._keys()
+
+    def _keys(self) -> None:
+        keys: list[Key] = []
+        row = self.row
+        if row is not None and self.panes is not None:
+            keys.append(("p", "pin", "pin"))
+            keys += [("u", "unpin", "unpin")] if row.pin else []
+            keys += [("x", "cancel", "cancel")] if self.program.unfinished else []
+            keys += [("space", "mark", "mark")] if self.panes.inside else []
+            keys += [("t", "tune", "tune"), ("m", "measure", "measure")]
+            keys.append(("c", "compare", "compare"))
+            keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
+            keys += [("/", "filter", "filter"), ("s", "sort", "sort"), ("y", "copy", "copy")]
+            keys.append(("C", "report", "app.report"))
+        keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
+        self.show_keys([*keys, ("S", "sources", "app.sources")])
+
+    def on_panes_moved(self) -> None:
+        self.describe()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        self._keys()
+
+    # Keys.
+
+    def action_switch(self) -> None:
+        if self.panes is not None:
+            self.panes.enter(choices=not self.panes.inside)
+
+    def action_details(self) -> None:
+        if self.panes is not None:
+            self.panes.enter(choices=True)
+
+    def action_table(self) -> None:
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+
+    def action_sort(self) -> None:
+        if self.panes is not None:
+            self.panes.sort_by(self.panes.table.following_sort)
+
+    async def action_filter(self) -> None:
+        if self.panes is not None:
+            await self.panes.open_filter()
+
+    def action_back(self) -> None:
+        if self.panes is not None:
+            self.panes.back()
+
+    def action_pin(self) -> None:
+        row = self.row
+        choice = self.panes.chosen if self.panes else None
+        if row is not None and choice is not None:
+            self.program.ask.pin(row, choice)
+
+    def action_unpin(self) -> None:
+        row = self.row
+        if row is None:
+            return
+        if row.pin is None:
+            self.program.warn("This tuning is not pinned.")
+        else:
+            self.program.ask.unpin(row.pin)
+
+    def action_mark(self) -> None:
+        if self.panes is not None and self.panes.inside:
+            self.panes.detail.mark_current()
+
+    def action_compare(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        row = self.row
+        if row is not None and self.panes is not None and row.tuning.choices:
+            self.program.compare(row, self.panes.detail.marked)
+
+    def go_to(self, row: Row) -> None:
+        """Put the cursor on this tuning, if the filter lets it through."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            if not self.panes.table.go_to(row):
+                self.program.warn("The filter hides that tuning.")
+
+    def action_tune(self) -> None:
+        if self.row is not None:
+            self.program.ask.tune(self.row)
+
+    def action_measure(self) -> None:
+        """The marked choices of the tuning under the cursor, or those near the best."""
+        if self.row is not None and self.panes is not None:
+            self.program.ask.measure(self.row, self.panes.detail.marked)
+
+    def action_cancel(self) -> None:
+        """End the job about the tuning under the cursor."""
+        row = self.row
+        if row is None:
+            return
+        job = self.program.jobs.about(row.tuning, {row.id, *row.aliases})
+        if job is None:
+            self.program.warn("No job of this screen is about this tuning; J lists the jobs.")
+        else:
+            self.program.jobs.cancel(job.id)
+
+    def action_copy(self) -> None:
+        row = self.row
+        if row is None or self.panes is None:
+            return
+        choice = self.panes.chosen
+        if self.panes.inside and choice is not None:
+            self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
+        else:
+            self.program.copy(row.id, "the tuning's id, for show, pin and verify")
+
+
+def _of_jobs(jobs: list[Job]) -> list[str]:
+    """`1 job running, 2 queued (J)`; nothing without jobs."""
+    if not jobs:
+        return []
+    running = sum(job.state == "running" for job in jobs)
+    queued = len(jobs) - running
+    first = running or queued
+    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
+    return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]

@@ -1,0 +1,174 @@
+"""Start the screen on a terminal: may it be used, is it still there, leave it as it was.
+
+Textual runs no clean-up on a hang-up or SIGTERM, spins on a terminal that is gone when SIGHUP is
+ignored, and draws in full colour on `TERM=dumb`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from backend.store.paths import Layout
+from rocm_tui.errors import RocmTuiError
+
+_GRACE = 2.0
+"""Seconds that the screen has to leave in order before it is ended."""
+
+_ENDS = (
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
+"""What ends a program that does not listen, and would leave the terminal as the screen has it."""
+
+_RESTORE = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u"
+    b"\x1b[?7h\x1b[?1049l\x1b[?25h"
+)
+
+
+class NoTerminal(RocmTuiError):
+    """There is no terminal that a screen can be drawn on."""
+
+
+def require_terminal(env: Mapping[str, str] = os.environ) -> None:
+    """Raise `NoTerminal` where the screen would be garbage."""
+    if env.get("TERM", "") in ("", "dumb"):
+        name = env.get("TERM") or "not set"
+        raise NoTerminal(
+            f"TERM is {name}: this terminal cannot show a screen; "
+            f"`rocm-tui ls` prints the same tunings"
+        )
+    if not sys.__stdout__ or not sys.__stdout__.isatty():
+        raise NoTerminal("stdout is not a terminal; `rocm-tui ls` prints the same tunings")
+    if not sys.__stderr__:
+        raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
+
+
+def keyboard_is_stdin() -> bool:
+    """Whether keys can come from stdin: it may be closed, or /dev/null."""
+    return sys.__stdin__ is not None and sys.__stdin__.isatty()
+
+
+def keyboard_apart_from_stdin() -> None:
+    """Let the keys come from the terminal where stdin is none: `... | rocm-tui watch -`."""
+    try:
+        keyboard = Path("/dev/tty").open()  # noqa: SIM115 - open as long as the program runs
+    except OSError as error:
+        raise NoTerminal(f"stdin is no terminal, and there is none for keys: {error}") from None
+    sys.__stdin__ = keyboard  # type: ignore[misc] # where Textual's driver looks for keys
+
+
+def _keyboard() -> int:
+    return sys.__stdin__.fileno() if sys.__stdin__ is not None else 0
+
+
+@contextmanager
+def leaving(leave: Callable[[int], None]) -> Iterator[None]:
+    """Call `leave(128 + signal)` on each signal of `_ENDS` and when the terminal is gone.
+
+    `leave` runs in a signal handler or a thread. If the process still lives after a grace time, it
+    is blocked on the terminal: that is restored as far as it can be, and the process ends.
+    """
+    attributes = _attributes()
+    gone = threading.Event()
+
+    def start(code: int) -> None:
+        if gone.is_set():
+            return
+        gone.set()
+        threading.Thread(target=_end, args=(code, attributes, gone), daemon=True).start()
+        leave(code)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        start(128 + number)
+
+    before = {number: signal.signal(number, handle) for number in _ENDS}
+    if before[signal.SIGHUP] is signal.SIG_IGN:
+        # `nohup` asked for it, but a screen without a terminal has nobody to serve; see _hung_up.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    watching = threading.Thread(target=_hung_up, args=(start,), name="hang-up", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        gone.set()
+
+
+def _attributes() -> list[object] | None:
+    try:
+        return list(termios.tcgetattr(_keyboard()))
+    except termios.error:
+        return None
+
+
+def _hung_up(start: Callable[[int], None]) -> None:
+    """Sleep in poll until the terminal hangs up: no events are asked for, so nothing else wakes."""
+    poll = select.poll()
+    poll.register(_keyboard(), 0)
+    if any(flags & (select.POLLHUP | select.POLLERR) for _, flags in poll.poll()):
+        start(128 + signal.SIGHUP)
+
+
+def _end(code: int, attributes: list[object] | None, gone: threading.Event) -> None:
+    """End the process when the orderly way is blocked."""
+    threading.Event().wait(_GRACE)
+    with suppress(OSError):
+        os.set_blocking(1, False)
+        os.write(1, _RESTORE)
+    if attributes is not None:
+        with suppress(termios.error):
+            termios.tcsetattr(_keyboard(), termios.TCSANOW, attributes)  # type: ignore[arg-type]
+    os._exit(code)
+
+
+def run_watch(
+    paths: Sequence[Path | str],
+    *,
+    cache_dir: Path,
+    polling: bool = False,
+    python: str | None = None,
+) -> int:
+    """Show the screen until the person leaves; return the exit code.
+
+    Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
+    interpreter for workers.
+
+    Raises:
+        NoTerminal: there is no terminal that a screen can be drawn on.
+    """
+    require_terminal()
+    if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
+        keyboard_apart_from_stdin()
+    # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
+    # collecting on once its first screen stands.
+    gc.disable()
+    from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
+
+    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)
+
+    def leave(code: int) -> None:
+        app.call_from_any_thread(partial(app.exit, code, code))
+
+    with leaving(leave):
+        try:
+            app.run()
+        finally:
+            app.stop_feed()
+    return app.return_code or 0

@@ -1,0 +1,142 @@
+"""The tuning under the cursor: verdict, costs, pin, and every choice with its bar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from backend.model.choice import Choice
+from rocm_tui.format import plain
+from rocm_tui.render.table import Line
+from rocm_tui.session.model import Row
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.widgets import choice_lines, detail_lines
+from rocm_tui.widgets.columns import Slot
+
+if TYPE_CHECKING:  # loaded in a thread, where a kernel of ours is
+    from rocm_tui.session.resource_text import Told
+
+_LEAST = 4
+"""Lines that the choices keep; what is said above them gives way."""
+
+
+class Detail(LineView):
+    """A list of choices below a short report. The cursor stands on a choice.
+
+    `marked` holds the names of the choices that a person marked, to compare them.
+    """
+
+    BINDING_GROUP_TITLE = "Choices"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.row: Row | None = None
+        self.marked: frozenset[str] = frozenset()
+        self._told: Mapping[str, Footprint] = choice_lines.NOTHING
+        self._slots: tuple[Slot, ...] = ()
+        self._fitted: object = None
+        self._moved = False
+
+    @property
+    def current(self) -> Choice | None:
+        """The choice under the cursor."""
+        if self.row is None or self.cursor >= len(self.row.tuning.choices):
+            return None
+        return self.row.tuning.choices[self.cursor]
+
+    def show(self, row: Row | None) -> None:
+        """Show this tuning. While it is the same, a cursor that was moved stays on its choice,
+        and one that was not on the fastest."""
+        before, current = self.row, self.current
+        self.row = row
+        if row is None or before is None or not _same(before, row):
+            self.cursor = self.top = 0
+            self._moved = False
+            self._told = choice_lines.NOTHING
+            self.marked = frozenset()
+        elif self._moved and current is not None and current.hash is not None:
+            hashes = [choice.hash for choice in row.tuning.choices]
+            if current.hash in hashes:
+                self.cursor = hashes.index(current.hash)
+        self.sync()
+
+    def tell(self, told: Mapping[str, Footprint]) -> None:
+        """Say what the kernels of this tuning take of their GPU, by choice hash."""
+        self._told = told
+        self.sync()
+
+    def mark(self, names: frozenset[str]) -> None:
+        """Let these choices be the marked ones."""
+        self.marked = names
+        self.sync()
+
+    def mark_current(self) -> None:
+        """Mark the choice under the cursor, or take its mark away, and go to the next one."""
+        if self.current is not None:
+            self.mark(self.marked ^ {choice_lines.name_of(self.current)})
+            self.move_cursor(self.cursor + 1)
+
+    def move_cursor(self, index: int) -> None:
+        self._moved = True
+        super().move_cursor(index)
+
+    def count(self) -> int:
+        return len(self.row.tuning.choices) if self.row else 0
+
+    def _layout(self, width: int) -> tuple[Slot, ...]:
+        assert self.row is not None
+        tuning = self.row.tuning
+        state = (width, self.row.key, tuning.choices, tuning.measured, self._told)
+        if state != self._fitted:
+            self._fitted = state
+            self._slots = choice_lines.choice_slots(self.row, width, self._told)
+        return self._slots
+
+    def heading(self, width: int) -> list[Line]:
+        row = self.row
+        if row is None:
+            return []
+        head = choice_lines.choice_heading(row, self._layout(width - 2))
+        room = self.size.height - 2 - min(_LEAST, self.count())
+        return [
+            detail_lines.filled(detail_lines.title(row), width),
+            *(detail_lines.whole(line, width) for line in self._said(row, max(1, room))),
+            detail_lines.filled(head, width),
+        ]
+
+    def _said(self, row: Row, room: int) -> list[Line]:
+        """What stands above the choices; the least important gives way where room is short."""
+        told = detail_lines.takes(self.current, self._told) if self._told else None
+        lines = [
+            (0, detail_lines.verdict(row.tuning)),
+            (1, detail_lines.measured(row.tuning)),
+            (3, detail_lines.cost(row.tuning)),
+            (2, detail_lines.pin_line(row)),
+            (4, self._about_choice()),
+            (5, told),
+        ]
+        said = [(rank, line) for rank, line in lines if line is not None]
+        while len(said) > room:
+            said.remove(max(said, key=lambda one: one[0]))
+        return [line for _, line in said]
+
+    def _about_choice(self) -> Line:
+        """The choice under the cursor, in full where the list cuts it; blank without focus."""
+        choice = self.current
+        if choice is None or not self.has_focus:
+            return ()
+        facts = [choice.label] + ([choice.hash] if choice.hash and choice.name else [])
+        if choice.failed:
+            facts.insert(0, f"failed: {choice.reason or 'no reason known'}")
+        return ((" " + plain(" · ".join(facts)), "dim"),)
+
+    def line(self, index: int, width: int) -> Line:
+        assert self.row is not None
+        slots = self._layout(width)
+        return choice_lines.choice_line(self.row, index, slots, self._told, self.marked)
+
+
+def _same(before: Row, after: Row) -> bool:
+    """Whether two rows are the same tuning; the key changes while a source is written anew."""
+    aliases = {*before.aliases} & {*after.aliases}
+    return before.key == after.key or (bool(aliases) and before.occurrence == after.occurrence)

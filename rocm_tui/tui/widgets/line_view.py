@@ -1,0 +1,274 @@
+"""A scrolling list of lines that writes to the terminal only the cells that changed.
+
+Textual repaints whole regions. Over SSH the bytes count, so this widget remembers what it last
+painted, compares, and asks for the narrowest region of each line that differs. It scrolls by
+itself: a changed virtual size would lay out and repaint the whole screen.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from rocm_tui.tui import themes as palette
+from rocm_tui.tui.keys import key
+
+Span = tuple[str, str]
+"""Text and the name of its style: one of `palette.STYLES`, or empty."""
+Line = tuple[Span, ...]
+
+_WHEEL = 3
+
+
+class LineView(Widget, can_focus=True):
+    """Fixed heading lines, then lines with a cursor. Subclasses give the lines; see `sync`."""
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = "LineView { width: 1fr; height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key(
+            "down,j",
+            "move(1)",
+            "list.down",
+            "one line down; a click goes to a line, the wheel scrolls",
+        ),
+        key("up,k", "move(-1)", "list.up", "one line up"),
+        key("home,g", "move_to(0)", "list.first", "first (newest) line"),
+        key("end,G", "move_to(-1)", "list.last", "last line"),
+        key("ctrl+d,pagedown", "page(1)", "list.page_down", "half a page down"),
+        key("ctrl+u,pageup", "page(-1)", "list.page_up", "half a page up"),
+        key(
+            "enter",
+            "choose",
+            "list.choose",
+            "to the choices, to pin one; from the report to Watch",
+        ),
+    ]
+
+    class CursorMoved(Message):
+        """The cursor stands on another line."""
+
+        def __init__(self, view: LineView) -> None:
+            super().__init__()
+            self.view = view
+
+        @property
+        def control(self) -> LineView:
+            return self.view
+
+    class Chosen(CursorMoved):
+        """Enter or a double click on the line under the cursor."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        """`painted` counts the cells that `sync` has had repainted."""
+        super().__init__(id=id, classes=classes)
+        self.cursor = 0
+        self.top = 0
+        self.painted = 0
+        self._shown: dict[int, Line] = {}
+        self._head: list[Line] = []
+
+    # What a subclass gives.
+
+    def count(self) -> int:
+        """Number of lines below the heading."""
+        raise NotImplementedError
+
+    def line(self, index: int, width: int) -> Line:
+        """Line `index`, as wide as it likes; it is cut or filled to the widget's width."""
+        raise NotImplementedError
+
+    def heading(self, width: int) -> list[Line]:
+        """Lines that do not scroll; at least one line is left for the others."""
+        return []
+
+    def empty(self, width: int) -> list[Line]:
+        """What to show when there is no line."""
+        return []
+
+    # Painting.
+
+    @property
+    def room(self) -> int:
+        """Lines visible below the heading."""
+        return max(1, self.size.height - len(self._head))
+
+    def sync(self) -> None:
+        """Bring the terminal up to date after any change, by the cells that differ."""
+        width, height = self.size
+        if not width or not height:
+            return
+        self._head = self.heading(width)[:height]
+        self._clamp()
+        for y, new in enumerate(self._compute(width, height)):
+            old = self._shown.get(y)
+            if old != new:
+                self._shown[y] = new
+                start, end = (0, width) if old is None else _differing(old, new, width)
+                self.painted += end - start
+                self.refresh(Region(start, y, end - start, 1))
+
+    def _compute(self, width: int, height: int) -> list[Line]:
+        count, lines = self.count(), list(self._head)
+        if not count:
+            lines += self.empty(width)
+        inner = width - 1
+        thumb = self._thumb(count)
+        for y in range(len(lines), height):
+            index = self.top + y - len(self._head)
+            if not count or index >= count:
+                lines.append(())
+                continue
+            at = index == self.cursor
+            mark: Span = ("▌" if self.has_focus else "▏", "accent") if at else (" ", "")
+            line = _fit((mark, *self.line(index, inner - 1)), inner)
+            rail: Span = ("┃" if y - len(self._head) in thumb else " ", "rail")
+            lines.append((*line, rail, ("", "cursor" if at else "")))
+        return lines[:height]
+
+    def _thumb(self, count: int) -> range:
+        room = self.room
+        if count <= room:
+            return range(0)
+        size = max(1, room * room // count)
+        start = (room - size) * self.top // (count - room)
+        return range(start, start + size)
+
+    def render_line(self, y: int) -> Strip:
+        line = self._shown.get(y, ())
+        on_cursor = bool(line) and line[-1] == ("", "cursor")
+        styles = palette.styles(self.app)
+        base = styles[""]
+        if on_cursor:
+            base += styles["cursor" if self.has_focus else "cursor-blurred"]
+        segments: list[Segment] = []
+        for text, name in line:
+            style = base + styles[name] if name else base
+            last = segments[-1] if segments else None
+            if last and last.style and _same_to_the_eye(text, style, last.style):
+                segments[-1] = Segment(last.text + text, last.style)
+            elif text:
+                segments.append(Segment(text, style))
+        return Strip(segments).adjust_cell_length(self.size.width, base)
+
+    def repaint(self) -> None:
+        """Forget what was painted: the size, the theme or the focus changed."""
+        self._shown.clear()
+        self.sync()
+        self.refresh()
+
+    def on_resize(self) -> None:
+        self.repaint()
+
+    def watch_has_focus(self, value: bool) -> None:
+        super().watch_has_focus(value)
+        if self.is_mounted:
+            self.repaint_cursor()
+
+    def repaint_cursor(self) -> None:
+        self.sync()
+        y = len(self._head) + self.cursor - self.top
+        self.refresh(Region(0, y, self.size.width, 1))
+
+    # The cursor.
+
+    def _clamp(self) -> None:
+        count, room = self.count(), self.room
+        self.cursor = max(0, min(self.cursor, count - 1))
+        self.top = max(0, min(self.top, count - room))
+
+    def _reveal(self) -> None:
+        self.top = max(self.cursor - self.room + 1, min(self.top, self.cursor))
+
+    def move_cursor(self, index: int) -> None:
+        """Put the cursor on line `index` (cut to the lines there are) and scroll to it."""
+        before = self.cursor
+        self.cursor = index
+        self._clamp()
+        self._reveal()
+        self.sync()
+        if self.cursor != before:
+            self.post_message(self.CursorMoved(self))
+
+    def action_move(self, by: int) -> None:
+        self.move_cursor(self.cursor + by)
+
+    def action_move_to(self, index: int) -> None:
+        self.move_cursor(index if index >= 0 else self.count() - 1)
+
+    def action_page(self, direction: int) -> None:
+        self.move_cursor(self.cursor + direction * max(1, self.room // 2))
+
+    def action_choose(self) -> None:
+        if self.count():
+            self.post_message(self.Chosen(self))
+
+    def on_click(self, event: events.Click) -> None:
+        index = self.top + event.y - len(self._head)
+        if event.y >= len(self._head) and index < self.count():
+            self.move_cursor(index)
+            if event.chain == 2:
+                self.action_choose()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.top += _WHEEL
+        self.sync()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.top -= _WHEEL
+        self.sync()
+
+
+def _same_to_the_eye(text: str, style: Style, last: Style) -> bool:
+    """Whether `text` may go on in the style before it: a change of colour costs 20 bytes."""
+    return style == last or (text.isspace() and style.bgcolor == last.bgcolor)
+
+
+def _fit(line: Line, width: int) -> Line:
+    """Cut or fill a line to exactly `width` cells."""
+    fitted: list[Span] = []
+    left = width
+    for text, style in line:
+        cells = cell_len(text)
+        if cells > left:
+            fitted.append((set_cell_size(text, left), style))
+            left = 0
+            break
+        fitted.append((text, style))
+        left -= cells
+    if left:
+        fitted.append((" " * left, ""))
+    return tuple(fitted)
+
+
+def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
+    """The cells [start, end) outside which two lines look the same."""
+    if old[-1:] != new[-1:]:
+        return 0, width
+    start = 0
+    for one, two in zip(old, new, strict=False):
+        if one != two:
+            break
+        start += cell_len(one[0])
+    end = width
+    if _width(old) == _width(new) == width:
+        for one, two in zip(reversed(old), reversed(new), strict=False):
+            if one != two:
+                break
+            end -= cell_len(one[0])
+    return (start, end) if start < end else (0, width)
+
+
+def _width(line: Line) -> int:
+    return sum(cell_len(text) for text, _ in line)

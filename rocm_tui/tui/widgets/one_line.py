@@ -1,0 +1,102 @@
+"""Single lines at the edges of a screen: where you are, and which keys matter now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from textual import events
+
+from rocm_tui.render.table import Line, Span
+from rocm_tui.tui.widgets.line_view import LineView
+
+Key = tuple[str, str, str]
+"""Key as it is written, what it does in one or two words, the action it runs."""
+
+
+class OneLine(LineView, can_focus=False):
+    """A line that does not scroll: something at the left, something at the right."""
+
+    DEFAULT_CSS = "OneLine { height: 1; width: 1fr; background: $panel; }"
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.left: Line = ()
+        self.right: Line = ()
+
+    def put(self, left: Line, right: Line = ()) -> None:
+        """Show these; the right part gives way where there is no room for both."""
+        self.left, self.right = left, right
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def heading(self, width: int) -> list[Line]:
+        taken = sum(cell_len(text) for text, _ in (*self.left, *self.right))
+        gap = width - taken
+        if gap < 1 or not self.right:
+            return [(*self.left, (" " * width, "head"))]
+        return [(*self.left, (" " * gap, "head"), *self.right)]
+
+
+class TitleBar(OneLine):
+    """The program, the screen, and facts about it; where room is short the last ones give way."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._facts: Sequence[str] = ()
+
+    def show(self, place: str, facts: Sequence[str], notice: str = "") -> None:
+        left: list[Span] = [(" rocm-tui ", "title"), (f" {place}", "head")]
+        if notice:
+            left.append((f"   {notice}", "title"))
+        self._facts = facts
+        self.put(tuple(left))
+
+    def heading(self, width: int) -> list[Line]:
+        facts, room = list(self._facts), width - sum(cell_len(text) for text, _ in self.left)
+        while facts and cell_len(" · ".join(facts)) + 2 > room:
+            facts.pop()
+        self.right = ((" · ".join(facts) + " ", "head"),) if facts else ()
+        return super().heading(width)
+
+
+class KeyBar(OneLine):
+    """The most useful keys; a click on one does what the key does.
+
+    Where not all fit, the last two (help and quit) stay, and of the others the first.
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.keys: tuple[Key, ...] = ()
+
+    def show(self, keys: Sequence[Key]) -> None:
+        self.keys = tuple(keys)
+        self.sync()
+
+    def heading(self, width: int) -> list[Line]:
+        line: list[Span] = []
+        for key, label, _ in self._fitting(width):
+            line += [(f" {key}", "title"), (f" {label} ", "head")]
+        return [(*line, (" " * width, "head"))]
+
+    def _fitting(self, width: int) -> tuple[Key, ...]:
+        first, last = list(self.keys[:-2]), self.keys[-2:]
+        while first and sum(map(_width, (*first, *last))) > width:
+            first.pop()
+        return (*first, *last)
+
+    async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
+        event.stop()
+        at = 0
+        for key in self._fitting(self.size.width):
+            at += _width(key)
+            if event.x < at:
+                await self.screen.run_action(key[2])
+                return
+
+
+def _width(key: Key) -> int:
+    return cell_len(key[0]) + cell_len(key[1]) + 3
