@@ -12,7 +12,7 @@ from backend.store.bundle import Artifact, Bundle, read_bundle
 from backend.store.bundle_pins import Hiding, Overwriting, configurations, hidden_pins
 from backend.store.errors import BundleInvalid, StoreError, brief
 from backend.store.paths import Layout
-from rocm_tui.doctor import Check, Verdict
+from rocm_tui.actions.doctor import Check, Verdict
 
 _KINDS = {
     "inductor": "compiled graph",

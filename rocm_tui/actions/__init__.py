@@ -1,0 +1,1 @@
+"""What a person can do, once: the command line and the screens both call these."""

@@ -1,0 +1,130 @@
+"""Pin a choice, take pins back, apply them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from backend.records import Choice, Pin, Session, TuningKey
+from backend.store.paths import Layout
+from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus, PinStore
+from rocm_tui.errors import NoSuchChoice, NotPinnable
+from rocm_tui.session.find import find_choice, system_hash
+from rocm_tui.session.model import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Pinnable:
+    """A choice of which enough is known to pin it."""
+
+    row: Row
+    choice: Choice
+    key: TuningKey
+    hash: str
+    sessions: Mapping[str, Session]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What became of a pin, as read back."""
+
+    choice: Choice
+    report: PinReport
+
+    @property
+    def state(self) -> str:
+        return self.report.status.state if self.report.status else "active"
+
+    @property
+    def active(self) -> bool:
+        return self.state == "active"
+
+    @property
+    def detail(self) -> str:
+        """Why it is not active; nothing if it is."""
+        status = self.report.status
+        return "" if status is None or self.active else status.detail
+
+
+def pinnable(row: Row, choice: Choice | str, sessions: Mapping[str, Session]) -> Pinnable:
+    """May this choice, or the one that a person names so, be pinned? Reads no file.
+
+    Raises NotPinnable and NoSuchChoice if not.
+    """
+    key = row.tuning.key
+    if key is None:
+        raise NotPinnable(
+            f"tuning {row.id} is known from a log only, and a pin needs its entry in the "
+            f"persistent cache; point --cache-dir to the one that the program used"
+        )
+    if isinstance(choice, str):
+        choice = find_choice(row.tuning, choice)
+    if choice.hash is None:
+        raise NoSuchChoice(
+            f"the hash of {choice.label} is not known, because no cache or session holds it; "
+            f"pin by a hash that `rocm-tui show {row.id}` prints"
+        )
+    return Pinnable(row, choice, key, choice.hash, sessions)
+
+
+def plan_pin(wanted: Pinnable, layout: Layout) -> PinPlan:
+    """What pinning it would change; changes nothing. Raises StoreError."""
+    system = system_hash(wanted.row, wanted.sessions, layout)
+    return PinStore(layout).plan(system, wanted.key, wanted.hash, wanted.choice.config)
+
+
+def pin_choice(
+    wanted: Pinnable, layout: Layout, *, note: str = "", plan: PinPlan | None = None
+) -> Pinned:
+    """Let the choice win for every later torch.compile; in the cache file of `plan`, where a person
+    agreed to that. Raises StoreError."""
+    system = plan.system_hash if plan else system_hash(wanted.row, wanted.sessions, layout)
+    report = PinStore(layout).pin(
+        system,
+        wanted.key,
+        wanted.hash,
+        label=wanted.choice.label,
+        note=note,
+        config=wanted.choice.config,
+    )
+    return Pinned(wanted.choice, report)
+
+
+def list_pins(layout: Layout) -> tuple[Pin, ...]:
+    """The pins, without a look at what has become of them. Raises StoreError."""
+    return PinStore(layout).pins()
+
+
+def take_back(pins: Iterable[Pin], layout: Layout) -> None:
+    """Restore what these pins changed. Raises StoreError."""
+    store = PinStore(layout)
+    for pin in pins:
+        store.unpin(pin.key, pin.system_hash)
+
+
+def take_all_back(layout: Layout) -> list[Pin]:
+    """Restore what any pin changed; the pins that were. Raises StoreError."""
+    store = PinStore(layout)
+    return [report.pin for report in store.unpin_all()] if store.pins() else []
+
+
+def pin_states(layout: Layout) -> list[PinStatus]:
+    """Each pin with its state. Raises StoreError."""
+    return PinStore(layout).status()
+
+
+def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
+    """Apply again what drifted away; each pin with its state then. Raises StoreError."""
+    return PinStore(layout).reconcile(thorough=thorough)
+
+
+def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
+    """What was pinned and taken back, oldest first. Raises StoreError."""
+    return PinStore(layout).history()
+
+
+def migrate_pins(layout: Layout) -> None:
+    """Write pins of an older version anew: as they stand they break programs that do not offer
+    their choice. Raises StoreError."""
+    if layout.pins.exists():
+        PinStore(layout).migrate()
