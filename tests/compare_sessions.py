@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from backend.store.paths import Layout
-from rocm_tui.commands.common import load
+from rocm_tui.actions.pick import load_model
 from rocm_tui.session.stats import winner
 from tests.hooked import LAUNCHER
 from tests.torch_models import child_env
@@ -36,7 +36,7 @@ class Sessions:
         """A session in which ATen wins; beside a busy neighbour one number may say otherwise."""
         for _ in range(ATTEMPTS):
             self._tell("tune", name)
-            (row,) = load(Layout(self.root / name), []).rows()
+            (row,) = load_model(Layout(self.root / name), []).rows()
             best = winner(row.tuning)
             if best is not None and best.name == "bmm":
                 return

@@ -115,10 +115,10 @@ def test_odd_numbers_are_no_times() -> None:
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_ticks_of_real_logs() -> None:
     from backend.store.paths import Layout
-    from rocm_tui.commands.common import load
+    from rocm_tui.actions.pick import load_model
 
     def ticks(name: str) -> list[float]:
-        rows = load(Layout(CORPUS / "none"), [str(CORPUS / name)]).rows()
+        rows = load_model(Layout(CORPUS / "none"), [str(CORPUS / name)]).rows()
         return [tick_of([c.ms or 0.0 for c in stats.ranked(row.tuning)]) for row in rows]
 
     assert sum(map(bool, ticks("ci_ao_cuda29_long_mixed_session.log"))) >= 19

@@ -55,10 +55,10 @@ def test_the_kind_of_device_is_told_by_names_where_nothing_else_tells(
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_are_of_one_kind_each() -> None:
     from backend.store.paths import Layout
-    from rocm_tui.commands.common import load
+    from rocm_tui.actions.pick import load_model
 
     for path in sorted(CORPUS.glob("*.log")):
-        rows = load(Layout(CORPUS / "none"), [str(path)]).rows()
+        rows = load_model(Layout(CORPUS / "none"), [str(path)]).rows()
         kinds = {device_kind(row.tuning) for row in rows} - {None}
         told = {"cpu"} if "cpu" in path.name or "packed_linear" in path.name else {"gpu"}
         assert kinds <= told, path.name

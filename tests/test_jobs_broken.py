@@ -13,7 +13,7 @@ from backend.records import Choice, Measurement, Tuning
 from backend.store.paths import Layout
 from backend.worker.mark import SIZE, place_of
 from rocm_tui import job_log
-from rocm_tui.commands.work import with_log
+from rocm_tui.cli.work import with_log
 from rocm_tui.job_errors import WorkerDied
 from rocm_tui.job_run import run_watched
 from rocm_tui.jobs import Limits

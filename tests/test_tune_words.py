@@ -12,8 +12,8 @@ from backend.records import Choice, Session, Tuning, sort_choices
 from backend.store.events import EventWriter, read_log
 from backend.store.paths import Layout
 from backend.store.session_end import end_log
+from rocm_tui.actions.options import device_env, lane
 from rocm_tui.cli import main
-from rocm_tui.devices import device_env, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.job_run import RunJob
 from rocm_tui.progress import Progress, progress_of

@@ -62,7 +62,7 @@ def pins_to_share(
 
 
 class _Origins:
-    """Where pins come from: what sessions, cache files and, where they are silent, a worker tell."""
+    """Where pins come from, as sessions, cache files and, where they are silent, a worker tell."""
 
     def __init__(self, layout: Layout, model: Model, python: str | None) -> None:
         self._layout = layout

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from backend.records import Choice, Tuning
-from rocm_tui.devices import lane
+from rocm_tui.actions.options import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Order

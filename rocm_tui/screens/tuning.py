@@ -15,7 +15,7 @@ from textual.widgets import Button, Input, Static
 
 from backend.records import Tuning
 from rocm_tui import format as fmt
-from rocm_tui.devices import device_env, lane
+from rocm_tui.actions.options import device_env, lane
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.format import plain
 from rocm_tui.job_queue import Order

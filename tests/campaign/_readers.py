@@ -39,7 +39,8 @@ from backend.toolchain.occupancy import occupancy
 from backend.toolchain.resources import from_file, from_ptxas
 from backend.toolchain.target import amdgpu
 from rocm_tui import say
-from rocm_tui.bundle_checks import examine_bundle
+from rocm_tui.actions.bundle import examine_bundle
+from rocm_tui.cli.doctor import bundle_json
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest import cache_file, mm_log
@@ -224,7 +225,7 @@ def _share(data: bytes, folder: Path) -> None:
 
 def _bundle(data: bytes, folder: Path) -> None:
     examined = examine_bundle(_at(folder, "bundle", data), Layout(folder / "none"))
-    strict(examined.as_json())
+    strict(bundle_json(examined))
 
 
 def _code(data: bytes, folder: Path) -> None:

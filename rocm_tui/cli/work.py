@@ -1,0 +1,109 @@
+"""How a command does its jobs: in workers, one after another, which end with it; one line on stderr
+says how far they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.options import device_env
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.format import plain, shorten
+from rocm_tui.job_run import run_watched
+from rocm_tui.jobs import Limits
+from rocm_tui.progress import progress_of
+from rocm_tui.python_env import find_python
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class LiveLine:
+    """A line on stderr that overwrites itself, only where stderr is a terminal; an empty text
+    clears it."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self._live = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self._live:
+            with contextlib.suppress(OSError):  # the terminal is gone; the job's end is still ours
+                width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+                line = shorten(plain(f"{self.title}: {text}"), width) if text else ""
+                say.overwrite(line)
+
+    @contextlib.contextmanager
+    def during(self, title: str) -> Iterator[None]:
+        """Show what a job with this title does, until it is over."""
+        self.title = title
+        self.show("starting a worker")
+        try:
+            yield
+        finally:
+            self.show("")
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """Show the progress that an event of a worker tells."""
+        progress = progress_of(event)
+        if progress is not None:
+            self.show(progress.text)
+
+
+class Work:
+    """Does a job in a worker of its own, like a `RunJob`. SIGTERM and a lost terminal end it as
+    Ctrl-C does: the session's log gets its end, and no process is left."""
+
+    def __init__(self, layout: Layout, python: str | None, device: str | None) -> None:
+        """Raises UsageError and NoTorchPython."""
+        self.line = LiveLine()
+        self._layout = layout
+        self._env = device_env(os.environ, device)
+        self._python = find_python(python, self._env)
+        self._limits = Limits.of_this_machine()
+
+    def __call__(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises JobError."""
+        with ended_by_signals():
+            return run_watched(
+                job,
+                python=self._python,
+                layout=self._layout,
+                env=self._env,
+                limits=self._limits,
+                on_event=self.line.heard,
+            )
+
+
+def with_log(error: RocmTuiError) -> str:
+    """The one line of an error, and where the log of its worker can be read."""
+    log = getattr(error, "log", None)
+    return f"{error}; the end of its log: {log}" if log else str(error)
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SystemExit instead of the sudden end; what is ignored (nohup) stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {number: signal.getsignal(number) for number in _ENDS}
+    for number, handler in old.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
