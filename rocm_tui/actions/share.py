@@ -41,7 +41,7 @@ def pins_to_share(
     records = [record for record in records if not ids or record.pin.id in wanted]
     if not records:
         return []
-    origins = _Origins(layout, load_model(layout, [str(layout.root), *sources]), python)
+    origins = _Origins(layout, load_model(layout, also=sources), python)
     return [
         SharedPin(
             op=record.op,

@@ -51,7 +51,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON on stdout")
     form.add_argument("--markdown", action="store_true", help="print a table for a pull request")
-    common.add_cache_dir(parser)
+    common.add_arguments(parser, "--cache-dir")
 
 
 def _per_cent(text: str) -> float:
@@ -64,9 +64,9 @@ def _per_cent(text: str) -> float:
     return value
 
 
+@no_collector()
 def do_compare(args: argparse.Namespace) -> int:
-    with no_collector():
-        return _report(args) if args.b is None else _compare(args)
+    return _report(args) if args.b is None else _compare(args)
 
 
 def _compare(args: argparse.Namespace) -> int:

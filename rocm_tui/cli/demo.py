@@ -24,7 +24,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         "watch it. The cache dir is the demo's own and is kept: a pin made here holds in the next "
         "demo."
     )
-    common.add_python(parser)
+    common.add_arguments(parser, "--python")
     parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/rocm-tui")
 
 

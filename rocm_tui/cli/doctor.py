@@ -31,9 +31,7 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the bytes that torch.compiler.save_cache_artifacts() gave, written to a file",
     )
-    common.add_python(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
 
 def do_doctor(args: argparse.Namespace) -> int:

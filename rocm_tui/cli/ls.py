@@ -19,18 +19,13 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
         "List every tuning found in logs, caches and folders; with no PATH, in the cache dir. Exit "
         "code 1 if there is none."
     )
-    common.add_paths(parser)
+    common.add_arguments(parser, "paths")
     parser.add_argument("--tied", action="store_true", help="only those whose winner is a tie")
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--cache-dir", "--json")
 
 
+@no_collector()
 def do_ls(args: argparse.Namespace) -> int:
-    with no_collector():
-        return _list(args)
-
-
-def _list(args: argparse.Namespace) -> int:
     model = load_model(common.layout_of(args), args.paths)
     rows = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
     if args.json:

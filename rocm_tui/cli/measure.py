@@ -10,7 +10,7 @@ from backend.records import Choice, Measurement
 from backend.store.paths import Layout
 from rocm_tui import say
 from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
-from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
@@ -32,7 +32,7 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
         "faster or the budget is spent. Exit code 0 only if it is clear. What was found is kept in "
         "the cache dir, where ls, show, watch and pin heed it."
     )
-    common.add_id(parser)
+    common.add_arguments(parser, "id")
     parser.add_argument(
         "choices",
         nargs="*",
@@ -69,11 +69,7 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
         "changes from three on",
     )
     parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
-    parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
-    common.add_from(parser)
-    common.add_python(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
 
 
 def do_measure(args: argparse.Namespace) -> int:
@@ -82,8 +78,7 @@ def do_measure(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise UsageError("--repeat is how often to measure, 1 or more")
     layout = common.layout_of(args)
-    model = load_model(layout, [str(layout.root), *args.sources])
-    row = pick_row(model, args.id)
+    _, row = pick_tuning(layout, args.sources, args.id)
     named = [find_choice(row.tuning, name) for name in args.choices]
     measurements = _measure(args, layout, row, choices_to_measure(row, named, within))
     last = measurements[-1]

@@ -7,7 +7,7 @@ import argparse
 from backend.store.pins import PinPlan
 from rocm_tui import format as fmt
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
@@ -17,21 +17,19 @@ from rocm_tui.session.pin_warning import pin_warning
 
 def add_pin(parser: argparse.ArgumentParser) -> None:
     parser.description = "Pin CHOICE of tuning ID: every later torch.compile uses it until `unpin`."
-    common.add_id(parser)
+    common.add_arguments(parser, "id")
     parser.add_argument(
         "choice", metavar="CHOICE", help="a name, a hash, a hash prefix, or #2 for the second best"
     )
     parser.add_argument("--note", default="", help="why, for those who come after")
     parser.add_argument("--dry-run", action="store_true", help="say what would change, change none")
-    common.add_from(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--from", "--cache-dir", "--json")
 
 
 def do_pin(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
-    model = load_model(layout, [str(layout.root), *args.sources])
-    wanted = pinnable(pick_row(model, args.id), args.choice, model.sessions)
+    model, row = pick_tuning(layout, args.sources, args.id)
+    wanted = pinnable(row, args.choice, model.sessions)
     if args.dry_run:
         plan = plan_pin(wanted, layout)
         if args.json:

@@ -35,8 +35,7 @@ def add_unpin(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning's id")
     parser.add_argument("--all", action="store_true", help="every pin of this cache dir")
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--cache-dir", "--json")
 
 
 def do_unpin(args: argparse.Namespace) -> int:
@@ -64,8 +63,7 @@ def add_pins(parser: argparse.ArgumentParser) -> None:
         "--reconcile", action="store_true", help="first apply again what drifted away"
     )
     parser.add_argument("--history", action="store_true", help="also what was pinned and unpinned")
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--cache-dir", "--json")
 
 
 def do_pins(args: argparse.Namespace) -> int:

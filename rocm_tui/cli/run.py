@@ -28,7 +28,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let no choice win whose result differs from ATen's (ours are always checked)",
     )
-    common.add_cache_dir(parser)
+    common.add_arguments(parser, "--cache-dir")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,14 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         "Write the pins of these tunings (default: all) as JSON that `import` reads on another "
         "machine. Exit code 1 if there is none to write."
     )
-    parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning (default: all)")
+    common.add_arguments(parser, "pinned_ids")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: stdout")
     parser.add_argument(
         "--lookup-table",
         action="store_true",
         help="write torch._inductor.config.lookup_table.table instead, for use without rocm-tui",
     )
-    common.add_from(parser)
-    common.add_python(parser)
-    common.add_cache_dir(parser)
+    common.add_arguments(parser, "--from", "--python", "--cache-dir")
     parser.add_argument(
         "--json", action="store_true", help="with -o: print JSON that says what was written"
     )
@@ -52,7 +51,7 @@ def do_export(args: argparse.Namespace) -> int:
     if args.json and args.output is None:
         raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
     layout = common.layout_of(args)
-    pins = pins_to_share(layout, args.ids, args.sources, args.python)
+    pins = pins_to_share(layout, args.pinned_ids, args.sources, args.python)
     if not pins:
         say.err("nothing is pinned, so there is nothing to export")
         return ExitCode.NO
@@ -115,9 +114,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what `rocm-tui export` wrote")
     parser.add_argument("ids", nargs="*", metavar="ID", help="only these tunings of FILE")
     parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
-    common.add_python(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
 
 def do_import(args: argparse.Namespace) -> int:
@@ -174,14 +171,7 @@ def _import_json(plan: ImportPlan, *, applied: bool) -> dict[str, Any]:
         "by": plan.share.by,
         "when": plan.share.when,
         "differences": [
-            {
-                "host": there.host,
-                "field": difference.field,
-                "there": difference.there,
-                "here": difference.here,
-                "refuses": difference.refuses,
-                "why": difference.why,
-            }
+            {"host": there.host, **asdict(difference)}
             for there, differences in plan.differences.items()
             for difference in differences
         ],

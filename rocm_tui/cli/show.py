@@ -8,7 +8,7 @@ from pathlib import Path
 from backend.records import Choice
 from backend.store.paths import Layout
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
@@ -28,7 +28,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
         "it failed if it did. The kernel of a CHOICE of our templates can be printed, or written "
         "as a folder that builds, runs, checks and times it."
     )
-    common.add_id(parser)
+    common.add_arguments(parser, "id")
     parser.add_argument(
         "choice", metavar="CHOICE", nargs="?", help="a name, a hash, a hash prefix, or #2"
     )
@@ -37,17 +37,14 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     kernel.add_argument(
         "--reproducer", type=Path, metavar="DIR", help="write a folder that runs CHOICE alone"
     )
-    common.add_from(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--from", "--cache-dir", "--json")
 
 
 def do_show(args: argparse.Namespace) -> int:
     if (args.source or args.reproducer) and args.choice is None:
         raise UsageError("--source and --reproducer need a CHOICE: show ID CHOICE --source")
     layout = common.layout_of(args)
-    model = load_model(layout, [str(layout.root), *args.sources])
-    row = pick_row(model, args.id)
+    model, row = pick_tuning(layout, args.sources, args.id)
     choice = None if args.choice is None else find_choice(row.tuning, args.choice)
     if choice is not None and (args.source or args.reproducer):
         _kernel(args, layout, model, row, choice)

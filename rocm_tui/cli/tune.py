@@ -55,12 +55,9 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"
     )
-    parser.add_argument("--device", metavar="N", help="a GPU's index, or cpu")
+    common.add_arguments(parser, "--device")
     parser.add_argument("--dry-run", action="store_true", help="list the problems, tune none")
-    common.add_from(parser)
-    common.add_python(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--from", "--python", "--cache-dir", "--json")
 
 
 def do_tune(args: argparse.Namespace) -> int:
@@ -104,7 +101,7 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Tuning, bo
         raise UsageError("--dtype, --strides and --precision go with OP SHAPE...")
     if not words and not logs:
         raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
-    model = load_model(layout, logs or [str(layout.root), *args.sources])
+    model = load_model(layout, logs) if logs else load_model(layout, also=args.sources)
     common.print_problems(model.problems)
     tunings = [
         row.tuning for row in [pick_row(model, word) for word in words] or distinct(model.rows())

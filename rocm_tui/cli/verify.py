@@ -38,7 +38,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         "code 0 only if all are called and CMD ended well."
     )
     parser.epilog = "example: rocm-tui verify -- python train.py"
-    parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning (default: all)")
+    common.add_arguments(parser, "pinned_ids")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -46,9 +46,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="a pin that takes longer is not verified, the others go on (default: 300)",
     )
-    common.add_python(parser)
-    common.add_cache_dir(parser)
-    common.add_json(parser)
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
 
 def do_verify(args: argparse.Namespace) -> int:
@@ -57,7 +55,7 @@ def do_verify(args: argparse.Namespace) -> int:
     check_seconds(args.timeout, "--timeout")
     layout = common.layout_of(args)
     pins = list_pins(layout)
-    chosen = find_pins(pins, args.ids) if args.ids else list(pins)
+    chosen = find_pins(pins, args.pinned_ids) if args.pinned_ids else list(pins)
     if not chosen:
         if args.json:
             say.out_json({"pins": []})

@@ -13,12 +13,11 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
         "cache of the cache dir."
     )
-    common.add_paths(parser)
+    common.add_arguments(parser, "paths")
     parser.add_argument(
         "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
     )
-    common.add_python(parser)
-    common.add_cache_dir(parser)
+    common.add_arguments(parser, "--python", "--cache-dir")
 
 
 def do_watch(args: argparse.Namespace) -> int:
