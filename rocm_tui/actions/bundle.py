@@ -6,20 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from backend.disk.layout import Layout
-from backend.errors import BundleInvalid, StoreError, brief
-from backend.sharing.bundle import (
-    Artifact,
-    Bundle,
-    Hiding,
-    Overwriting,
-    configurations,
-    hidden_pins,
-    read_bundle,
-)
-from rocm_tui.doctor import Check, Verdict
+from backend.store.bundle import Artifact, Bundle, read_bundle
+from backend.store.bundle_pins import Hiding, Overwriting, configurations, hidden_pins
+from backend.store.errors import BundleInvalid, StoreError, brief
+from backend.store.paths import Layout
+from rocm_tui.actions.doctor import Check, Verdict
 
 _KINDS = {
     "inductor": "compiled graph",
@@ -33,33 +25,13 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """One file: the checks for a person, and what they say for a script."""
+    """One file: what the checks say, and what they were made from."""
 
     path: str
     checks: list[Check]
     bundle: Bundle | None = None
     hidden: Sequence[Hiding] = ()
     overwritten: Mapping[str, Overwriting] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        artifacts = () if self.bundle is None else self.bundle.artifacts
-        return {
-            "path": self.path,
-            "size": None if self.bundle is None else self.bundle.size,
-            "artifacts": [
-                {"type": a.type, "key": a.key, "size": a.size, "loaded": a.loaded}
-                for a in artifacts
-            ],
-            "hides": [
-                {"pin": h.pin.id, "label": h.pin.label, "key": h.artifact.key, "verdict": h.verdict}
-                for h in self.hidden
-            ],
-            "configurations": dict(self.overwritten),
-            "checks": [
-                {"name": c.name, "verdict": c.verdict, "value": c.value, "advice": c.advice}
-                for c in self.checks
-            ],
-        }
 
 
 def examine_bundle(path: Path, layout: Layout) -> Examined:

@@ -16,16 +16,24 @@ from rocm_tui.session.model import Model, Row
 from rocm_tui.session.troubles import Trouble
 
 
-def load_model(layout: Layout, paths: Sequence[str] = ()) -> Model:
-    """Everything that `paths` (else the cache dir) tell, with the pins of the cache dir."""
+def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
+    """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
+    cache dir."""
     model = Model()
     with no_collector():
-        model.apply(read_sources(list(paths) or [str(layout.root)]))
+        model.apply(read_sources([*(paths or [str(layout.root)]), *also]))
     try:
         model.set_pins(PinStore(layout).status())
     except StoreError as error:
         model.apply([Problem(str(layout.pins), str(error))])
     return model
+
+
+def pick_tuning(layout: Layout, also: Sequence[str], text: str) -> tuple[Model, Row]:
+    """The tuning of the cache dir, or of `also` other sources, that a person means, and all that
+    is known. Raises NoSuchTuning."""
+    model = load_model(layout, also=also)
+    return model, pick_row(model, text)
 
 
 def pick_row(model: Model, text: str) -> Row:

@@ -124,7 +124,6 @@ def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
 
 
 def migrate_pins(layout: Layout) -> None:
-    """Write pins of an older version anew: as they stand they break programs that do not offer
-    their choice. Raises StoreError."""
-    if layout.pins.exists():
-        PinStore(layout).migrate()
+    """Hold pins of an older version as pins are held now: as they stand they break programs that do
+    not offer their choice. Raises StoreError."""
+    PinStore(layout).migrate()

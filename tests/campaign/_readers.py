@@ -224,7 +224,7 @@ def _share(data: bytes, folder: Path) -> None:
 
 def _bundle(data: bytes, folder: Path) -> None:
     examined = examine_bundle(_at(folder, "bundle", data), Layout(folder / "none"))
-    strict(examined.as_json())
+    strict(bundle_json(examined))
 
 
 def _code(data: bytes, folder: Path) -> None:

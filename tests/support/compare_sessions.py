@@ -36,7 +36,7 @@ class Sessions:
         """A session in which ATen wins; beside a busy neighbour one number may say otherwise."""
         for _ in range(ATTEMPTS):
             self._tell("tune", name)
-            (row,) = load(Layout(self.root / name), []).rows()
+            (row,) = load_model(Layout(self.root / name), []).rows()
             best = winner(row.tuning)
             if best is not None and best.name == "bmm":
                 return

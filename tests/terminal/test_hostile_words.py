@@ -114,18 +114,18 @@ def test_no_command_sends_what_a_terminal_obeys(
 
 def test_the_kernel_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A module of a Triton choice is what somebody wrote into the cache dir."""
-    from rocm_tui.commands.show import _print_source
+    from rocm_tui.cli.show import print_source
 
-    _print_source("def kernel():\n\tpass  # \x1b]52;c;ZXZpbA==\x07\u202e\n")
+    print_source("def kernel():\n\tpass  # \x1b]52;c;ZXZpbA==\x07\u202e\n")
     told = capsys.readouterr()
     assert told.out == "def kernel():\n\tpass  # ␛]52;c;ZXZpbA==␇\ufffd\n"
     assert told.err.startswith("rocm-tui: 3 control or direction characters of this source")
-    _print_source("x = 1\n")
+    print_source("x = 1\n")
     assert capsys.readouterr() == ("x = 1\n", "")
 
 
 def test_what_a_mistake_of_ours_quotes() -> None:
-    code = "from rocm_tui import cli\ncli._prepare_streams()\nraise ValueError('\\x1b[2J\\x9b')"
+    code = "from rocm_tui.cli import entry\nentry._prepare_streams()\nraise ValueError('\\x1b[2J\\x9b')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert b"ValueError" in done.stderr and not obeyed(done.stderr)
 

@@ -403,12 +403,12 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_compared_with_themselves_and_each_other() -> None:
-    from rocm_tui.commands.common import load
+    from rocm_tui.actions.pick import load_model
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
     from backend.disk.layout import Layout
 
-    parts = [whole(p.name, load(Layout(CORPUS / "none"), [str(p)])) for p in paths]
+    parts = [whole(p.name, load_model(Layout(CORPUS / "none"), [str(p)])) for p in paths]
     parts = [each for each in parts if each.rows]
     assert len(parts) > 15
     for each in parts:

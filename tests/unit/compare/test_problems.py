@@ -57,7 +57,7 @@ def test_real_logs_are_of_one_kind_each() -> None:
     from rocm_tui.commands.common import load
 
     for path in sorted(CORPUS.glob("*.log")):
-        rows = load(Layout(CORPUS / "none"), [str(path)]).rows()
+        rows = load_model(Layout(CORPUS / "none"), [str(path)]).rows()
         kinds = {device_kind(row.tuning) for row in rows} - {None}
         told = {"cpu"} if "cpu" in path.name or "packed_linear" in path.name else {"gpu"}
         assert kinds <= told, path.name

@@ -115,7 +115,7 @@ def test_ticks_of_real_logs() -> None:
     from rocm_tui.commands.common import load
 
     def ticks(name: str) -> list[float]:
-        rows = load(Layout(CORPUS / "none"), [str(CORPUS / name)]).rows()
+        rows = load_model(Layout(CORPUS / "none"), [str(CORPUS / name)]).rows()
         return [tick_of([c.ms or 0.0 for c in stats.ranked(row.tuning)]) for row in rows]
 
     assert sum(map(bool, ticks("ci_ao_cuda29_long_mixed_session.log"))) >= 19

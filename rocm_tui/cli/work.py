@@ -1,4 +1,5 @@
-"""How a command does its jobs: in workers, one after another, which end with it."""
+"""How a command does its jobs: in workers, one after another, which end with it; one line on stderr
+says how far they are."""
 
 from __future__ import annotations
 
@@ -9,30 +10,61 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
-from rocm_tui.commands.live_line import LiveLine
-
-if TYPE_CHECKING:
-    from backend.disk.layout import Layout
-    from rocm_tui.errors import RocmTuiError
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.options import device_env
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.format import plain, shorten
+from rocm_tui.job_run import run_watched
+from rocm_tui.jobs import Limits
+from rocm_tui.progress import progress_of
+from rocm_tui.python_env import find_python
 
 R = TypeVar("R")
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
+class LiveLine:
+    """A line on stderr that overwrites itself, only where stderr is a terminal; an empty text
+    clears it."""
+
+    def __init__(self, title: str = "") -> None:
+        self.title = title
+        self._live = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        if self._live:
+            with contextlib.suppress(OSError):  # the terminal is gone; the job's end is still ours
+                width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+                line = shorten(plain(f"{self.title}: {text}"), width) if text else ""
+                say.overwrite(line)
+
+    @contextlib.contextmanager
+    def during(self, title: str) -> Iterator[None]:
+        """Show what a job with this title does, until it is over."""
+        self.title = title
+        self.show("starting a worker")
+        try:
+            yield
+        finally:
+            self.show("")
+
+    def heard(self, event: Mapping[str, Any]) -> None:
+        """Show the progress that an event of a worker tells."""
+        progress = progress_of(event)
+        if progress is not None:
+            self.show(progress.text)
+
+
 class Work:
-    """Does a job in a worker of its own, like a `RunJob`; a line on a terminal's stderr says how
-    far it is. SIGTERM and a lost terminal end it as Ctrl-C does: the session's log gets its end,
-    and no process is left."""
+    """Does a job in a worker of its own, like a `RunJob`. SIGTERM and a lost terminal end it as
+    Ctrl-C does: the session's log gets its end, and no process is left."""
 
     def __init__(self, layout: Layout, python: str | None, device: str | None) -> None:
         """Raises UsageError and NoTorchPython."""
-        from rocm_tui.devices import device_env
-        from rocm_tui.environment import find_python
-        from rocm_tui.jobs.limits import Limits
-
         self.line = LiveLine()
         self._layout = layout
         self._env = device_env(os.environ, device)
@@ -41,8 +73,6 @@ class Work:
 
     def __call__(self, job: WorkerJob[R]) -> R:
         """Raises JobError."""
-        from rocm_tui.jobs.run import run_watched
-
         with ended_by_signals():
             return run_watched(
                 job,

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from rocm_tui.commands import common
+from rocm_tui.app import run_watch
+from rocm_tui.cli import common
+from rocm_tui.python_env import find_python
 
 LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 """Sequence lengths: each run takes one more, so that there is always something new to tune."""
 
 
-def add(commands: common.Subparsers) -> None:
-    parser = commands.add_parser(
-        "demo",
-        help="the screen on a real session of this machine's CPU",
-        description="Compile a small model (attention and an MLP) with max_autotune in a child "
-        "process and watch it. The cache dir is the demo's own and is kept: a pin made "
-        "here holds in the next demo.",
+def add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile a small model (attention and an MLP) with max_autotune in a child process and "
+        "watch it. The cache dir is the demo's own and is kept: a pin made here holds in the next "
+        "demo."
     )
-    common.add_python(parser)
+    common.add_arguments(parser, "--python")
     parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/rocm-tui")
 
 
-def run(args: argparse.Namespace) -> int:
-    from rocm_tui.app import run_watch
-    from rocm_tui.environment import find_python
-
+def do_demo(args: argparse.Namespace) -> int:
     python = find_python(args.python)
     root = (args.cache_dir or _default_dir()).absolute()
     root.mkdir(parents=True, exist_ok=True)
@@ -66,8 +64,6 @@ def _start(python: str, root: Path) -> subprocess.Popen[bytes]:
 def _end_with_us() -> None:
     """Ask Linux to end the child when we are killed; `rocm-tui run` passes it on to its own."""
     if sys.platform == "linux":
-        import ctypes
-
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 

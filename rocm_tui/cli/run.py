@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
+from backend.store.errors import StoreError
+from backend.store.paths import Layout
 from rocm_tui import say
-from rocm_tui.commands import common
+from rocm_tui.cli import common
+from rocm_tui.errors import UsageError
+from rocm_tui.launch import run
 
-if TYPE_CHECKING:
-    from backend.disk.layout import Layout
 
-
-def add(commands: common.Subparsers) -> None:
-    parser = commands.add_parser(
-        "run",
-        help="run a program, record its tunings, honour its pins",
-        description="Run CMD unchanged with our hooks in its torch.compile. The exit code is "
-        "CMD's own.",
+def add_run(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run CMD unchanged with our hooks in its torch.compile. The exit code is CMD's own."
     )
     parser.add_argument("--quiet", action="store_true", help="keep AUTOTUNE tables off the screen")
     parser.add_argument(
@@ -31,19 +28,16 @@ def add(commands: common.Subparsers) -> None:
         action="store_true",
         help="let no choice win whose result differs from ATen's (ours are always checked)",
     )
-    common.add_cache_dir(parser)
+    common.add_arguments(parser, "--cache-dir")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
 
 
-def run(args: argparse.Namespace) -> int:
-    from rocm_tui.errors import UsageError
-    from rocm_tui.launch.run import run as launch
-
+def do_run(args: argparse.Namespace) -> int:
     command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not command:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
-    _migrate_pins(common.layout_of(args))
-    return launch(
+    _migrate(common.layout_of(args))
+    return run(
         command,
         quiet=args.quiet,
         max_autotune=args.max_autotune,
@@ -53,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _migrate_pins(layout: Layout) -> None:
+def _migrate(layout: Layout) -> None:
     """A pin of an older version breaks programs that do not offer its choice: not this one."""
     if not layout.pins.exists():
         return
-    from backend.errors import StoreError
-    from backend.pins.store import PinStore
+    # Every program that is run waits for this: the store is loaded only where something is pinned.
+    from rocm_tui.actions.pin import migrate_pins
 
     try:
-        PinStore(layout).migrate()
+        migrate_pins(layout)
     except StoreError as error:
         say.err(f"pins of an older version are left as they are: {error}")

@@ -15,10 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from backend.disk.layout import Layout
+from backend.store import safe
+from backend.store.autotune_cache import read_caches
+from backend.store.errors import StoreError
+from backend.store.paths import Layout
+from backend.toolchain import targets
+from rocm_tui import __version__
+from rocm_tui.actions.pin import pin_states
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.hook_env import hooks_forbidden
+from rocm_tui.job_errors import JobTimeout
+from rocm_tui.jobs import run_job
+from rocm_tui.python_env import find_python
 
-if TYPE_CHECKING:
-    from backend.wire.jobs import Environment
+PATIENCE = 120.0
+"""Seconds that the Python with torch has to answer: a first import from a slow disk takes one
+minute."""
+_COMPILER_PATIENCE = 20.0
 
 Verdict = Literal["ok", "note", "bad"]
 """`note` limits something and harms nothing; `bad` keeps the main job from working."""
@@ -32,12 +45,12 @@ class Check:
     advice: str = ""
 
 
-def examine(layout: Layout, python: str | None) -> list[Check]:
-    """All checks, those of the program first."""
+def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> list[Check]:
+    """All checks, those of the program first. Torch has so many seconds to answer."""
     return [
         *_program(),
         *_terminal(os.environ),
-        *_torch(layout, python),
+        *_torch(layout, python, patience),
         *_cache(layout),
         *_pins(layout),
         *_inotify(),
@@ -47,8 +60,6 @@ def examine(layout: Layout, python: str | None) -> list[Check]:
 
 
 def _program() -> Iterator[Check]:
-    from rocm_tui import __version__
-
     yield Check("rocm-tui", "ok", f"{__version__}, Python {platform.python_version()}")
 
 
@@ -64,62 +75,58 @@ def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
         yield Check("encoding", "note", encoding, "set LANG=C.UTF-8, else × and µ do not show")
 
 
-def _torch(layout: Layout, wanted: str | None) -> Iterator[Check]:
-    from backend.wire.jobs import EnvironmentJob
-    from rocm_tui.environment import find_python, hooks_forbidden
-    from rocm_tui.errors import RocmTuiError
-    from rocm_tui.jobs.worker import run_job
-
+def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Check]:
     try:
         python = find_python(wanted)
     except RocmTuiError as error:
         yield Check("torch", "bad", "not found", str(error))
         return
     yield Check("python", "ok", python)
+    job = {"job": "environment", "fit": True}
     try:
-        found = run_job(EnvironmentJob(fit=True), python=python, cache_dir=layout.root)
+        answer = run_job(job, python=python, cache_dir=layout.root, timeout=patience)
+    except JobTimeout:
+        advice = f"{python} did not say within {patience:.0f} s which torch it has, and was ended"
+        yield Check("torch", "bad", "does not answer", advice)
+        return
     except RocmTuiError as error:
         yield Check("torch", "bad", "does not start", str(error))
         return
-    runtime = found.hip or found.cuda
-    kind = "HIP " if found.hip else "CUDA "
-    yield Check("torch", "ok", f"{found.torch}, {kind + runtime if runtime else 'CPU only'}")
-    yield _device(found)
-    if off := found.hooks_off:
+    runtime = answer["hip"] or answer["cuda"]
+    kind = "HIP " if answer["hip"] else "CUDA "
+    yield Check("torch", "ok", f"{answer['torch']}, {kind + runtime if runtime else 'CPU only'}")
+    yield _device(answer)
+    if off := answer["hooks_off"]:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
         yield Check("hooks", "note", f"off: {off}", advice)
     elif forbidden := hooks_forbidden(os.environ):
         yield Check("hooks", "bad", "kept out", forbidden)
     else:
         yield Check("hooks", "ok", "fit this torch")
-    if off := found.templates_off:
+    if off := answer["templates_off"]:
         yield Check("templates", "note", f"off: {off}", "`run --templates` offers none of ours")
     else:
         yield Check("templates", "ok", "fit this torch")
-    yield _triton_target(found)
+    yield _triton_target(answer)
 
 
-def _device(found: Environment) -> Check:
-    units = f", {found.compute_units} compute units" if found.compute_units else ""
-    arch = f" ({found.arch})" if found.arch else ""
-    value = f"{found.device}{arch}{units}"
-    if found.gpu:
+def _device(answer: Mapping[str, Any]) -> Check:
+    units = f", {answer['compute_units']} compute units" if answer["compute_units"] else ""
+    arch = f" ({answer['arch']})" if answer["arch"] else ""
+    value = f"{answer['device']}{arch}{units}"
+    if answer["gpu"]:
         return Check("device", "ok", value)
     return Check("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
 
 
-def _triton_target(found: Environment) -> Check:
+def _triton_target(answer: Mapping[str, Any]) -> Check:
     """What our Triton template can be made for, in the Python that has torch."""
-    if off := found.triton_off:
+    if off := answer["triton_off"]:
         return Check("target triton", "note", "off", off)
-    return Check(f"target triton:{found.triton_target}", "ok", f"Triton {found.triton}")
+    return Check(f"target triton:{answer['triton_target']}", "ok", f"Triton {answer['triton']}")
 
 
 def _cache(layout: Layout) -> Iterator[Check]:
-    from backend.cache.autotune import read_caches
-    from backend.disk import safe
-    from backend.errors import StoreError
-
     if not layout.root.exists():
         advice = "it appears with the first torch.compile that tunes"
         yield Check("cache dir", "note", f"{layout.root} does not exist yet", advice)
@@ -148,11 +155,8 @@ def _cache(layout: Layout) -> Iterator[Check]:
 
 
 def _pins(layout: Layout) -> Iterator[Check]:
-    from backend.errors import StoreError
-    from backend.pins.store import PinStore
-
     try:
-        statuses = PinStore(layout).status()
+        statuses = pin_states(layout)
     except StoreError as error:
         yield Check("pins", "bad", str(layout.pins), str(error))
         return
@@ -178,18 +182,28 @@ def _compilers() -> Iterator[Check]:
         advice = "Inductor compiles its CPU kernels with it; install g++ or set CXX"
         yield Check("C++ compiler", "note", f"{compiler} is missing", advice)
         return
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace")
+    try:
+        version = subprocess.run(
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILER_PATIENCE,
+        )
+    except subprocess.TimeoutExpired:
+        advice = f"`{path} --version` did not end within {_COMPILER_PATIENCE:.0f} s"
+        yield Check("C++ compiler", "note", f"{compiler} does not answer", advice)
+        return
     first = (version.stdout or version.stderr).partition("\n")[0]
     yield Check("C++ compiler", "ok", first or path)
 
 
 def _kernel_targets() -> Iterator[Check]:
     """What our own templates can be compiled for."""
-    from backend.toolchain.targets import report
-
-    for found in report():
-        name = f"target {found.target}"
-        if found.available:
-            yield Check(name, "ok", f"{found.compiler} {found.version}".strip())
+    for target in targets.report():
+        name = f"target {target.target}"
+        if target.available:
+            yield Check(name, "ok", f"{target.compiler} {target.version}".strip())
         else:
-            yield Check(name, "note", "no compiler", str(found.reason))
+            yield Check(name, "note", "no compiler", str(target.reason))

@@ -1,0 +1,217 @@
+"""Pins for other machines: gathered with all that is known of where they come from; taken in after
+they were checked against this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.store.autotune_cache import read_caches
+from backend.store.errors import StoreError
+from backend.store.paths import Layout
+from backend.store.pin_cache import default_who
+from backend.store.pin_file import read_pin_file
+from backend.store.pins import PinStore
+from backend.store.safe import write_atomic
+from backend.store.share import Machine, Share, SharedPin, encode, read_share
+from backend.store.share_check import Difference, differences
+from backend.store.share_facts import completed, machine_here, machine_of
+from backend.store.share_plan import Step, steps_of
+from backend.store.trusted import user_name
+from rocm_tui.actions.pick import load_model
+from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
+from rocm_tui.jobs import JobFailed, run_job
+from rocm_tui.python_env import find_python
+from rocm_tui.session.find import find_pins
+from rocm_tui.session.model import Model
+
+# Export.
+
+
+def pins_to_share(
+    layout: Layout, ids: Sequence[str], sources: Sequence[str], python: str | None
+) -> list[SharedPin]:
+    """The pins of the cache dir, or those of `ids`, with all that is known of where they come
+    from. Raises NoSuchTuning and StoreError."""
+    records = read_pin_file(layout.pins).pins
+    wanted = {pin.id for pin in find_pins([record.pin for record in records], ids)}
+    records = [record for record in records if not ids or record.pin.id in wanted]
+    if not records:
+        return []
+    origins = _Origins(layout, load_model(layout, also=sources), python)
+    return [
+        SharedPin(
+            op=record.op,
+            inputs=record.inputs,
+            precision=record.precision,
+            hash=record.hash,
+            label=record.label,
+            machine=origins.machine(record.pin.id, record.system_hash),
+            config=record.config or origins.config(record.pin.id, record.hash),
+            timings=record.timings,
+            device=record.device,
+            who=record.who,
+            when=record.when,
+            note=record.note,
+        )
+        for record in records
+    ]
+
+
+class _Origins:
+    """Where pins come from, as sessions, cache files and, where they are silent, a worker tell."""
+
+    def __init__(self, layout: Layout, model: Model, python: str | None) -> None:
+        self._layout = layout
+        self._model = model
+        self._python = python
+        self._systems = {file.system_hash: file.system for file in read_caches(layout)[0]}
+        self._environment: Mapping[str, object] | None = None
+
+    def machine(self, id: str, system_hash: str) -> Machine:
+        sessions = [row.tuning.session for row in self._model.rows() if row.id == id]
+        tuned_by = next((session for session in sessions if session), None)
+        system = self._systems.get(system_hash, {})
+        known = machine_of(system_hash, system, self._model.sessions.values(), tuned_by)
+        return known if known.arch else completed(known, self._ask())
+
+    def config(self, id: str, hash: str) -> dict[str, str]:
+        """The configuration of a choice, where a session or a log tells it."""
+        for row in self._model.rows():
+            for choice in row.tuning.choices if row.id == id else ():
+                if choice.hash == hash and choice.config:
+                    return choice.config
+        return {}
+
+    def _ask(self) -> Mapping[str, object]:
+        """What the user's torch says of this machine; nothing where there is none."""
+        if self._environment is None:
+            try:
+                self._environment = _environment(self._layout, self._python)
+            except RocmTuiError:
+                self._environment = {}
+        return self._environment
+
+
+def _environment(layout: Layout, python: str | None) -> Mapping[str, object]:
+    """What the user's torch says of this machine. Raises NoTorchPython and JobError."""
+    job = {"job": "environment"}
+    return run_job(job, python=find_python(python), cache_dir=layout.root)
+
+
+def share_text(pins: Sequence[SharedPin]) -> str:
+    """The file that `import` reads."""
+    return encode(Share(tuple(pins), default_who(), time.time()))
+
+
+def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
+    """What an import will not be able to check: the ids of the pins that lack it, by its name."""
+    lacking = {
+        name: [pin.id for pin in pins if getattr(pin.machine, name) is None]
+        for name in ("arch", "torch")
+    }
+    return {name: ids for name, ids in lacking.items() if ids}
+
+
+def write_shared(path: Path, text: str) -> None:
+    """Raises UsageError for a path that is no file, and NotWritable."""
+    if path.is_symlink() and (owner := path.lstat().st_uid) not in (os.geteuid(), 0):
+        raise UsageError(f"{path} is a link of {user_name(owner)}; name the file that it leads to")
+    real = path.resolve()
+    if real.exists() and not real.is_file():
+        raise UsageError(f"{path} is not a regular file; -o takes the name of one")
+    write_atomic(real, text.encode())
+
+
+# Import.
+
+
+class ImportCutShort(RocmTuiError):
+    """Some of the pins were taken in before one could not be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """What an import would do: a step for each pin, and how the machines that they come from differ
+    from this one."""
+
+    share: Share
+    here: Machine
+    steps: Sequence[Step] = ()
+    differences: Mapping[Machine, Sequence[Difference]] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every pin can be used here."""
+        return all(step.action != "refused" for step in self.steps)
+
+    @property
+    def changes(self) -> list[SharedPin]:
+        """The pins that would be made."""
+        return [step.pin for step in self.steps if step.changes]
+
+
+def plan_import(path: Path, ids: Sequence[str], layout: Layout, python: str | None) -> ImportPlan:
+    """Check the pins of a file, or those of `ids`; nothing is changed. Without pins torch is not
+    asked.
+
+    Raises ShareInvalid, NoSuchTuning, NoTorchPython, JobError and CacheUnreadable.
+    """
+    share = read_share(path)
+    pins = _pins_of(share, ids)
+    if not pins:
+        return ImportPlan(share, Machine())
+    here = machine_here(_environment(layout, python))
+    if here.system_hash is None:
+        raise JobFailed("torch does not tell the name of this machine's cache file")
+    origins = dict.fromkeys(pin.machine for pin in pins)
+    return ImportPlan(
+        share=share,
+        here=here,
+        steps=steps_of(pins, here, PinStore(layout)),
+        differences={there: differences(there, here) for there in origins},
+    )
+
+
+def _pins_of(share: Share, ids: Sequence[str]) -> list[SharedPin]:
+    """Raises NoSuchTuning for an id that the file does not have."""
+    wanted: set[str] = set()
+    for id in ids:
+        matches = {pin.id for pin in share.pins if id and pin.id.startswith(id.lower())}
+        if len(matches) != 1:
+            what = "begins several ids of the file" if matches else "is no id of the file"
+            known = ", ".join(sorted({pin.id for pin in share.pins})[:10])
+            raise NoSuchTuning(f"{id!r} {what}; it has {known or 'no pins'}")
+        wanted |= matches
+    return [pin for pin in share.pins if not ids or pin.id in wanted]
+
+
+def apply_import(plan: ImportPlan, layout: Layout) -> int:
+    """Pin one after the other; how many. Raises ImportCutShort if one cannot be written."""
+    store, pins = PinStore(layout), plan.changes
+    for done, pin in enumerate(pins):
+        try:
+            store.pin(
+                plan.here.system_hash,
+                pin.key,
+                pin.hash,
+                label=pin.label,
+                note=_note(pin),
+                config=pin.config,
+                wait=True,
+            )
+        except StoreError as error:
+            raise ImportCutShort(
+                f"{done} of {len(pins)} pins were imported; the rest was not: {error}"
+            ) from error
+    return len(pins)
+
+
+def _note(pin: SharedPin) -> str:
+    """Where it comes from, and what it said there."""
+    day = time.strftime("%Y-%m-%d", time.localtime(pin.when))
+    origin = f"imported from {pin.machine.host or 'another host'}, pinned {day} by {pin.who or '?'}"
+    return f"{pin.note} ({origin})" if pin.note else origin

@@ -1,0 +1,53 @@
+"""What several commands share: options, the cache dir, what could not be read."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from backend.records import Problem
+from backend.store.paths import Layout, cache_dir
+from rocm_tui import say
+from rocm_tui.session.troubles import troubles
+
+_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},
+    "pinned_ids": {"nargs": "*", "metavar": "ID", "help": "a pinned tuning (default: all)"},
+    "paths": {"nargs": "*", "metavar": "PATH", "help": "file, folder, or - for stdin"},
+    "--device": {"metavar": "N", "help": "a GPU's index, or cpu"},
+    "--from": {
+        "dest": "sources",
+        "action": "append",
+        "default": [],
+        "metavar": "PATH",
+        "help": "also read this log, cache file or folder to find the ID (may be repeated)",
+    },
+    "--python": {
+        "metavar": "EXE",
+        "help": "the Python that has torch (default: ours, else $VIRTUAL_ENV's, else python3)",
+    },
+    "--cache-dir": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "Inductor's cache dir (default: where Inductor itself would look)",
+    },
+    "--json": {"action": "store_true", "help": "print JSON on stdout"},
+}
+"""What means the same in every command that has it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Some of those that several commands have, in the order in which help lists them."""
+    for name in names:
+        parser.add_argument(name, **_ARGUMENTS[name])
+
+
+def layout_of(args: argparse.Namespace) -> Layout:
+    return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    for trouble in troubles(problems):
+        say.err(trouble.line())

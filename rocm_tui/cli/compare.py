@@ -1,0 +1,116 @@
+"""`rocm-tui compare [A [B]]`: what became slower from A to B, or the report of one job."""
+
+from __future__ import annotations
+
+import argparse
+
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.compare import read_part
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.collector import no_collector
+from rocm_tui.errors import UsageError
+from rocm_tui.session import compare_text, report_text
+from rocm_tui.session.compare import compare, regressions
+from rocm_tui.session.compare_json import comparison_json
+from rocm_tui.session.compare_text import regression_lines
+from rocm_tui.session.compare_types import Comparison, Part
+from rocm_tui.session.report import report
+from rocm_tui.session.report_json import report_json
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
+        "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
+        "of its id or of its log's name. With A alone, or nothing (the cache dir): who chose "
+        "differently, which backends were asked for and are absent, what tuning bought, what was "
+        "tuned again."
+    )
+    parser.epilog = (
+        "exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source without "
+        "tunings"
+    )
+    parser.add_argument("a", metavar="A", nargs="?", help="file, folder, session, or - for stdin")
+    parser.add_argument("b", metavar="B", nargs="?", help="what to compare it with")
+    for name in ("a", "b"):
+        parser.add_argument(
+            f"--also-{name}",
+            action="append",
+            default=[],
+            metavar="PATH",
+            help=f"another source of {name.upper()} (may be repeated)",
+        )
+    parser.add_argument(
+        "--fail-on-regression",
+        type=_per_cent,
+        metavar="PCT",
+        help="exit with 1 if something is slower by more than so many per cent, and name it",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON on stdout")
+    form.add_argument("--markdown", action="store_true", help="print a table for a pull request")
+    common.add_arguments(parser, "--cache-dir")
+
+
+def _per_cent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage, such as 10")
+    return value
+
+
+@no_collector()
+def do_compare(args: argparse.Namespace) -> int:
+    return _report(args) if args.b is None else _compare(args)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    layout = common.layout_of(args)
+    a, b = _read(layout, "A", args.a, args.also_a), _read(layout, "B", args.b, args.also_b)
+    comparison = compare(a, b)
+    if args.json:
+        say.out_json(comparison_json(comparison))
+    elif args.markdown:
+        say.out(compare_text.markdown(comparison))
+    else:
+        say.out(compare_text.text(comparison))
+    if args.fail_on_regression is not None and _fails(comparison, args.fail_on_regression):
+        return ExitCode.NO
+    return ExitCode.of(bool(comparison.common))
+
+
+def _fails(comparison: Comparison, per_cent: float) -> bool:
+    """Whether something is too slow; says what on stderr."""
+    slower = regressions(comparison, per_cent)
+    for line in regression_lines(slower):
+        say.err(f"slower by more than {per_cent:g} %: {line}")
+    if not comparison.common:
+        say.err("A and B have no tuning in common")
+    return bool(slower)
+
+
+def _report(args: argparse.Namespace) -> int:
+    if args.markdown or args.fail_on_regression is not None or args.also_b:
+        raise UsageError("--markdown, --fail-on-regression and --also-b need two: compare A B")
+    layout = common.layout_of(args)
+    a = str(layout.root) if args.a is None else args.a
+    answers = report(_read(layout, "A", a, args.also_a))
+    if args.json:
+        say.out_json(report_json(answers))
+    else:
+        say.out(report_text.text(answers))
+    return ExitCode.YES
+
+
+def _read(layout: Layout, name: str, text: str, also: list[str]) -> Part:
+    """Raises UsageError if the sources tell of no tuning at all."""
+    part, problems = read_part(layout, name, text, also)
+    common.print_problems(problems)
+    if not part.rows:
+        raise UsageError(f"{name}: no tuning in {part.label}")
+    return part

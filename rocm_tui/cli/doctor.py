@@ -1,0 +1,79 @@
+"""`rocm-tui doctor`: what is found, what is missing, what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rocm_tui import format as fmt
+from rocm_tui import say
+from rocm_tui.actions.bundle import Examined, examine_bundle
+from rocm_tui.actions.doctor import Check, examine
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+
+MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+def add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check torch, device, cache dir, compilers, hooks and inotify; or say what is in each "
+        "mega-cache FILE and which pins it would hide. Exit code 1 if something keeps the main job "
+        "from working, or a FILE is none or would hide a pin."
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="the bytes that torch.compiler.save_cache_artifacts() gave, written to a file",
+    )
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
+
+
+def do_doctor(args: argparse.Namespace) -> int:
+    layout = common.layout_of(args)
+    if args.files:
+        bundles = [examine_bundle(path, layout) for path in args.files]
+        value: dict[str, Any] = {"bundles": [bundle_json(bundle) for bundle in bundles]}
+        groups = [bundle.checks for bundle in bundles]
+    else:
+        checks = examine(layout, args.python)
+        value, groups = {"checks": [asdict(check) for check in checks]}, [checks]
+    if args.json:
+        say.out_json(value)
+    else:
+        for number, checks in enumerate(groups):
+            if number:
+                say.out()
+            _print(checks)
+    return ExitCode.of(all(check.verdict != "bad" for checks in groups for check in checks))
+
+
+def bundle_json(examined: Examined) -> dict[str, Any]:
+    artifacts = () if examined.bundle is None else examined.bundle.artifacts
+    return {
+        "path": examined.path,
+        "size": None if examined.bundle is None else examined.bundle.size,
+        "artifacts": [
+            {"type": a.type, "key": a.key, "size": a.size, "loaded": a.loaded} for a in artifacts
+        ],
+        "hides": [
+            {"pin": h.pin.id, "label": h.pin.label, "key": h.artifact.key, "verdict": h.verdict}
+            for h in examined.hidden
+        ],
+        "configurations": dict(examined.overwritten),
+        "checks": [asdict(check) for check in examined.checks],
+    }
+
+
+def _print(checks: Sequence[Check]) -> None:
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        name = f"{fmt.plain(check.name):<{width}}"
+        say.out(f"{MARKS[check.verdict]}  {name}  {fmt.plain(check.value)}")
+        if check.advice:
+            say.out(f"{'':<{width + 8}}{fmt.plain(check.advice)}")

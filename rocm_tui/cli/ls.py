@@ -1,0 +1,38 @@
+"""`rocm-tui ls [PATH...]`: every tuning that the sources tell of."""
+
+from __future__ import annotations
+
+import argparse
+
+from rocm_tui import say
+from rocm_tui.actions.pick import load_model
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.collector import no_collector
+from rocm_tui.session import stats
+from rocm_tui.session.as_json import problem_json, row_json
+from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+
+
+def add_ls(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "List every tuning found in logs, caches and folders; with no PATH, in the cache dir. Exit "
+        "code 1 if there is none."
+    )
+    common.add_arguments(parser, "paths")
+    parser.add_argument("--tied", action="store_true", help="only those whose winner is a tie")
+    common.add_arguments(parser, "--cache-dir", "--json")
+
+
+@no_collector()
+def do_ls(args: argparse.Namespace) -> int:
+    model = load_model(common.layout_of(args), args.paths)
+    rows = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
+    if args.json:
+        problems = [problem_json(problem) for problem in model.problems]
+        say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
+    else:
+        if rows:
+            say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+        common.print_problems(model.problems)
+    return ExitCode.of(bool(rows))

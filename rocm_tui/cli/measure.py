@@ -1,0 +1,130 @@
+"""`rocm-tui measure ID [CHOICE...]`: which choice is really faster."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backend.records import Choice, Measurement
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
+from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.work import Work, with_log
+from rocm_tui.errors import UsageError
+from rocm_tui.job_errors import JobError
+from rocm_tui.measuring import Measuring, measure_job
+from rocm_tui.session import measured_again
+from rocm_tui.session import measured_text as text
+from rocm_tui.session.as_json import measurement_json
+from rocm_tui.session.as_text import table
+from rocm_tui.session.find import find_choice
+from rocm_tui.session.model import Row
+from rocm_tui.tune_request import title
+
+
+def add_measure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run choices of tuning ID again and again, in random order, until it is clear which is "
+        "faster or the budget is spent. Exit code 0 only if it is clear. What was found is kept in "
+        "the cache dir, where ls, show, watch and pin heed it."
+    )
+    common.add_arguments(parser, "id")
+    parser.add_argument(
+        "choices",
+        nargs="*",
+        metavar="CHOICE",
+        help="a name, a hash, a hash prefix, or #2 (default: all near the best)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="measure no longer than that, compiling not counted (default: 30)",
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=10.0,
+        metavar="PCT",
+        help="without a CHOICE: all up to this much slower than the best (default: 10)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=0,
+        metavar="N",
+        help="not fewer, while there is time: `compare` with another day needs some 100",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=int,
+        default=1,
+        metavar="N",
+        help="measure so often, each time in a process of its own: `compare` believes small "
+        "changes from three on",
+    )
+    parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
+    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+
+
+def do_measure(args: argparse.Namespace) -> int:
+    check_seconds(args.budget, "--budget")
+    within = check_percent(args.within, "--within")
+    if args.repeat < 1:
+        raise UsageError("--repeat is how often to measure, 1 or more")
+    layout = common.layout_of(args)
+    _, row = pick_tuning(layout, args.sources, args.id)
+    named = [find_choice(row.tuning, name) for name in args.choices]
+    measurements = _measure(args, layout, row, choices_to_measure(row, named, within))
+    last = measurements[-1]
+    row = replace(row, tuning=replace(row.tuning, measured=last))
+    if args.json:
+        values = [measurement_json(measurement) for measurement in measurements]
+        say.out_json({"id": row.id, "measurement": values[-1], "measurements": values})
+    else:
+        _print(row, measurements)
+    clear = all(choice.verdict != "unclear" for choice in last.choices)
+    return ExitCode.of(clear and not last.failed)
+
+
+def _measure(
+    args: argparse.Namespace, layout: Layout, row: Row, choices: Sequence[Choice]
+) -> list[Measurement]:
+    """All measurements; of several, each is told as it comes."""
+    measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
+    work = Work(layout, args.python, args.device)
+    measuring = Measuring(
+        work, row.tuning, choices, budget=args.budget, flush=args.flush, rounds=args.rounds
+    )
+    measurements: list[Measurement] = []
+    for number in range(1, args.repeat + 1):
+        count = f" ({number} of {args.repeat})" if args.repeat > 1 else ""
+        with work.line.during(title(row.tuning) + count):
+            try:
+                measurements.append(measuring.once())
+            except JobError as error:
+                raise JobError(with_log(error)) from error
+        if args.repeat > 1 and not args.json:
+            line = measured_again.line(row.tuning, measurements[-1], number, args.repeat)
+            say.out(line, flush=True)
+    return measurements
+
+
+def _print(row: Row, measurements: Sequence[Measurement]) -> None:
+    """The last measurement in full; of several, how far they agree."""
+    last, several = measurements[-1], len(measurements) > 1
+    if several:
+        say.out()
+    say.out(measured_text(row.tuning, last))
+    say.out()
+    for sentence in sentences(row.tuning, last, row.id, row.pin):
+        say.out(sentence)
+    if several:
+        medians = measured_again.rows(row.tuning, measurements)
+        say.out(f"\nMedians of {len(measurements)} measurements:")
+        say.out(table(measured_again.HEADER, medians, measured_again.RIGHT))

@@ -1,0 +1,104 @@
+"""`rocm-tui pins`: every pin, its state, its history; `rocm-tui unpin ID...`: take pins back, with
+everything that they changed."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from backend.store.pins import HistoryEntry, PinStatus
+from rocm_tui import format as fmt
+from rocm_tui import say
+from rocm_tui.actions.pin import (
+    list_pins,
+    pin_history,
+    pin_states,
+    reapply_pins,
+    take_all_back,
+    take_back,
+)
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.errors import UsageError
+from rocm_tui.session.as_json import history_json, status_json
+from rocm_tui.session.as_text import table
+from rocm_tui.session.find import find_pins
+
+HEADER = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
+
+
+def add_unpin(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Take the pins of these tunings back: measured times and compiled graphs return as they "
+        "were."
+    )
+    parser.add_argument("ids", nargs="*", metavar="ID", help="a pinned tuning's id")
+    parser.add_argument("--all", action="store_true", help="every pin of this cache dir")
+    common.add_arguments(parser, "--cache-dir", "--json")
+
+
+def do_unpin(args: argparse.Namespace) -> int:
+    if bool(args.ids) == args.all:
+        raise UsageError("unpin takes either ids or --all; `rocm-tui pins` prints the ids")
+    layout = common.layout_of(args)
+    if args.all:
+        pins = take_all_back(layout)
+    else:
+        pins = find_pins(list_pins(layout), args.ids)
+        take_back(pins, layout)
+    if args.json:
+        say.out_json({"unpinned": [pin.id for pin in pins]})
+    elif pins:
+        for pin in pins:
+            say.out(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
+    else:
+        say.out("nothing is pinned")
+    return ExitCode.YES
+
+
+def add_pins(parser: argparse.ArgumentParser) -> None:
+    parser.description = "List the pins of the cache dir. Exit code 1 if one of them is not active."
+    parser.add_argument(
+        "--reconcile", action="store_true", help="first apply again what drifted away"
+    )
+    parser.add_argument("--history", action="store_true", help="also what was pinned and unpinned")
+    common.add_arguments(parser, "--cache-dir", "--json")
+
+
+def do_pins(args: argparse.Namespace) -> int:
+    layout = common.layout_of(args)
+    statuses = reapply_pins(layout, thorough=True) if args.reconcile else pin_states(layout)
+    history = pin_history(layout) if args.history else ()
+    if args.json:
+        value = {"pins": [status_json(status) for status in statuses]}
+        if args.history:
+            value["history"] = [history_json(entry) for entry in history]
+        say.out_json(value)
+    else:
+        _print_pins(statuses, history)
+    return ExitCode.of(all(status.state == "active" for status in statuses))
+
+
+def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) -> None:
+    rows = [_pin_cells(status) for status in statuses]
+    say.out(table(HEADER, rows, "llllr") if rows else "nothing is pinned")
+    for entry in history:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
+        parts = [when, entry.what, entry.label, entry.who, entry.note]
+        say.out("  ".join(fmt.plain(part) for part in parts if part))
+
+
+def _pin_cells(status: PinStatus) -> list[str]:
+    pin = status.pin
+    return [
+        pin.id,
+        fmt.plain(pin.op),
+        fmt.shorten(fmt.plain(pin.label), 40),
+        status.state,
+        str(pin.drifts),
+        fmt.plain(pin.who),
+        fmt.age(pin.when, time.time()),
+        fmt.plain(pin.note),
+        "" if status.state == "active" else fmt.plain(status.detail),
+    ]

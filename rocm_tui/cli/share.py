@@ -1,0 +1,191 @@
+"""`rocm-tui export [ID...]`: pins as a file for another machine, or as Inductor's lookup table;
+`rocm-tui import FILE`: take them in, after checking where they come from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backend.store.lookup_table import Table, as_json, lookup_table
+from backend.store.share import SharedPin
+from backend.store.share_plan import Step
+from rocm_tui import format as fmt
+from rocm_tui import say
+from rocm_tui.actions.share import (
+    ImportPlan,
+    apply_import,
+    pins_to_share,
+    plan_import,
+    share_text,
+    unknown_origins,
+    write_shared,
+)
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.errors import UsageError
+from rocm_tui.session.as_text import table
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write the pins of these tunings (default: all) as JSON that `import` reads on another "
+        "machine. Exit code 1 if there is none to write."
+    )
+    common.add_arguments(parser, "pinned_ids")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: stdout")
+    parser.add_argument(
+        "--lookup-table",
+        action="store_true",
+        help="write torch._inductor.config.lookup_table.table instead, for use without rocm-tui",
+    )
+    common.add_arguments(parser, "--from", "--python", "--cache-dir")
+    parser.add_argument(
+        "--json", action="store_true", help="with -o: print JSON that says what was written"
+    )
+
+
+def do_export(args: argparse.Namespace) -> int:
+    if args.json and args.output is None:
+        raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
+    layout = common.layout_of(args)
+    pins = pins_to_share(layout, args.pinned_ids, args.sources, args.python)
+    if not pins:
+        say.err("nothing is pinned, so there is nothing to export")
+        return ExitCode.NO
+    if args.lookup_table:
+        return _export_table(args, lookup_table(pins))
+    for name, ids in unknown_origins(pins).items():
+        say.err(
+            f"the {name} that {', '.join(ids)} was tuned with is not known (no session of "
+            f"`rocm-tui run` tells it), so an import cannot check it"
+        )
+    _write(args.output, share_text(pins))
+    _print_written(args, pins)
+    return ExitCode.YES
+
+
+def _export_table(args: argparse.Namespace, lookup: Table) -> int:
+    if lookup.pins:
+        _write(args.output, as_json(lookup.entries))
+        _print_written(args, lookup.pins, lookup)
+    for how, remarks in (("left out", lookup.left_out), ("note", lookup.notes)):
+        for remark in remarks:
+            say.err(f"{remark.pin.id} {remark.pin.op} {remark.pin.label}: {how}: {remark.text}")
+    if not lookup.pins:
+        say.err("the lookup table can hold none of these pins; nothing was written")
+    return ExitCode.of(bool(lookup.pins))
+
+
+def _write(path: Path | None, text: str) -> None:
+    if path is None:
+        say.out_text(text)
+    else:
+        write_shared(path, text)
+
+
+def _print_written(
+    args: argparse.Namespace, pins: Sequence[SharedPin], lookup: Table | None = None
+) -> None:
+    if args.output is None:
+        return
+    if not args.json:
+        kind = "pin" if len(pins) == 1 else "pins"
+        say.out(f"wrote {len(pins)} {kind} to {fmt.plain(str(args.output))}")
+        return
+    left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
+    say.out_json(
+        {
+            "file": str(args.output),
+            "pins": [pin.id for pin in pins],
+            "left_out": [{"id": remark.pin.id, "reason": remark.text} for remark in left_out],
+            "notes": [{"id": remark.pin.id, "note": remark.text} for remark in notes],
+        }
+    )
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check the pins of FILE against this machine and say what would happen; with --yes, do it. "
+        "Exit code 1 if one of them cannot be used here: then nothing is changed."
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="what `rocm-tui export` wrote")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="only these tunings of FILE")
+    parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
+
+
+def do_import(args: argparse.Namespace) -> int:
+    layout = common.layout_of(args)
+    plan = plan_import(args.file, args.ids, layout, args.python)
+    if not plan.steps:
+        if args.json:
+            say.out_json(_import_json(plan, applied=False))
+        say.err(f"{args.file} holds no pins")
+        return ExitCode.NO
+    _print_differences(plan)
+    if not args.json:
+        cells = [_step_cells(step) for step in plan.steps]
+        say.out(table(("id", "op", "choice", "what", ""), cells))
+    if args.yes and plan.fits:
+        done = apply_import(plan, layout)
+        say.err(f"{done} imported" if done else "every pin is here already")
+    elif not plan.fits:
+        say.err("nothing was changed; name the IDs that fit to import only those")
+    elif plan.changes:
+        say.err("nothing was changed; --yes does it")
+    if args.json:
+        say.out_json(_import_json(plan, applied=args.yes and plan.fits))
+    return ExitCode.of(plan.fits)
+
+
+def _print_differences(plan: ImportPlan) -> None:
+    for there, differences in plan.differences.items():
+        where = f"{there.host}: " if there.host else ""
+        for difference in differences:
+            if difference.known:
+                kind = "refused" if difference.refuses else "warning"
+                say.err(f"{kind}: {where}{difference.sentence}")
+        unknown = [difference.field for difference in differences if not difference.known]
+        if unknown:
+            say.err(
+                f"warning: {where}not known on both sides, so not checked: {', '.join(unknown)}"
+            )
+
+
+def _step_cells(step: Step) -> tuple[str, ...]:
+    return (
+        step.pin.id,
+        fmt.plain(step.pin.op),
+        fmt.shorten(fmt.plain(step.pin.label or step.pin.hash), 40),
+        step.action,
+        fmt.plain(step.detail),
+    )
+
+
+def _import_json(plan: ImportPlan, *, applied: bool) -> dict[str, Any]:
+    return {
+        "applied": applied,
+        "by": plan.share.by,
+        "when": plan.share.when,
+        "differences": [
+            {"host": there.host, **asdict(difference)}
+            for there, differences in plan.differences.items()
+            for difference in differences
+        ],
+        "pins": [
+            {
+                "id": step.pin.id,
+                "op": step.pin.op,
+                "hash": step.pin.hash,
+                "label": step.pin.label,
+                "action": step.action,
+                "detail": step.detail,
+                "numbers": step.numbers,
+                "graphs": step.graphs,
+            }
+            for step in plan.steps
+        ],
+    }

@@ -1,0 +1,95 @@
+"""`rocm-tui show ID [CHOICE]`: one tuning with all its choices, or the kernel of one of them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from backend.records import Choice
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain, visible
+from rocm_tui.session import stats
+from rocm_tui.session.as_json import choice_json, row_json
+from rocm_tui.session.as_text import show_text
+from rocm_tui.session.find import find_choice
+from rocm_tui.session.kernel_resources import KernelResources, as_json
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.resource_text import block
+
+
+def add_show(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Show the latest tuning with that id: every choice, its time, its configuration, and why "
+        "it failed if it did. The kernel of a CHOICE of our templates can be printed, or written "
+        "as a folder that builds, runs, checks and times it."
+    )
+    common.add_arguments(parser, "id")
+    parser.add_argument(
+        "choice", metavar="CHOICE", nargs="?", help="a name, a hash, a hash prefix, or #2"
+    )
+    kernel = parser.add_mutually_exclusive_group()
+    kernel.add_argument("--source", action="store_true", help="print the kernel of CHOICE")
+    kernel.add_argument(
+        "--reproducer", type=Path, metavar="DIR", help="write a folder that runs CHOICE alone"
+    )
+    common.add_arguments(parser, "--from", "--cache-dir", "--json")
+
+
+def do_show(args: argparse.Namespace) -> int:
+    if (args.source or args.reproducer) and args.choice is None:
+        raise UsageError("--source and --reproducer need a CHOICE: show ID CHOICE --source")
+    layout = common.layout_of(args)
+    model, row = pick_tuning(layout, args.sources, args.id)
+    choice = None if args.choice is None else find_choice(row.tuning, args.choice)
+    if choice is not None and (args.source or args.reproducer):
+        _kernel(args, layout, model, row, choice)
+    else:
+        _show(layout, row, choice, args.json)
+    return ExitCode.YES
+
+
+def _kernel(
+    args: argparse.Namespace, layout: Layout, model: Model, row: Row, choice: Choice
+) -> None:
+    # Templates need sympy and jinja2, which take longer to load than all else of this command.
+    from rocm_tui.session.kernel_source import kernel_of, write_reproducer
+
+    session = model.sessions.get(row.tuning.session or "")
+    if args.source:
+        print_source(kernel_of(row.tuning, choice, session, layout))
+    else:
+        target = write_reproducer(args.reproducer, row.tuning, choice, session)
+        path = plain(str(args.reproducer))
+        say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
+
+
+def print_source(source: str) -> None:
+    """As it is, but for what would be a command to the terminal."""
+    say.out_text(source)
+    changed = sum(map(str.__ne__, source, visible(source)))
+    if changed:
+        say.err(f"{changed} control or direction characters of this source are shown as pictures")
+
+
+def _show(layout: Layout, row: Row, choice: Choice | None, json: bool) -> None:
+    shown = row.tuning.choices if choice is None else (choice,)
+    resources = KernelResources(layout.root).of(shown)
+    if not json:
+        say.out(show_text(row, choice))
+        if lines := block(shown, resources):
+            say.out(f"\n{lines}")
+        return
+    if choice is None:
+        value = row_json(row)
+        values = value["choices"]
+    else:
+        value = choice_json(choice, stats.measured(row.tuning, choice))
+        values = [value]
+    for choice_value in values:
+        choice_value["resources"] = as_json(resources.get(choice_value["hash"]))
+    say.out_json(value)

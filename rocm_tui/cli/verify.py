@@ -1,0 +1,209 @@
+"""`rocm-tui verify [ID...] [-- CMD...]`: does a compile really call the pinned choice?"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from backend.records import Pin
+from backend.store.graph_match import is_own
+from backend.store.paths import Layout
+from rocm_tui import say
+from rocm_tui.actions.options import check_seconds
+from rocm_tui.actions.pin import list_pins
+from rocm_tui.actions.proof import ProgramProof, prove_by_program, with_threads
+from rocm_tui.cli import common
+from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.work import LiveLine, ended_by_signals
+from rocm_tui.errors import UsageError
+from rocm_tui.format import plain
+from rocm_tui.python_env import find_python
+from rocm_tui.session.find import find_pins
+from rocm_tui.verifying import SECONDS, Result, Verifying, pin_title
+from rocm_tui.witness import Finding
+
+
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "rocm-tui verify [-h] [--timeout SECONDS] [--python EXE] [--cache-dir DIR] [--json] "
+        "[ID ...] [-- CMD ...]"
+    )
+    parser.description = (
+        "Compile the op of each pin in one worker, with warm caches and no special environment. "
+        "Exit code 0 only if the generated code calls the pinned choice. With `-- CMD ...` nothing "
+        "is rebuilt: CMD, your own program, runs as it would by itself, and afterwards you are "
+        "told for each pin whether the code that it compiled, or found compiled, calls it. Exit "
+        "code 0 only if all are called and CMD ended well."
+    )
+    parser.epilog = "example: rocm-tui verify -- python train.py"
+    common.add_arguments(parser, "pinned_ids")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=SECONDS,
+        metavar="SECONDS",
+        help="a pin that takes longer is not verified, the others go on (default: 300)",
+    )
+    common.add_arguments(parser, "--python", "--cache-dir", "--json")
+
+
+def do_verify(args: argparse.Namespace) -> int:
+    if args.argv == []:
+        raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
+    check_seconds(args.timeout, "--timeout")
+    layout = common.layout_of(args)
+    pins = list_pins(layout)
+    chosen = find_pins(pins, args.pinned_ids) if args.pinned_ids else list(pins)
+    if not chosen:
+        if args.json:
+            say.out_json({"pins": []})
+        say.err("nothing is pinned, so there is nothing to verify")
+        return ExitCode.NO
+    if args.argv:
+        return _run_program(args, layout, chosen)
+    return _rebuild(args, layout, chosen)
+
+
+def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
+    """Verify in a worker; each sentence is said as soon as it is known."""
+    line = LiveLine()
+
+    def tell(place: int, pin: Pin, what: str) -> None:
+        line.title = f"verifying {place} of {len(pins)}"
+        line.show(f"{pin_title(pin)}, {what}")
+
+    python = find_python(args.python)
+    asked = with_threads(pins, layout)
+    results: dict[int, Result] = {}
+    with (
+        ended_by_signals(),
+        Verifying(python, layout, seconds=args.timeout, tell=tell) as verifying,
+    ):
+        try:
+            for pin, result in verifying.results(asked):
+                results[id(pin)] = result
+                line.show("")
+                if not args.json:
+                    say.out(_result_text(pin, result), flush=True)
+        finally:
+            line.show("")
+    if args.json:
+        say.out_json({"pins": [{"id": pin.id, **results[id(pin)]} for pin in pins]})
+    return ExitCode.of(all(result["ok"] for result in results.values()))
+
+
+def _result_text(pin: Pin, result: Result) -> str:
+    if result["ok"]:
+        line = f"{pin.id}: the generated code calls {pin.label} ({result.get('kernel', pin.hash)})"
+    else:
+        line = f"{pin.id}: not verified: {result['reason']}"
+        if not result.get("rebuilt", True):
+            line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
+    return plain(line)
+
+
+def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
+    """Let CMD run as it would run by itself, then say what its code calls."""
+    with ended_by_signals():
+        proof = prove_by_program(args.argv, pins, layout, args.cache_dir)
+    if args.json:
+        say.out_json(_proof_json(proof))
+    else:
+        for line in _proof_lines(proof):
+            say.out(plain(line))
+    return ExitCode.of(proof.proved)
+
+
+def _proof_lines(proof: ProgramProof) -> Iterator[str]:
+    if proof.status:
+        yield f"the program ended {_ending(proof.status)}"
+    if proof.full:
+        yield (
+            "not all of its code was kept: the trace reached its limit; to keep all of it set "
+            "TORCH_TRACE to a folder of yours"
+        )
+    if proof.damaged:
+        yield (
+            f"{_count(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
+            "processes wrote to one file"
+        )
+    for finding in proof.findings:
+        yield f"{finding.pin.id}: {_finding_text(finding, proof)}"
+
+
+def _proof_json(proof: ProgramProof) -> dict[str, Any]:
+    status = proof.status
+    return {
+        "program": {"argv": proof.argv, "exit_code": status if status >= 0 else 128 - status},
+        "processes": proof.processes,
+        "graphs": proof.graphs,
+        "unread": proof.unread + proof.damaged,
+        "complete": proof.complete,
+        "pins": [
+            {
+                "id": finding.pin.id,
+                "ok": finding.answer == "called",
+                "answer": finding.answer,
+                "called": finding.called,
+                "others": dict(finding.others),
+                "unknown": finding.unknown,
+                "untuned": finding.untuned,
+                "reason": _finding_text(finding, proof),
+            }
+            for finding in proof.findings
+        ],
+    }
+
+
+def _finding_text(finding: Finding, proof: ProgramProof) -> str:
+    pin = finding.pin
+    if finding.answer == "called":
+        return f"called: {pin.label} ({_count(finding.called, 'compiled graph')})"
+    if finding.answer == "other":
+        return _other_text(finding)
+    if finding.answer == "unknown":
+        return (
+            f"cannot be told: {finding.unknown} of {_count(finding.graphs, 'compiled graph')} "
+            f"hold {pin.op} on these inputs, and the text does not say with which choice"
+        )
+    if finding.answer == "untuned":
+        return "not called: the program compiled it without max_autotune, which asks no cache"
+    return _absent_text(proof)
+
+
+def _other_text(finding: Finding) -> str:
+    pin, wrong = finding.pin, finding.others.total()
+    who = f"{wrong} of {finding.graphs} compiled graphs call"
+    if finding.graphs == 1:
+        who = "the compiled graph calls"
+    line = f"not called: {who} {' and '.join(finding.others)} instead of {pin.label}"
+    if is_own(pin.hash):
+        line += "; stock PyTorch has none of our choices, a program that has them is: "
+        line += f"rocm-tui verify {pin.id} -- rocm-tui run --templates -- CMD"
+    return line
+
+
+def _absent_text(proof: ProgramProof) -> str:
+    if not proof.processes:
+        return "not seen: the program compiled nothing, or its processes do not get TORCH_TRACE"
+    if proof.unread:
+        return (
+            f"not seen: {proof.unread} of {_count(proof.graphs, 'compiled graph')} are of a form "
+            "that is not understood; the others do not have these inputs"
+        )
+    return "not seen: the program compiled nothing with these inputs"
+
+
+def _ending(status: int) -> str:
+    if status > 0:
+        return f"with exit code {status}"
+    try:
+        return f"by signal {-status}, {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

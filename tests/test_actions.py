@@ -1,0 +1,187 @@
+"""What a person can do, without the words of a command or of a screen."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.records import Choice, Tuning
+from backend.store.paths import Layout
+from backend.store.pins import PinStore
+from rocm_tui.actions import doctor, share
+from rocm_tui.actions.options import (
+    check_seconds,
+    choices_to_measure,
+    device_env,
+    offers_ours,
+    tune_options,
+)
+from rocm_tui.actions.peak import PeakElsewhere, require_here
+from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.pin import (
+    list_pins,
+    pin_choice,
+    pin_history,
+    pin_states,
+    pinnable,
+    plan_pin,
+    reapply_pins,
+    take_all_back,
+    take_back,
+)
+from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
+from rocm_tui.session.model import Row
+from rocm_tui.session.roofline import Machine
+
+SYSTEM = "5" * 64
+INPUTS = "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]"
+LOG = """AUTOTUNE mm(64x32, 32x16)
+strides: [32, 1], [16, 1]
+dtypes: torch.float16, torch.float16
+  triton_mm_1 0.0100 ms 100.0% BLOCK_M=16, num_warps=4
+  mm 0.0200 ms 50.0%
+SingleProcess AUTOTUNE benchmarking takes 1.5000 seconds and 0.5000 seconds precompiling for 2 choices
+"""  # noqa: E501
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A cache dir with one tuning."""
+    layout = Layout(tmp_path / "inductor")
+    layout.autotune.mkdir(parents=True)
+    cache = {"mm": {INPUTS: {"highest": {"mm-c1": 1.5, "Cpp-c2": 2.25, "Cpp-c3": 9.0}}}}
+    value = {"system": {"hash": SYSTEM}, "cache": cache}
+    (layout.autotune / SYSTEM).write_text(json.dumps(value))
+    return layout
+
+
+@pytest.fixture
+def row(layout: Layout) -> Row:
+    (row,) = load_model(layout).rows()
+    return row
+
+
+def test_a_pin_is_planned_made_and_taken_back(layout: Layout, row: Row) -> None:
+    before = (layout.autotune / SYSTEM).read_bytes()
+    wanted = pinnable(row, "Cpp-c2", {})
+    plan = plan_pin(wanted, layout)
+    assert plan.numbers == 2 and not list_pins(layout)
+    pinned = pin_choice(wanted, layout, note="why", plan=plan)
+    assert (pinned.state, pinned.active, pinned.detail) == ("active", True, "")
+    assert [status.pin.note for status in pin_states(layout)] == ["why"]
+    assert pick_row(load_model(layout), row.id).pin is not None
+    take_back(list_pins(layout), layout)
+    assert (layout.autotune / SYSTEM).read_bytes() == before
+    assert [entry.what for entry in pin_history(layout)] == ["pin", "unpin"]
+    pin_choice(wanted, layout)
+    assert [status.state for status in reapply_pins(layout)] == ["active"]
+    assert [pin.hash for pin in take_all_back(layout)] == ["Cpp-c2"] and not pin_states(layout)
+
+
+def test_what_may_not_be_pinned(layout: Layout, row: Row, tmp_path: Path) -> None:
+    with pytest.raises(NoSuchChoice, match="no choice 'nothing'"):
+        pinnable(row, "nothing", {})
+    with pytest.raises(NoSuchChoice, match="the hash of triton_mm_1 is not known"):
+        pinnable(row, Choice(name="triton_mm_1", ms=1.0), {})
+    (tmp_path / "train.log").write_text(LOG)
+    (logged,) = load_model(layout, [str(tmp_path / "train.log")]).rows()
+    with pytest.raises(NotPinnable, match="known from a log only"):
+        pinnable(logged, "there is no such choice either", {})
+
+
+def test_nothing_pinned_makes_no_files(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "none")
+    assert not take_all_back(layout) and not list_pins(layout) and not pin_states(layout)
+    assert not layout.root.exists()
+
+
+def test_a_tuning_that_is_not_there_names_what_was_not_read(layout: Layout) -> None:
+    model = load_model(layout, also=[str(layout.root / "missing.log")])
+    assert len(model.rows()) == 1
+    with pytest.raises(NoSuchTuning, match=r"fffffff.*Not read: .*missing\.log"):
+        pick_row(model, "fffffff")
+
+
+def test_choices_to_measure(row: Row) -> None:
+    assert [choice.hash for choice in choices_to_measure(row)] == ["mm-c1", "Cpp-c2"]
+    assert len(choices_to_measure(row, within=10)) == 3
+    last = row.tuning.choices[-1]
+    assert choices_to_measure(row, [last]) == [last]
+
+
+@pytest.mark.parametrize("value", [0, -1.0, "", "soon", "nan", "inf", 1e9])
+def test_what_is_no_time(value: float | str) -> None:
+    with pytest.raises(UsageError, match="the budget is a number of seconds above 0"):
+        check_seconds(value, "the budget")
+
+
+def test_what_a_tuning_may_try() -> None:
+    options = tune_options(
+        backends="aten, triton", search_space=None, templates=True, budget="90", device="cpu"
+    )
+    assert (options.backends, options.budget) == (("ATEN", "TRITON"), 90.0)
+    for backends, device in (("NOPE", None), (None, "first")):
+        with pytest.raises(UsageError):
+            tune_options(
+                backends=backends, search_space=None, templates=False, budget=None, device=device
+            )
+    with pytest.raises(UsageError, match="no GPU 2 among those visible: 4,5"):
+        device_env({"HIP_VISIBLE_DEVICES": "4, 5"}, "2")
+
+
+@pytest.mark.parametrize("hash", ["rocm_gemm-c1", "rocm_skinny-c1", "rocm_triton-c1"])
+def test_tuning_again_keeps_our_kernels(hash: str) -> None:
+    assert offers_ours(Tuning("mm", choices=(Choice(hash="mm-c1"), Choice(hash=hash))))
+    assert not offers_ours(Tuning("mm", choices=(Choice(hash="triton-c1"), Choice(name="mm"))))
+
+
+def test_a_peak_is_measured_where_the_machine_is() -> None:
+    with pytest.raises(PeakElsewhere, match="made on elsewhere"):
+        require_here(Machine("cpu", host="elsewhere"))
+    require_here(Machine("gpu of any host"))
+
+
+def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: Row) -> None:
+    pin_choice(pinnable(row, "Cpp-c2", {}), layout)
+    pins = share.pins_to_share(layout, [], [], "/no/such/python")
+    assert share.unknown_origins(pins) == {"arch": [row.id], "torch": [row.id]}
+    path = layout.root / "pins.json"
+    share.write_shared(path, share.share_text(pins))
+    take_all_back(layout)
+    plan = share.ImportPlan(
+        share.read_share(path),
+        share.Machine(system_hash=SYSTEM),
+        share.steps_of(pins, share.Machine(system_hash=SYSTEM), PinStore(layout)),
+    )
+    assert plan.fits and [pin.hash for pin in plan.changes] == ["Cpp-c2"]
+    layout.pins.write_text("no JSON")
+    with pytest.raises(share.ImportCutShort, match="0 of 1 pins were imported"):
+        share.apply_import(plan, layout)
+
+
+def test_a_python_that_hangs_does_not_hang_doctor(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 0\nexec sleep 1000\n')
+    python.chmod(0o755)
+    begun = time.monotonic()
+    checks = doctor.examine(Layout(tmp_path / "cache"), str(python), patience=1.0)
+    assert time.monotonic() - begun < 60
+    (torch,) = [check for check in checks if check.name == "torch"]
+    assert (torch.verdict, torch.value) == ("bad", "does not answer")
+    assert str(python) in torch.advice and "\n" not in torch.advice
+    assert checks[-1].name.startswith("target")  # the others are told all the same
+
+
+def test_a_compiler_that_hangs_does_not_hang_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "g++"
+    compiler.write_text("#!/bin/sh\nexec sleep 1000\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(doctor, "_COMPILER_PATIENCE", 0.5)
+    (check,) = doctor._compilers()
+    assert check.verdict == "note" and check.value.endswith("does not answer")
