@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backend.events import HooksOff, SessionStarted, TuningStarted
-from backend.inductor.templates_wanted import CHECK, TEMPLATES
+from backend.inductor.hooks.environment import CHECK, TEMPLATES
 from backend.store.errors import StoreError
 from backend.store.events import read_log
 from backend.store.paths import Layout

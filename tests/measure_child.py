@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
-from backend.inductor.torch_timing import Operands, Question, moved
+from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.torch import tuning as torch_api
 from backend.records import Shape, TensorSpec, TuningKey
 from backend.worker.bench import _somewhere
 from backend.worker.capture import capture

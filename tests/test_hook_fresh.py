@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
-from backend.inductor.home import Home
+from backend.inductor.hooks.home import Home
 from tests.hooked import by_tuning, launch_program, sessions
 
 PROGRAM = """
@@ -41,7 +41,7 @@ with config.patch(force_disable_caches=True):
     bmm(5)
 
 import torch._inductor.select_algorithm as select
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.records import TuningKey
 from backend.store.paths import Layout
 from backend.store.pins import PinStore

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.requested import Machine, absent, missing
+from backend.inductor.hooks.requested import Machine, absent, missing
 from backend.records import Choice, Session, Tuning
 from backend.toolchain.target import amdgpu
 from rocm_tui.session.report import report

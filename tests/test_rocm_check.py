@@ -9,15 +9,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backend.inductor import rocm_process  # noqa: E402
-from backend.inductor.rocm_check import (  # noqa: E402
+from backend.inductor.benchmark import process as rocm_process  # noqa: E402
+from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
+from backend.inductor.benchmark.tensors import (  # noqa: E402
     GemmReference,
     TensorPlan,
     check_untouched,
     make_inputs,
     storage_of,
 )
-from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
 from tests.rogue_acts import ACTS, MARK, left  # noqa: E402
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -1,5 +1,5 @@
 """The boundary between our code and what torch runs: whatever of ours raises, the program is left
-to stock PyTorch, with one line.
+to stock PyTorch, with one line on its stderr.
 
 Each method of torch that we replace is one call of `beside`. What stock PyTorch raises goes
 through untouched, and so does what is no `Exception`: Ctrl-C ends what it ended without us.
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.inductor.saying import say_once
+from backend.store.errors import brief
 
 _OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
@@ -79,15 +80,11 @@ def step_aside(error: Exception) -> None:
     global _aside
     if _aside is not None:
         return
-    _aside = f"the hooks failed with {told(error)}"
+    _aside = f"the hooks failed with {failure_text(error)}"
     say_once(f"{_aside}, and step aside: the program goes on under stock PyTorch, unrecorded")
     for listener in _listeners:
         with quietly("stepping aside"):
             listener(_aside)
-
-
-def stepped_aside() -> bool:
-    return _aside is not None
 
 
 def when_aside(listener: Callable[[str], None]) -> None:
@@ -106,7 +103,7 @@ def quietly(what: str) -> Iterator[None]:
     except Exception as error:
         if what not in _failed and _aside is None:
             _failed.add(what)
-            say_once(f"{what}: {told(error)}")
+            say_once(f"{what}: {failure_text(error)}")
 
 
 def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +117,7 @@ def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def told(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """What was raised and where in our code: all that a person can report."""
     frames = [name for file, name in _frames(error) if file.startswith(_OURS)]
     where = f" in {frames[-1]}" if frames else ""
@@ -141,10 +138,29 @@ def raised_by_us(error: BaseException) -> bool:
 
 def _frames(error: BaseException) -> list[tuple[str, str]]:
     """File and `file.py:line` of each frame, the innermost last."""
-    found = []
+    frames = []
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        found.append((file, f"{Path(file).name}:{trace.tb_lineno}"))
+        frames.append((file, f"{Path(file).name}:{trace.tb_lineno}"))
         trace = trace.tb_next
-    return found
+    return frames
+
+
+_said: set[str] = set()
+
+
+def say(line: str) -> None:
+    """One line on stderr, whatever state stderr is in."""
+    try:
+        sys.stderr.write(f"rocm-tui: {brief(line, 400)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # closed, full, or replaced by something that is no stream
+
+
+def say_once(line: str) -> None:
+    """The same line is told once a process."""
+    if line not in _said:
+        _said.add(line)
+        say(line)

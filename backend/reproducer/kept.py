@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.inductor.rocm_triton_runtime import ENTRY, INTERPRETER
 from backend.reproducer.folder import ReproducerError
 from backend.store.autotune_cache import read_bytes
 from backend.store.errors import CacheUnreadable
+from backend.templates.hashes import ENTRY, INTERPRETER, choice_hash, kernel_hash
 from backend.templates.triton.heuristics import ARCHES
 
 MAX_BYTES = 4 << 20

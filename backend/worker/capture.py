@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
-from backend.inductor.torch_timing import Question
+from backend.inductor.benchmark.request import Question
+from backend.inductor.torch import tuning as torch_api
 from backend.records import TuningKey
 from backend.worker.mark import Mark
 from backend.worker.probe import ours

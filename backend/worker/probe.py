@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.inductor import torch_api
-from backend.inductor.pinned import PinLookup
-from backend.inductor.torch_api import ChoiceCaller
+from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller
 from backend.records import TuningKey
 
 
@@ -65,7 +65,8 @@ class ProbeSelector(torch_api.LazySelector):
 
 def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
     """The choices of our templates; the device's scheduling then knows their kernels."""
-    from backend.inductor import rocm_offer, templates_on
+    from backend.inductor.hooks import offer as rocm_offer
+    from backend.inductor.hooks import templates as templates_on
 
     templates_on.schedule()
     return rocm_offer.offer(name, choices, input_nodes, layout)

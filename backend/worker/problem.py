@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.records import Shape, TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key

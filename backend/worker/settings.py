@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.records import TensorSpec, TuningKey
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import parse_inputs_key

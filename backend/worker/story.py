@@ -16,7 +16,7 @@ from backend.events import (
     Event,
     TuningStarted,
 )
-from backend.inductor.recording import Recorder
+from backend.inductor.hooks.recording import Recorder
 from backend.records import Choice, sort_choices
 from backend.worker.protocol import Progress
 

@@ -43,7 +43,7 @@ def autoload() -> None:
         if taken is not None:
             _say(f"{taken} is found as `backend` and hides ours; the program runs unhooked")
             return
-        from backend.inductor import activation
+        from backend.inductor.hooks import activation
 
         activation.autoload()
     except Exception as error:  # the outermost boundary: `import torch` must go on
@@ -74,7 +74,7 @@ def _found() -> ModuleSpec | None:
 
 def _is_ours(place: str) -> bool:
     """Whether our package, this copy or an installed one, is there."""
-    return os.path.exists(os.path.join(place, "inductor", "activation.py"))  # noqa: PTH110, PTH118
+    return os.path.exists(os.path.join(place, "inductor", "hooks", "activation.py"))  # noqa: PTH110, PTH118
 
 
 def _folder(text: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from backend.inductor import rocm_triton_target, torch_api
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.triton import target as rocm_triton_target
 from backend.worker import fit
 from backend.worker.protocol import Arguments, Progress
 

@@ -22,8 +22,9 @@ from typing import Any
 import torch
 
 from backend.events import SessionEnded, TuningMeasured
-from backend.inductor import recording, torch_api
-from backend.inductor.torch_timing import Question
+from backend.inductor.benchmark.request import Question
+from backend.inductor.hooks import recording
+from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
 from backend.records import Choice, Measurement, Session, TuningKey
 from backend.store.events import encode

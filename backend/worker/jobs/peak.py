@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.worker.protocol import Arguments, BadJob, Progress, text_argument
 
 _SECONDS = 0.3

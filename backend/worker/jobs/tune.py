@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 
-from backend.inductor import retuning, selector, torch_api, versions
-from backend.inductor.retuning import Budget, Task
+from backend.inductor.hooks import retuning, selector
+from backend.inductor.hooks.retuning import Budget, Task
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch import versions
 from backend.records import Choice
 from backend.store.autotune_cache import read_cache
 from backend.store.errors import CacheUnreadable

@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from backend.inductor import templates_wanted, torch_api
-from backend.inductor.torch_code import generated_code
+from backend.inductor.hooks import environment as templates_wanted
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import generated_code
 from backend.records import TuningKey
 from backend.store.graph_match import is_own, kind_of
 from backend.worker.probe import ProbeSelector, Sight

@@ -1,0 +1,48 @@
+"""What the code of a compiled graph imports to call our Triton kernels. Imports no torch.
+
+The module of a choice stands in the graph as text, and is run from there: a process without our
+hooks, or with an empty store, finds all that it needs. It is written down too, for people to read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from backend.store.errors import StoreError
+from backend.store.paths import Layout, cache_dir
+from backend.templates.hashes import ENTRY, INTERPRETER
+from backend.templates.triton.errors import TritonError
+from backend.templates.triton.module_file import (
+    INTERPRET,
+    interpreter_on,
+    load_module,
+    write_source,
+)
+
+
+def store() -> Path:
+    """The folder of the modules, below Inductor's cache dir."""
+    return Layout(cache_dir()).triton
+
+
+@functools.cache
+def load_triton(source: str, *, name: str, target: str) -> Callable[..., None]:
+    """The `launch` of a choice's module. Triton compiles at the first call, or has it in its cache.
+
+    `name` is the choice's hash. Raises TritonMissingError, and TritonError where the graph was
+    compiled for the interpreter and it is off, or the other way round.
+    """
+    if interpreter_on() != (target == INTERPRETER):
+        wanted = "1" if target == INTERPRETER else "0"
+        raise TritonError(
+            f"this graph calls a Triton kernel of rocm-tui for {target}: set {INTERPRET}={wanted}, "
+            "or compile again"
+        )
+    path = store() / f"{name.replace('-', '_')}.py"
+    with contextlib.suppress(StoreError, OSError):  # it runs from its text all the same
+        write_source(path.stem, source, store(), cache_dir())
+    launch: Callable[..., None] = getattr(load_module(path, source), ENTRY)
+    return launch
