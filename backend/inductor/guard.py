@@ -1,8 +1,15 @@
 """The boundary between our code and what torch runs: whatever of ours raises, the program is left
 to stock PyTorch, with one line on its stderr.
 
-Each method of torch that we replace is one call of `beside`. What stock PyTorch raises goes
-through untouched, and so does what is no `Exception`: Ctrl-C ends what it ended without us.
+What stock PyTorch raises goes through untouched, and so does what is no `Exception`: Ctrl-C ends
+what it ended without us. torch enters our code in these places, and nowhere else:
+
+- at the end of `import torch`, and after two of its modules: `hooks/activation.py`;
+- methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
+  it: `hooks/selector.py`, `hooks/lookup.py`, `hooks/templates.py`;
+- what is hung onto its objects (`watch_...` in `torch/`): callers give it `shielded` functions;
+- our choices and their buffers: `hip/caller.py`, which tries each before it is offered;
+- its scheduling, of which ours is a subclass: `hip/scheduling.py`.
 """
 
 from __future__ import annotations
@@ -73,6 +80,24 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     if stock.returned:
         return stock.result
     return method(*args, **kwargs)
+
+
+class Entrance:
+    """A method of torch's in a class of ours: who calls it gets `ours(stock, ...)`, by `beside`.
+
+    `ours` is the name of another method of the class.
+    """
+
+    def __init__(self, ours: str) -> None:
+        self._ours = ours
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object | None, kind: type) -> Callable[..., Any]:
+        holder = kind if instance is None else instance
+        stock = getattr(super(self._owner, holder), self._name)
+        return functools.partial(beside, stock, getattr(holder, self._ours))
 
 
 def step_aside(error: Exception) -> None:

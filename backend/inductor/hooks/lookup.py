@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backend.inductor.guard import Stock, beside, quietly, say_once
+from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once
 from backend.inductor.torch import tuning as torch_api
 from backend.store.errors import UnsafePath
 from backend.store.tuned_cache import TunedCache
@@ -23,12 +23,7 @@ _current: TunedCache | None = None
 class TunedLookup(torch_api.LazySystem):
     """`PersistentCache` that keeps its timings in a `TunedCache`."""
 
-    def lookup(
-        self, choices: Any, op: Any, inputs: Any, benchmark: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        return beside(
-            super().lookup, self._undisturbed, choices, op, inputs, benchmark, *args, **kwargs
-        )
+    lookup = Entrance("_undisturbed")
 
     def _undisturbed(
         self,
@@ -52,9 +47,7 @@ class TunedLookup(torch_api.LazySystem):
         with self._tuned().measuring():
             return stock(candidates)
 
-    def get_local_cache(self) -> dict[str, Any]:
-        found: dict[str, Any] = beside(super().get_local_cache, self._view)
-        return found
+    get_local_cache = Entrance("_view")
 
     def _view(self, stock: Stock) -> dict[str, Any]:
         return self._tuned().view()
@@ -73,13 +66,13 @@ class TunedLookup(torch_api.LazySystem):
 
     def _keep_as_stock(self, local_cache: dict[str, Any]) -> None:
         with quietly("timings are not kept"):
-            found = super().get_local_cache()
+            cached = super().get_local_cache()
             for tuned in written(local_cache):
-                by_inputs = found.setdefault(tuned.op, {})
+                by_inputs = cached.setdefault(tuned.op, {})
                 by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
                     tuned.timings
                 )
-            super().update_local_cache(found)
+            super().update_local_cache(cached)
 
     def _tuned(self) -> TunedCache:
         """That of the cache dir in force; all selectors of a process share it."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor.guard import Stock, beside, quietly, say_once, shielded, when_aside
+from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
 from backend.inductor.hooks import tuning_watch
 from backend.inductor.hooks.lookup import TunedLookup
 from backend.inductor.hooks.pins import PinLookup
@@ -32,8 +32,7 @@ def install() -> None:
 class Selector(TunedLookup, torch_api.LazySelector):
     """`AlgorithmSelectorCache` that tells what it does and honours pins.
 
-    Methods of torch are called as torch calls them; what is ours stands in the method of the same
-    name with an underscore, which gets the stock one (see `guard.beside`).
+    Methods of torch have its names; what is ours gets the stock one first (see `guard.Entrance`).
     """
 
     def __init__(self, recorder: Recorder, pins: PinLookup) -> None:
@@ -71,12 +70,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
             return []
         return self._functions
 
-    def __call__(
-        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        return beside(
-            super().__call__, self._select, name, choices, input_nodes, layout, *args, **kwargs
-        )
+    __call__ = Entrance("_select")
 
     def _select(
         self,
@@ -139,10 +133,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
         )
         return choices, why
 
-    def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        return beside(
-            super().make_precompile_fn, self._make_precompile_fn, choices, *args, **kwargs
-        )
+    make_precompile_fn = Entrance("_make_precompile_fn")
 
     def _make_precompile_fn(self, stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
         tuning = tuning_of_any(choices)
@@ -153,8 +144,7 @@ class Selector(TunedLookup, torch_api.LazySelector):
             return precompile  # nothing to compile: cached, or torch leaves this phase out
         return _Precompile(precompile, tuning)
 
-    def lookup(self, choices: Any, op: Any, inputs: Any, benchmark: Any, **kwargs: Any) -> Any:
-        return beside(super().lookup, self._lookup, choices, op, inputs, benchmark, **kwargs)
+    lookup = Entrance("_lookup")
 
     def _lookup(
         self, stock: Stock, choices: Any, op: Any, inputs: Any, benchmark: Any, **kwargs: Any
@@ -176,13 +166,21 @@ class Selector(TunedLookup, torch_api.LazySelector):
             tuning.looked_up(timings)
         return timings
 
-    @classmethod
-    def benchmark_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
-        return beside(super().benchmark_choice, _benchmarked, choice, *args, **kwargs)
+    benchmark_choice = Entrance("_benchmarked")
+    benchmark_collective_choice = Entrance("_benchmarked")
 
-    @classmethod
-    def benchmark_collective_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
-        return beside(super().benchmark_collective_choice, _benchmarked, choice, *args, **kwargs)
+    @staticmethod
+    def _benchmarked(stock: Stock, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
+        try:
+            ms = stock(choice, *args, **kwargs)
+        except Exception as error:
+            with quietly(UNRECORDED):
+                tuning = tuning_of(choice)
+                if tuning is not None:
+                    tuning.failed(choice, "benchmark", torch_api.describe(error))
+            raise
+        _timed(choice, ms, None)
+        return ms
 
     @classmethod
     def benchmark_in_sub_process(cls, *args: Any, **kwargs: Any) -> Any:
@@ -225,19 +223,6 @@ def _close(
     ):
         return
     tuning.selected(choice, why)
-
-
-def _benchmarked(stock: Stock, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
-    try:
-        ms = stock(choice, *args, **kwargs)
-    except Exception as error:
-        with quietly(UNRECORDED):
-            tuning = tuning_of(choice)
-            if tuning is not None:
-                tuning.failed(choice, "benchmark", torch_api.describe(error))
-        raise
-    _timed(choice, ms, None)
-    return ms
 
 
 def _timed(choice: ChoiceCaller, ms: float, error: BaseException | None) -> None:

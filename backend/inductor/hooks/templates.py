@@ -23,7 +23,7 @@ from backend.inductor.benchmark.errors import (
     WrongResult,
 )
 from backend.inductor.benchmark.tensors import unread_results
-from backend.inductor.guard import Stock, beside, quietly
+from backend.inductor.guard import Entrance, Stock, quietly
 from backend.inductor.hip.caller import ROCmTemplateCaller, sound
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hooks import offer as rocm_offer
@@ -48,41 +48,36 @@ def failures() -> list[tuple[str, str]]:
 class CheckingSelector(torch_api.LazySelector):
     """The stock selector, which compares outputs where that is wanted, and remembers failures."""
 
-    @classmethod
-    def get_inputs(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        return beside(super().get_inputs, _with_expected, choices, *args, **kwargs)
+    get_inputs = Entrance("_with_expected")
+    benchmark_choice = Entrance("_checked")
+
+    @staticmethod
+    def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = stock(choices, *args, **kwargs)
+        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
+        if check_wanted() and aten is not None and tensors.expected is None:
+            inputs, output = tensors.get_benchmark_tensors(True).unpack()
+            aten.benchmark(*inputs, out=output)
+            tensors.expected = output.clone()
+        return tensors
+
+    @staticmethod
+    def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
+        try:
+            with contextlib.nullcontext() if torch_api.verifies() else unread_results():
+                milliseconds = stock(choice, autotune_args)
+            if autotune_args.expected is not None and not _checks_itself(choice):
+                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
+        except RuntimeError as error:
+            failures().append((str(choice.name), torch_api.describe(error)))
+            raise
+        return milliseconds
 
     @classmethod
     def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
         with quietly("our choices are not compiled ahead"):
             compile_ahead(choices)
         return super().benchmark_in_current_process(choices, *args, **kwargs)
-
-    @classmethod
-    def benchmark_choice(cls, choice: ChoiceCaller, autotune_args: Any) -> Any:
-        return beside(super().benchmark_choice, _checked, choice, autotune_args)
-
-
-def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
-    tensors = stock(choices, *args, **kwargs)
-    aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-    if check_wanted() and aten is not None and tensors.expected is None:
-        inputs, output = tensors.get_benchmark_tensors(True).unpack()
-        aten.benchmark(*inputs, out=output)
-        tensors.expected = output.clone()
-    return tensors
-
-
-def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
-    try:
-        with contextlib.nullcontext() if torch_api.verifies() else unread_results():
-            milliseconds = stock(choice, autotune_args)
-        if autotune_args.expected is not None and not _checks_itself(choice):
-            compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
-    except RuntimeError as error:
-        failures().append((str(choice.name), torch_api.describe(error)))
-        raise
-    return milliseconds
 
 
 def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
@@ -138,12 +133,7 @@ class TemplateSelector(CheckedSelector):
 
     offers_templates = True
 
-    def __call__(
-        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        return beside(
-            super().__call__, self._with_ours, name, choices, input_nodes, layout, *args, **kwargs
-        )
+    __call__ = Entrance("_with_ours")
 
     def _with_ours(
         self,
