@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
 from backend.records import Choice, MeasuredChoice, Measurement, Session, Tuning
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
-from backend.templates.hashes import choice_hash, kernel_hash
 from backend.templates.heuristics import gemm_configs
 from backend.templates.operand import Operand
 from backend.templates.problem import GemmProblem, Sizes

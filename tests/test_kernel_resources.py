@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
-from backend.templates.hashes import choice_hash, kernel_hash
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.offers import plain_problem
 from backend.templates.problem import Sizes

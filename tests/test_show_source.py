@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from backend.events import ChoiceTimed, SessionEnded, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
 from backend.records import Choice, Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout
-from backend.templates.hashes import choice_hash, kernel_hash
 from backend.templates.operand import Operand
 from backend.templates.triton.config import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from backend.model.origin import choice_hash, kernel_hash
 from backend.reproducer.folder import ReproducerError
 from backend.store.autotune_cache import read_bytes
 from backend.store.errors import CacheUnreadable
-from backend.templates.hashes import ENTRY, INTERPRETER, choice_hash, kernel_hash
 from backend.templates.triton.heuristics import ARCHES
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
 
 MAX_BYTES = 4 << 20
 """A longer module is none of ours, nor is a pipe."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from backend.model.origin import choice_hash, kernel_hash
 from backend.records import TensorSpec
 from backend.reproducer.folder import ReproducerError
 from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.hashes import choice_hash, kernel_hash
 from backend.templates.operand import ITEM_BYTES, Operand
 from backend.templates.problem import ACTIVATIONS, GemmProblem
 from backend.templates.rendering import Rendered, render_gemm, render_skinny

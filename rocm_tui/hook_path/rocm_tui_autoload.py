@@ -55,14 +55,14 @@ def provide(folder: str, first: bool = False) -> str | None:
     if first:
         sys.meta_path.insert(0, BackendFinder(folder))
         return None
-    found = _found()
-    if found is None:
+    spec = _found()
+    if spec is None:
         sys.meta_path.append(BackendFinder(folder))
         return None
-    places = list(found.submodule_search_locations or ())
+    places = list(spec.submodule_search_locations or ())
     if any(_is_ours(place) for place in places):
         return None
-    return found.origin or ", ".join(places) or "another module"
+    return spec.origin or ", ".join(places) or "another module"
 
 
 def _found() -> ModuleSpec | None:

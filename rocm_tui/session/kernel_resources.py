@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.model.origin import choice_hash, kernel_hash
 from backend.records import Choice
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError
-from backend.templates.hashes import choice_hash, kernel_hash
 from backend.toolchain import code_search
 from backend.toolchain.occupancy import Occupancy, occupancy
 from backend.toolchain.resources import Resources, Unknown, resources

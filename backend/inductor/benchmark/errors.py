@@ -55,8 +55,8 @@ class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
     intended = True
 
     def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
-        told = "; ".join(f"{name}: {reason}" for name, reason in failures)
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
         super().__init__(
-            f"no choice for {op}({inputs}) can be used: {told or 'none was offered'}. "
+            f"no choice for {op}({inputs}) can be used: {reasons or 'none was offered'}. "
             "Add ATEN to TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS to have one that always works"
         )

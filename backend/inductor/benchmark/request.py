@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import CompileFailed
 from backend.inductor.benchmark.tensors import (
     Expected,
     GemmReference,
@@ -26,7 +27,7 @@ from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 
 
-class Spec(Protocol):
+class Spec(Hashable, Protocol):
     """What a request has to know of its kernel."""
 
     @property
@@ -37,7 +38,22 @@ class Spec(Protocol):
     def hash_key(self) -> str: ...
 
     def load(self) -> Any:
-        """What starts it. Raises CompileFailed."""
+        """What starts it. Raises CompileFailed, each time the same one."""
+
+
+_failed: dict[Spec, str] = {}
+
+
+def compile_failed(spec: Spec, reason: str) -> CompileFailed:
+    """An error for `reason`, which will be said again instead of trying again."""
+    _failed[spec] = reason
+    return CompileFailed(reason)
+
+
+def raise_known_failure(spec: Spec) -> None:
+    """Raises CompileFailed where this kernel could not be compiled before."""
+    if spec in _failed:
+        raise CompileFailed(_failed[spec])
 
 
 class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]

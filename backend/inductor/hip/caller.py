@@ -19,9 +19,9 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.model.origin import choice_hash
 from backend.records import TuningKey
 from backend.store.graph_text import OwnChoice
-from backend.templates.hashes import choice_hash
 from backend.toolchain.errors import ToolchainError
 
 

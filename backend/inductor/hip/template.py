@@ -8,16 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from backend.inductor.benchmark.errors import CompileFailed
-from backend.inductor.benchmark.request import ROCmBenchmarkRequest
+from backend.inductor.benchmark.request import (
+    ROCmBenchmarkRequest,
+    compile_failed,
+    raise_known_failure,
+)
 from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.kernel import ROCmTemplateKernel, operand_of
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
+from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.hashes import kernel_hash
 from backend.templates.operand import ArgInfo, Operand
 from backend.templates.problem import Activation, GemmProblem
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
@@ -38,9 +41,8 @@ class KernelSpec:
     integers: int
 
     def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed, each time the same one."""
-        if (reason := _failed.get(self)) is not None:
-            raise CompileFailed(reason)
+        """Compile it or take it from the cache. Raises CompileFailed."""
+        raise_known_failure(self)
         try:
             return load_kernel(
                 self.source,
@@ -50,16 +52,12 @@ class KernelSpec:
                 integers=self.integers,
             )
         except ToolchainError as error:
-            _failed[self] = str(error)
-            raise CompileFailed(str(error)) from error
+            raise compile_failed(self, str(error)) from error
 
     @property
     def hash_key(self) -> str:
         """The same wherever the same source is compiled for the same target."""
         return kernel_hash(self.source, self.entry, self.target)
-
-
-_failed: dict[KernelSpec, str] = {}
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]

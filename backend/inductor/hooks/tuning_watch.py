@@ -40,7 +40,7 @@ def tuning_of(choice: ChoiceCaller) -> TuningWatch | None:
 
 
 def tuning_of_any(choices: Iterable[ChoiceCaller]) -> TuningWatch | None:
-    return next((found for choice in choices if (found := tuning_of(choice))), None)
+    return next((tuning for choice in choices if (tuning := tuning_of(choice))), None)
 
 
 def started(
@@ -110,8 +110,8 @@ class TuningWatch:
     def all_compiled(self, times: Timings, seconds: float) -> None:
         """The compile phase is over; `times` are seconds, of those that torch measured."""
         self._precompile_seconds = seconds
-        for choice, each in times.items():
-            self.compiled(choice, each)
+        for choice, its_seconds in times.items():
+            self.compiled(choice, its_seconds)
 
     def compiled(self, choice: ChoiceCaller, seconds: float | None) -> None:
         name = choice.hash_key()

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from backend.store.errors import StoreError
 from backend.store.paths import Layout, cache_dir
-from backend.templates.hashes import ENTRY, INTERPRETER
 from backend.templates.triton.errors import TritonError
 from backend.templates.triton.module_file import (
+    ENTRY,
     INTERPRET,
+    INTERPRETER,
     interpreter_on,
     load_module,
     write_source,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from backend.inductor.guard import say_once
-from backend.templates.hashes import INTERPRETER
 from backend.templates.triton.heuristics import ARCHES
-from backend.templates.triton.module_file import INTERPRET, interpreter_on
+from backend.templates.triton.module_file import INTERPRET, INTERPRETER, interpreter_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +34,13 @@ class Off:
 
 def target_of(device: torch.device) -> TritonTarget | None:
     """None where there is nothing to make; a reason is said where one could help it."""
-    found = _target(device)
-    if isinstance(found, TritonTarget) and (reason := missing()):
-        found = Off(f"our Triton template is off for {found}: {reason}")
-    if isinstance(found, TritonTarget):
-        return found
-    if not found.quiet:
-        say_once(found.reason)
+    target = _target(device)
+    if isinstance(target, TritonTarget) and (reason := missing()):
+        target = Off(f"our Triton template is off for {target}: {reason}")
+    if isinstance(target, TritonTarget):
+        return target
+    if not target.quiet:
+        say_once(target.reason)
     return None
 
 

@@ -14,8 +14,11 @@ from torch import Tensor
 
 from backend.inductor import alone
 from backend.inductor.alone import importing
-from backend.inductor.benchmark.errors import CompileFailed
-from backend.inductor.benchmark.request import ROCmBenchmarkRequest
+from backend.inductor.benchmark.request import (
+    ROCmBenchmarkRequest,
+    compile_failed,
+    raise_known_failure,
+)
 from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
@@ -26,13 +29,15 @@ from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.runtime import load_triton, store
 from backend.inductor.triton.target import TritonTarget
-from backend.templates.hashes import ENTRY, INTERPRETER, kernel_hash
+from backend.model.origin import kernel_hash
 from backend.templates.problem import Activation
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice
+from backend.templates.triton.compile_child import main as compile_child
 from backend.templates.triton.config import TritonGemmConfig
 from backend.templates.triton.errors import TritonError
 from backend.templates.triton.gemm import from_gemm, generate
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
 
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
@@ -41,7 +46,7 @@ INTERPRETER_FLOP = 1e8
 """The interpreter takes milliseconds a block: a larger product would take longer than it may."""
 
 _LOADER = "rocm_tui_load_triton"
-_COMPILE = "from backend.templates.triton.compile_child import main; sys.exit(main())"
+_COMPILE = f"from {compile_child.__module__} import main; sys.exit(main())"
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
@@ -177,20 +182,13 @@ class TritonSpec:
 
     def load(self) -> Callable[..., None]:
         """Raises CompileFailed."""
-        if self in _failed:
-            raise CompileFailed(_failed[self])
+        raise_known_failure(self)
         try:
             return load_triton(self.source, name=self.name, target=self.target)
         except (TritonError, SyntaxError) as error:
-            raise self.failed(str(error)) from error
-
-    def failed(self, reason: str) -> CompileFailed:
-        """An error for `reason`, which will be said again instead of trying again."""
-        _failed[self] = reason
-        return CompileFailed(reason)
+            raise compile_failed(self, str(error)) from error
 
 
-_failed: dict[TritonSpec, str] = {}
 _compiled: set[TritonSpec] = set()
 
 
@@ -222,12 +220,11 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         CompileFailed."""
         if self.spec.target == INTERPRETER:
             return
-        if self.spec in _failed:
-            raise CompileFailed(_failed[self.spec])
+        raise_known_failure(self.spec)
         if self.spec not in _compiled:
             reason = _compile_apart(self.choice)
             if reason:
-                raise self.spec.failed(reason)
+                raise compile_failed(self.spec, reason)
             _compiled.add(self.spec)
 
     def update_workspace_size(self) -> int:

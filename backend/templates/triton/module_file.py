@@ -15,6 +15,12 @@ from typing import Any
 from backend.store import trusted
 from backend.templates.triton.errors import TritonCompileError, TritonMissingError
 
+ENTRY = "launch"
+"""The function of a module that is called."""
+
+INTERPRETER = "interpreter"
+"""The target of kernels that run on tensors of the CPU; any other is an arch."""
+
 INTERPRET = "TRITON_INTERPRET"
 """Triton's own variable: kernels are interpreted, on tensors of the CPU."""
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-ENTRY = "launch"
-"""The function of a Triton module that is called."""
-
-INTERPRETER = "interpreter"
-"""The target of Triton kernels that run on tensors of the CPU; any other is an arch."""
-
 
 def kernel_hash(source: str, entry: str, target: str) -> str:
     """The same wherever the same source is compiled for the same target."""
