@@ -21,7 +21,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.operand import ArgInfo, Operand
+from backend.templates.operand import Operand
 from backend.templates.problem import Activation, GemmProblem
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.errors import ToolchainError
@@ -61,10 +61,10 @@ class KernelSpec:
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
-    """The base: subclasses say what problem the nodes are, and how it is rendered.
+    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
 
-    `input_nodes` are those of the template, in its order; `input_reorder` is the order in which the
-    C entry takes them. `layout` is that of the output, `target` what `str` names in graphs.
+    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
+    them. `layout` is that of the output, `target` what `str` names in graphs.
     """
 
     def __init__(
@@ -74,6 +74,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         layout: Any,
         target: object,
         input_reorder: Sequence[int] | None = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        activation: Activation = "none",
     ) -> None:
         super().__init__(name)
         self.target = target
@@ -81,9 +85,70 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         self.layout = layout
         self.output_node = torch_graph.output_buffer("buf_out", layout)
         self.input_reorder = list(input_reorder or range(len(self.input_nodes)))
+        self.alpha = alpha
+        self.beta = beta
+        self.activation = activation
 
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         """The choice `name`. Raises TemplateError where the config does not fit."""
+        raise NotImplementedError
+
+    def make_kernel_render(
+        self,
+        buffer: ROCmTemplateBuffer | None,
+        *,
+        config: Any,
+        activation: Activation | None = None,
+    ) -> tuple[Any, Callable[[], Any]]:
+        """A new kernel, and what gives its source. `buffer` is the node that has won, if one has,
+        and `activation` what is fused with it."""
+        raise NotImplementedError
+
+    def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
+        """The inputs by the names of their operands: those of the node that has won, if one has."""
+        nodes = self.input_nodes if buffer is None else buffer.inputs
+        return dict(zip(OPERANDS, nodes, strict=False))
+
+    def problem(
+        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
+    ) -> GemmProblem:
+        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        nodes = self.named_nodes() if nodes is None else nodes
+        operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        return GemmProblem(
+            a=operands["a"],
+            b=operands["b"],
+            out=operand_of("out", self.output_node),
+            bias=operands.get("bias"),
+            activation=activation or self.activation,
+            alpha=self.alpha,
+            beta=self.beta,
+        )
+
+    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
+        """Whether an activation behind the kernel may be done in its store, into `output`."""
+
+        def layout(node: Any) -> Any:
+            return list(node.get_size()), list(node.get_stride()), node.get_dtype()
+
+        return self.activation == "none" and layout(buffer) == layout(output)
+
+    def reference(self) -> GemmReference:
+        """What the output is checked against."""
+        order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
+        return GemmReference(self.alpha, self.beta, self.activation, order)
+
+
+class HipTemplate(ROCmTemplate):
+    """A product in HIP; subclasses name the template and what renders it."""
+
+    template: ClassVar[str]
+    renders: ClassVar[Callable[..., Rendered]]
+
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(self.template, input_nodes, layout, **options)
+
+    def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         kernel, render = self.make_kernel_render(None, config=config)
         rendered = render()
         spec = KernelSpec(
@@ -109,163 +174,48 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             request,
             self,
             config_dict(config),
-            self.workspace_size(rendered),
+            workspace_size(rendered),
         )
 
     def make_kernel_render(
         self,
         buffer: ROCmTemplateBuffer | None,
         *,
-        config: Any,
-        activation: Activation | None = None,
-    ) -> tuple[Any, Callable[[], Any]]:
-        """A new kernel, and what renders it. `buffer` is the node that has won, if one has, and
-        `activation` what is fused with it.
-
-        The kernel has the same name in every graph, so that one binary serves them all.
-        """
-        nodes = self.named_nodes(buffer)
-        kernel = ROCmTemplateKernel(
-            f"rocm_{self.name}",
-            nodes,
-            self.get_runtime_arg_info(),
-            self.get_runtime_arg_values(config),
-        )
-        render = functools.partial(
-            self.render, kernel=kernel, nodes=nodes, config=config, activation=activation
-        )
-        return kernel, render
-
-    def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
-        """The inputs by the names of their operands: those of the node that has won, if one has."""
-        nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(OPERANDS, nodes, strict=False))
-
-    def render(
-        self,
-        *,
-        kernel: ROCmTemplateKernel,
-        nodes: Mapping[str, Node],
-        config: Any,
-        activation: Activation | None = None,
-    ) -> Rendered:
-        raise NotImplementedError
-
-    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
-        """Whether an activation behind the kernel may be done in its store, into `output`."""
-        return False
-
-    def reference(self) -> GemmReference | None:
-        """What the output is checked against; None if it is not."""
-        return None
-
-    def workspace_size(self, rendered: Rendered) -> Any:
-        """Bytes, or an expression that is never too small."""
-        return 0
-
-    def get_runtime_arg_info(self) -> tuple[ArgInfo, ...]:
-        return ()
-
-    def get_runtime_arg_values(self, config: Any) -> tuple[int, ...]:
-        return ()
-
-
-class ProductTemplate(ROCmTemplate):
-    """`activation(alpha * a @ b + beta * bias)`; the inputs are a, b and maybe bias."""
-
-    def __init__(
-        self,
-        name: str,
-        input_nodes: Sequence[Node],
-        layout: Any,
-        target: object,
-        input_reorder: Sequence[int] | None = None,
-        *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
-        activation: Activation = "none",
-    ) -> None:
-        super().__init__(name, input_nodes, layout, target, input_reorder)
-        self.alpha = alpha
-        self.beta = beta
-        self.activation = activation
-
-    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
-        def layout(node: Any) -> Any:
-            return list(node.get_size()), list(node.get_stride()), node.get_dtype()
-
-        return self.activation == "none" and layout(buffer) == layout(output)
-
-    def problem(
-        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
-    ) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
-        nodes = self.named_nodes() if nodes is None else nodes
-        operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
-        return GemmProblem(
-            a=operands["a"],
-            b=operands["b"],
-            out=operand_of("out", self.output_node),
-            bias=operands.get("bias"),
-            activation=activation or self.activation,
-            alpha=self.alpha,
-            beta=self.beta,
-        )
-
-    def reference(self) -> GemmReference:
-        order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order)
-
-    def workspace_size(self, rendered: Rendered) -> Any:
-        problem, split = rendered.problem, rendered.config.split_k
-        shape = (problem.batch, problem.m, problem.n, problem.k)
-        if all(isinstance(size, int) for size in shape):
-            return rendered.workspace_bytes(problem.sizes())
-        if split == 1:
-            return 0
-        rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
-        return math.prod((4 * split, problem.batch, rows, cols + 7))
-
-    def get_runtime_arg_info(self) -> tuple[ArgInfo, ...]:
-        return RUNTIME_ARGS
-
-    def get_runtime_arg_values(self, config: GemmConfig | SkinnyConfig) -> tuple[int, ...]:
-        return (config.split_k,)
-
-
-class HipProductTemplate(ProductTemplate):
-    """A product in HIP; subclasses name the template and what renders it."""
-
-    template: ClassVar[str]
-    renders: ClassVar[Callable[..., Rendered]]
-
-    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
-        super().__init__(self.template, input_nodes, layout, **options)
-
-    def render(
-        self,
-        *,
-        kernel: ROCmTemplateKernel,
-        nodes: Mapping[str, Node],
         config: GemmConfig | SkinnyConfig,
         activation: Activation | None = None,
-    ) -> Rendered:
+    ) -> tuple[ROCmTemplateKernel, Callable[[], Rendered]]:
+        """The kernel has the same name in every graph, so that one binary serves them all."""
+        nodes = self.named_nodes(buffer)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, (config.split_k,))
         problem = self.problem(nodes, activation)
-        return self.renders(problem, config, kernel.name, kernel, _reorder(self, problem))
+        reorder = _reorder(self, problem)
+        return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
-class ROCmGemmTemplate(HipProductTemplate):
+class ROCmGemmTemplate(HipTemplate):
     """Tiles through LDS; configs are `GemmConfig`."""
 
     template = "gemm"
     renders = staticmethod(render_gemm)
 
 
-class ROCmSkinnyGemmTemplate(HipProductTemplate):
+class ROCmSkinnyGemmTemplate(HipTemplate):
     """Few rows, no LDS round trip; configs are `SkinnyConfig`."""
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def workspace_size(rendered: Rendered) -> Any:
+    """Bytes, or an expression that is never too small."""
+    problem, split = rendered.problem, rendered.config.split_k
+    shape = (problem.batch, problem.m, problem.n, problem.k)
+    if all(isinstance(size, int) for size in shape):
+        return rendered.workspace_bytes(problem.sizes())
+    if split == 1:
+        return 0
+    rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
+    return math.prod((4 * split, problem.batch, rows, cols + 7))
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:

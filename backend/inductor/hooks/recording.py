@@ -30,7 +30,6 @@ class Recorder:
         self._lock = threading.Lock()
         self._writer: EventWriter | None = None
         self._count = 0
-        self._pid = os.getpid()
         os.register_at_fork(after_in_child=self._forked)
         guard.when_aside(self._stepped_aside)
 

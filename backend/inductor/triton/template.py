@@ -23,7 +23,7 @@ from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.kernel import tensor_text
-from backend.inductor.hip.template import ProductTemplate
+from backend.inductor.hip.template import ROCmTemplate
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
@@ -84,7 +84,7 @@ class TritonGemmCaller(ROCmTemplateCaller):
         return f"TritonGemmCaller({self.name}, {self.description})"
 
 
-class TritonGemmTemplate(ProductTemplate):
+class TritonGemmTemplate(ROCmTemplate):
     """Configs are `TritonGemmConfig`. `launch` takes a, b and bias in the template's order, so
     there is no `input_reorder`."""
 
