@@ -22,14 +22,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-AUTOLOAD = ("hooks.activation:", "torch.versions:", "hooks.environment:")
+AUTOLOAD = ("hooks.activation:", "torch.versions:known")
 FORCED = ("nothing", "hip.scheduling:", "hip.kernel:", "hip.caller:")
 LINEAR = ("nothing", "hooks.selector:Selector._select")
 EARLY = (
     *AUTOLOAD,
     "hooks.recording:Recorder.__init__",
     "hooks.pins:PinLookup.__init__",
-    "torch.startup:",
+    "torch.versions:",
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
-from backend.inductor.hooks.home import Home
+from backend.inductor.hooks.environment import Home
 from tests.hooked import by_tuning, launch_program, sessions
 
 PROGRAM = """

@@ -64,7 +64,7 @@ BEHIND = (
     "hooks.pins:PinLookup.find",
     "hooks.recording:Recorder.write",
     "hooks.recording:_hooked_session",
-    "hooks.home:Home.places",
+    "hooks.environment:Home.places",
 )
 """What they call."""
 
@@ -73,7 +73,7 @@ EARLY = (
     "torch.versions:known",
     "hooks.recording:Recorder.__init__",
     "hooks.pins:PinLookup.__init__",
-    "torch.startup:watch_fresh_caches",
+    "torch.versions:watch_fresh_caches",
 )
 """What runs when torch is imported, or Inductor. Each takes the import of Inductor."""
 

@@ -22,8 +22,7 @@ from types import ModuleType
 
 from backend.inductor.guard import quietly, say, shielded
 from backend.inductor.hooks import environment
-from backend.inductor.hooks.home import home
-from backend.inductor.torch import startup, versions
+from backend.inductor.torch import versions
 
 _active: bool | None = None
 
@@ -48,7 +47,7 @@ def activate(templates: bool = False) -> bool:
     active = _activate()
     if active and templates:
         environment.separate_graphs()
-        when_imported(startup.SELECTOR, _install_templates)
+        when_imported(versions.SELECTOR, _install_templates)
     return active
 
 
@@ -62,10 +61,11 @@ def _activate() -> bool:
     _active = versions.known(version)
     if _active:
         watch = shielded(
-            "temporary cache dirs are not noticed", lambda: startup.watch_fresh_caches(home)
+            "temporary cache dirs are not noticed",
+            lambda: versions.watch_fresh_caches(environment.home),
         )
-        when_imported(startup.UTILS, watch)
-        when_imported(startup.SELECTOR, _install)
+        when_imported(versions.UTILS, watch)
+        when_imported(versions.SELECTOR, _install)
     else:
         _unhooked(
             f"torch {version} is not known to the hooks ({versions.range_text()} are); "

@@ -1,4 +1,4 @@
-"""What a process is told from outside: its run, and whether our templates and checks are wanted.
+"""What a process is told from outside: its run, what is wanted, and where its records lie.
 
 Imports no torch: the program that starts others reads it too.
 """
@@ -11,7 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from backend.inductor.torch.startup import tag_graphs
+from backend.inductor.torch.versions import tag_graphs
+from backend.store import paths
 from backend.templates.triton.module_file import interpreter_on
 
 RUN = "ROCM_TUI_RUN"
@@ -64,3 +65,43 @@ def _sources_hash() -> str:
         if path.suffix in (".py", ".jinja", ".h"):
             digest.update(f"{path.relative_to(_BACKEND)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+class Home:
+    """Which cache dir is the person's, where the program works in a temporary one: that which was
+    in force at `start`, and what became of it.
+
+    `torch._inductor.utils.fresh_cache`, and TORCHINDUCTOR_FORCE_DISABLE_CACHES with it, point
+    TORCHINDUCTOR_CACHE_DIR at a new folder for a while. Nobody looks there for sessions or pins.
+    Both clear all caches before and after, which we are told; so a folder that came up after such a
+    clearing is temporary, and one that the program named by itself is not.
+    """
+
+    def __init__(self, start: Path) -> None:
+        self._home = start
+        self._cleared: Path | None = None
+        self._fresh: set[Path] = set()
+
+    def cache_clear(self) -> None:
+        """All caches of torch are cleared: a temporary one begins or ends. torch calls this."""
+        self.current()
+        self._cleared = paths.cache_dir()
+
+    def current(self) -> Path:
+        """Where to record, and where pins are looked for last."""
+        return self.places()[-1]
+
+    def places(self) -> tuple[Path, ...]:
+        """The cache dir in force; after it the person's own, if that one is temporary."""
+        now = paths.cache_dir()
+        if now == self._home:
+            return (now,)
+        if now not in self._fresh:
+            if self._cleared is None or now == self._cleared:
+                return (now,)  # named by the program
+            self._fresh.add(now)
+        return now, self._home
+
+
+home = Home(paths.cache_dir())
+"""That of this process, as it was when the hooks were turned on."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backend.inductor.guard import say_once
-from backend.inductor.hooks.home import home
+from backend.inductor.hooks.environment import home
 from backend.records import Pin, TuningKey
 from backend.store.errors import StoreError
 from backend.store.paths import Layout

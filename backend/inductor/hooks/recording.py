@@ -16,8 +16,7 @@ from pathlib import Path
 from backend.events import Event, HooksOff, SessionEnded, SessionStarted
 from backend.inductor import guard
 from backend.inductor.guard import say_once
-from backend.inductor.hooks.environment import run_info
-from backend.inductor.hooks.home import home
+from backend.inductor.hooks.environment import home, run_info
 from backend.records import Session
 from backend.store.events import EventWriter
 from backend.store.paths import Layout

@@ -21,7 +21,7 @@ from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.hooks.templates import TemplateSelector
-from backend.inductor.hooks.tuning_watch import tuning_of
+from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.records import Pin, PinState, TuningKey
@@ -72,9 +72,7 @@ class Budget:
     def skip(self, choice: ChoiceCaller) -> float:
         """Leave `choice` out; its time."""
         self.skipped.add(choice.hash_key())
-        tuning = tuning_of(choice)
-        if tuning is not None:
-            tuning.failed(choice, "benchmark", f"not timed: {self}")
+        note_failure(choice, "benchmark", f"not timed: {self}")
         return math.inf
 
     def __str__(self) -> str:
@@ -95,9 +93,7 @@ class Visits:
         """Its time. Raises RuntimeError too where it tried to end the process."""
         hash = choice.hash_key()
         if hash in self.broken:
-            tuning = tuning_of(choice)
-            if tuning is not None:
-                tuning.failed(choice, "benchmark", self.broken[hash])
+            note_failure(choice, "benchmark", self.broken[hash])
             return math.inf
         try:
             with self.of(hash):

@@ -16,7 +16,13 @@ from backend.inductor.hooks import tuning_watch
 from backend.inductor.hooks.lookup import TunedLookup
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.tuning_watch import UNRECORDED, TuningWatch, tuning_of, tuning_of_any
+from backend.inductor.hooks.tuning_watch import (
+    UNRECORDED,
+    TuningWatch,
+    note_failure,
+    note_time,
+    tuning_of_any,
+)
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.records import Selection, TuningKey
@@ -25,7 +31,9 @@ from backend.records import Selection, TuningKey
 def install() -> None:
     """Put a `Selector` in the stock selector's place; once a process."""
     selector = Selector(Recorder(), PinLookup())
-    torch_api.watch_precompile_errors(_precompile_failed)
+    torch_api.watch_precompile_errors(
+        lambda choice, error: note_failure(choice, "precompile", error)
+    )
     torch_api.set_selector(selector)
 
 
@@ -174,18 +182,15 @@ class Selector(TunedLookup, torch_api.LazySelector):
         try:
             ms = stock(choice, *args, **kwargs)
         except Exception as error:
-            with quietly(UNRECORDED):
-                tuning = tuning_of(choice)
-                if tuning is not None:
-                    tuning.failed(choice, "benchmark", torch_api.describe(error))
+            note_failure(choice, "benchmark", error)
             raise
-        _timed(choice, ms, None)
+        note_time(choice, ms)
         return ms
 
     @classmethod
     def benchmark_in_sub_process(cls, *args: Any, **kwargs: Any) -> Any:
         with quietly(UNRECORDED):
-            torch_api.watch_tuning_processes(_timed)
+            torch_api.watch_tuning_processes(note_time)
         return super().benchmark_in_sub_process(*args, **kwargs)
 
 
@@ -223,18 +228,3 @@ def _close(
     ):
         return
     tuning.selected(choice, why)
-
-
-def _timed(choice: ChoiceCaller, ms: float, error: BaseException | None) -> None:
-    with quietly(UNRECORDED):
-        tuning = tuning_of(choice)
-        if tuning is not None:
-            reason = "" if error is None else torch_api.describe(error)
-            tuning.timed(choice, float(ms), reason)
-
-
-def _precompile_failed(choice: ChoiceCaller, error: BaseException) -> None:
-    with quietly(UNRECORDED):
-        tuning = tuning_of(choice)
-        if tuning is not None:
-            tuning.failed(choice, "precompile", torch_api.describe(error))

@@ -20,6 +20,7 @@ from backend.events import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    Phase,
     TuningFailed,
     TuningStarted,
 )
@@ -41,6 +42,24 @@ def tuning_of(choice: ChoiceCaller) -> TuningWatch | None:
 
 def tuning_of_any(choices: Iterable[ChoiceCaller]) -> TuningWatch | None:
     return next((tuning for choice in choices if (tuning := tuning_of(choice))), None)
+
+
+def note_time(choice: ChoiceCaller, ms: float, error: BaseException | None = None) -> None:
+    """Let the tuning of `choice`, if it is recorded, know its time; never raises."""
+    with quietly(UNRECORDED):
+        tuning = tuning_of(choice)
+        if tuning is not None:
+            reason = "" if error is None else torch_api.describe(error)
+            tuning.timed(choice, float(ms), reason)
+
+
+def note_failure(choice: ChoiceCaller, phase: Phase, error: BaseException | str) -> None:
+    """Let the tuning of `choice`, if it is recorded, know that it failed; never raises."""
+    with quietly(UNRECORDED):
+        tuning = tuning_of(choice)
+        if tuning is not None:
+            reason = error if isinstance(error, str) else torch_api.describe(error)
+            tuning.failed(choice, phase, reason)
 
 
 def started(
@@ -133,7 +152,7 @@ class TuningWatch:
         elif self._first(choice):
             self._write(ChoiceTimed(self.n, choice.hash_key(), ms))
 
-    def failed(self, choice: ChoiceCaller, phase: Any, reason: str) -> None:
+    def failed(self, choice: ChoiceCaller, phase: Phase, reason: str) -> None:
         if self._first(choice):
             self._write(ChoiceFailed(self.n, choice.hash_key(), phase, reason))
 
