@@ -26,7 +26,7 @@ from backend.inductor.benchmark.tensors import unread_results
 from backend.inductor.guard import Entrance, Stock, quietly
 from backend.inductor.hip.caller import ROCmTemplateCaller, sound
 from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hooks import offer as rocm_offer
+from backend.inductor.hooks import offer
 from backend.inductor.hooks.environment import check_wanted
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
@@ -158,7 +158,7 @@ def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any
     """Ours; none, and a line that says why, where making them goes wrong."""
     with quietly("our templates are not offered"):
         schedule()
-        return sound(rocm_offer.offer(name, choices, input_nodes, layout), choices)
+        return sound(offer.offer(name, choices, input_nodes, layout), choices)
     return []
 
 
