@@ -1,4 +1,4 @@
-"""Methods of torch's that our classes replace: who calls one gets ours, which gets the stock one."""
+"""Methods of torch's that our classes replace: who calls one gets ours, which gets theirs."""
 
 from __future__ import annotations
 
