@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from backend.inductor.activation import activate
-
 __all__ = ["activate"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "activate":
-        from backend.inductor.activation import activate
+def activate(templates: bool = False) -> bool:
+    """Record this process's tunings and honour its pins: see `activation` in inductor/hooks."""
+    from backend.inductor.hooks import activation  # heavy for those who want another part of us
 
-        return activate
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return activation.activate(templates)

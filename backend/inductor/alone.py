@@ -6,7 +6,10 @@ that its environment lacks.
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from textwrap import indent
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of `backend`, the one that runs here."""
@@ -27,6 +30,32 @@ if "backend" not in sys.modules:
 """
 
 
-def program(statement: str) -> str:
-    """For `python -c`: what runs `statement` with the package in the folder `sys.argv[1]`."""
-    return f"{loading('sys.argv[1]')}{statement}\n"
+def importing(module: str, function: str, name: str) -> str:
+    """Python that imports a function of `module` as `name`, in a graph that anyone may run."""
+    statement = f"from {module} import {function} as {name}"
+    return f"""\
+try:
+    {statement}
+except ImportError:
+    try:
+{indent(loading(), " " * 8)}        {statement}
+    except ImportError as error:
+        raise ImportError(
+            "this graph calls kernels of rocm-tui, whose package `backend` is not found here: "
+            "install rocm-tui, or compile again without its templates"
+        ) from error"""
+
+
+def command(statement: str, *arguments: str) -> list[str]:
+    """A Python of our own kind that runs `statement`, which may import `backend`; `arguments` begin
+    with `sys.argv[2]`."""
+    program = f"{loading('sys.argv[1]')}{statement}\n"
+    return [sys.executable, "-W", "ignore", "-c", program, str(PACKAGE), *arguments]
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would turn hooks and logs on there: nothing is tuned in it."""
+    theirs = ("ROCM_TUI", "TORCH_LOGS", "TORCH_TRACE")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    return env

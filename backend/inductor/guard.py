@@ -1,20 +1,28 @@
 """The boundary between our code and what torch runs: whatever of ours raises, the program is left
-to stock PyTorch, with one line.
+to stock PyTorch, with one line on its stderr.
 
-Each method of torch that we replace is one call of `beside`. What stock PyTorch raises goes
-through untouched, and so does what is no `Exception`: Ctrl-C ends what it ended without us.
+What stock PyTorch raises goes through untouched, and so does what is no `Exception`: Ctrl-C ends
+what it ended without us. torch enters our code in these places, and nowhere else:
+
+- at the end of `import torch`, and after two of its modules: `hooks/activation.py`;
+- methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
+  it: `hooks/selector.py`, `hooks/lookup.py`, `hooks/templates.py`;
+- what is hung onto its objects (`watch_...` in `torch/`): callers give it `shielded` functions;
+- our choices and their buffers: `hip/caller.py`, which tries each before it is offered;
+- its scheduling, of which ours is a subclass: `hip/scheduling.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.inductor.saying import say_once
+from backend.store.errors import brief
 
 _OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
@@ -74,20 +82,34 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     return method(*args, **kwargs)
 
 
+class Entrance:
+    """A method of torch's in a class of ours: who calls it gets `ours(stock, ...)`, by `beside`.
+
+    `ours` is the name of another method of the class.
+    """
+
+    def __init__(self, ours: str) -> None:
+        self._ours = ours
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, instance: object | None, kind: type) -> Callable[..., Any]:
+        holder = kind if instance is None else instance
+        stock = getattr(super(self._owner, holder), self._name)
+        return functools.partial(beside, stock, getattr(holder, self._ours))
+
+
 def step_aside(error: Exception) -> None:
     """Leave everything to stock PyTorch from now on; said once a process."""
     global _aside
     if _aside is not None:
         return
-    _aside = f"the hooks failed with {told(error)}"
+    _aside = f"the hooks failed with {failure_text(error)}"
     say_once(f"{_aside}, and step aside: the program goes on under stock PyTorch, unrecorded")
     for listener in _listeners:
         with quietly("stepping aside"):
             listener(_aside)
-
-
-def stepped_aside() -> bool:
-    return _aside is not None
 
 
 def when_aside(listener: Callable[[str], None]) -> None:
@@ -106,7 +128,7 @@ def quietly(what: str) -> Iterator[None]:
     except Exception as error:
         if what not in _failed and _aside is None:
             _failed.add(what)
-            say_once(f"{what}: {told(error)}")
+            say_once(f"{what}: {failure_text(error)}")
 
 
 def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +142,7 @@ def shielded(what: str, action: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def told(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """What was raised and where in our code: all that a person can report."""
     frames = [name for file, name in _frames(error) if file.startswith(_OURS)]
     where = f" in {frames[-1]}" if frames else ""
@@ -141,10 +163,29 @@ def raised_by_us(error: BaseException) -> bool:
 
 def _frames(error: BaseException) -> list[tuple[str, str]]:
     """File and `file.py:line` of each frame, the innermost last."""
-    found = []
+    frames = []
     trace = error.__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        found.append((file, f"{Path(file).name}:{trace.tb_lineno}"))
+        frames.append((file, f"{Path(file).name}:{trace.tb_lineno}"))
         trace = trace.tb_next
-    return found
+    return frames
+
+
+_said: set[str] = set()
+
+
+def say(line: str) -> None:
+    """One line on stderr, whatever state stderr is in."""
+    try:
+        sys.stderr.write(f"rocm-tui: {brief(line, 400)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # closed, full, or replaced by something that is no stream
+
+
+def say_once(line: str) -> None:
+    """The same line is told once a process."""
+    if line not in _said:
+        _said.add(line)
+        say(line)

@@ -43,7 +43,7 @@ def autoload() -> None:
         if taken is not None:
             _say(f"{taken} is found as `backend` and hides ours; the program runs unhooked")
             return
-        from backend.inductor import activation
+        from backend.inductor.hooks import activation
 
         activation.autoload()
     except Exception as error:  # the outermost boundary: `import torch` must go on
@@ -55,14 +55,14 @@ def provide(folder: str, first: bool = False) -> str | None:
     if first:
         sys.meta_path.insert(0, BackendFinder(folder))
         return None
-    found = _found()
-    if found is None:
+    spec = _found()
+    if spec is None:
         sys.meta_path.append(BackendFinder(folder))
         return None
-    places = list(found.submodule_search_locations or ())
+    places = list(spec.submodule_search_locations or ())
     if any(_is_ours(place) for place in places):
         return None
-    return found.origin or ", ".join(places) or "another module"
+    return spec.origin or ", ".join(places) or "another module"
 
 
 def _found() -> ModuleSpec | None:
@@ -74,7 +74,7 @@ def _found() -> ModuleSpec | None:
 
 def _is_ours(place: str) -> bool:
     """Whether our package, this copy or an installed one, is there."""
-    return os.path.exists(os.path.join(place, "inductor", "activation.py"))  # noqa: PTH110, PTH118
+    return os.path.exists(os.path.join(place, "inductor", "hooks", "activation.py"))  # noqa: PTH110, PTH118
 
 
 def _folder(text: str) -> str:

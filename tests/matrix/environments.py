@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.matrix.lab import ROOT
 
 VERSIONS = ("2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
-"""The last of each minor version that the hooks know; see `backend/inductor/versions.py`."""
+"""The last of each minor version that the hooks know; see `backend/inductor/torch/versions.py`."""
 
 OURS = ROOT / ".venv-torches"
 """A folder for each version that is installed here."""

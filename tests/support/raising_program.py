@@ -22,10 +22,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-AUTOLOAD = ("activation:", "versions:", "templates_wanted:")
-FORCED = ("nothing", "rocm_scheduling:", "rocm_kernel:", "rocm_buffer:", "rocm_caller:")
-LINEAR = ("nothing", "selector:Selector._select")
-EARLY = (*AUTOLOAD, "recording:Recorder.__init__", "pinned:PinLookup.__init__", "torch_fresh:")
+AUTOLOAD = ("hooks.activation:", "torch.versions:known")
+FORCED = ("nothing", "hip.scheduling:", "hip.kernel:", "hip.caller:")
+LINEAR = ("nothing", "hooks.selector:Selector._select")
+EARLY = (
+    *AUTOLOAD,
+    "hooks.recording:Recorder.__init__",
+    "hooks.pins:PinLookup.__init__",
+    "torch.versions:",
+)
 
 
 def main(arguments: list[str]) -> None:
@@ -57,7 +62,8 @@ def _warm_up(torch: ModuleType) -> None:
 
 def _replaced() -> list[str]:
     """The names of torch that stand in a selector class of ours too, `__init__` aside."""
-    from backend.inductor import templates_on, torch_api
+    from backend.inductor.hooks import templates as templates_on
+    from backend.inductor.torch import tuning as torch_api
 
     stock = {*dir(torch_api.StockSelector), "preprocessing_fns", "system"}
     kinds = templates_on.TemplateSelector.__mro__
@@ -120,8 +126,9 @@ def _load_again() -> None:
     """What `import torch` ends with, as if it had not been done."""
     import torch
 
-    importlib.import_module("backend.inductor.activation")._active = None
-    sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.endswith("import_hook")]
+    activation = importlib.import_module("backend.inductor.hooks.activation")
+    activation._active = None
+    sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != activation.__name__]
     torch._import_device_backends()  # type: ignore[no-untyped-call]
 
 
@@ -191,7 +198,7 @@ def _let_ours_win(select: ModuleType) -> None:
             lambda choices: [c for c in choices if c.name.startswith("rocm_")][:1] or choices
         )
     else:  # torch 2.8 asks nobody about the choices
-        from backend.inductor.rocm_benchmark import ROCmBenchmarkRequest
+        from backend.inductor.benchmark.request import ROCmBenchmarkRequest
 
         ROCmBenchmarkRequest.benchmark = lambda *args, **kwargs: 1e-9  # type: ignore[method-assign]
 

@@ -82,7 +82,7 @@ def main() -> int:
     run = loop._run
 
     def with_rogues(arguments: Any, answers: Any) -> Any:
-        from backend.inductor.retuning import _Again
+        from backend.inductor.hooks.retuning import _Again
         from backend.worker.capture import _Selector
 
         for selector in {_Selector, _Again} - _patched:

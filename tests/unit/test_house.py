@@ -22,11 +22,8 @@ FOR_TORCH = {ROOT / "backend" / "demo.py"}
 ALLOWED = {"jinja2", "sympy", "filelock", "torch", "triton", "backend"}
 """What `backend` may import: what torch installs, and Triton where it is."""
 OPTIONAL = {"elftools", "msgpack"}
-PRIVATE_TORCH = {
-    ROOT / "backend" / "inductor" / f"torch_{subject}.py"
-    for subject in ("api", "code", "fresh", "graph", "timing")
-}
-"""One file a subject: tuning, generated code, temporary caches, our kernels, running choices."""
+PRIVATE_TORCH = set((ROOT / "backend" / "inductor" / "torch").glob("*.py"))
+"""One file a subject: versions, what comes before Inductor, tunings, kernels, running choices."""
 
 
 def imports(path: Path) -> set[str]:

@@ -21,6 +21,12 @@ ENTRY = "launch"
 INTERPRETER = "interpreter"
 """The target of kernels that run on tensors of the CPU; any other is an arch."""
 
+ENTRY = "launch"
+"""The function of a module that is called."""
+
+INTERPRETER = "interpreter"
+"""The target of kernels that run on tensors of the CPU; any other is an arch."""
+
 INTERPRET = "TRITON_INTERPRET"
 """Triton's own variable: kernels are interpreted, on tensors of the CPU."""
 

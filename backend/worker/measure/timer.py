@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from backend.inductor.torch_timing import Run, gpu_spin
+from backend.inductor.torch.choices import Run, gpu_spin
 
 SAMPLE_MS = 1.0
 """A sample is at least about this long: clocks and events are exact enough for that."""

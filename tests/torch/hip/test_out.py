@@ -23,8 +23,8 @@ PROGRAM = (
     + """
 import json
 from torch._inductor import select_algorithm
-from backend.inductor import rocm_process
-from backend.inductor.rocm_caller import ROCmTemplateCaller
+from backend.inductor.benchmark import process as rocm_process
+from backend.inductor.hip.caller import ROCmTemplateCaller
 
 sent = []
 pack = rocm_process.packed

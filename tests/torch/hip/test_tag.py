@@ -13,7 +13,7 @@ from tests.support.warm_python import warm_python
 PROGRAM = """
 import threading, torch, torch.compiler.config as config
 from torch._dynamo.utils import counters
-from backend.inductor.templates_wanted import separate_graphs
+from backend.inductor.hooks.environment import separate_graphs
 
 def in_thread(action):
     thread = threading.Thread(target=action)

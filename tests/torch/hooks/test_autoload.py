@@ -87,9 +87,9 @@ def test_with_it_importing_torch_still_imports_no_inductor(tmp_path: Path) -> No
 def test_a_package_that_is_broken_does_not_break_torch(tmp_path: Path) -> None:
     """Our own package fails to import: the program must not notice."""
     broken = tmp_path / "broken" / "backend"
-    (broken / "inductor").mkdir(parents=True)
+    (broken / "inductor" / "hooks").mkdir(parents=True)
     (broken / "__init__.py").write_text("")
-    (broken / "inductor" / "activation.py").write_text("raise OSError('gone')")
+    (broken / "inductor" / "hooks" / "activation.py").write_text("raise OSError('gone')")
     env = hook_env.hooked({}, "a-run")
     env[hook_env.RUN] = json.dumps({"run": "a-run", "backend": str(broken)})
     hide = "import sys; sys.path_importer_cache.clear()\n"
@@ -140,7 +140,7 @@ def test_torch_without_what_we_need_runs_unhooked(tmp_path: Path) -> None:
     """
     breaking = program.replace(
         "import torch._inductor.select_algorithm as select",
-        "import sys; sys.modules['backend.inductor.selector'] = None\n"
+        "import sys; sys.modules['backend.inductor.hooks.selector'] = None\n"
         "        import torch._inductor.select_algorithm as select\n"
         "        print(type(select.get_algorithm_selector_cache()).__name__)",
     )

@@ -25,84 +25,84 @@ PROGRAM = ROOT / "tests" / "support" / "raising_program.py"
 TORCHES = [name for name in os.environ.get("ROCM_TUI_TORCHES", "").split(os.pathsep) if name]
 
 SELECTING = {
-    "preprocessing_fns": "selector:Selector._to_run",
-    "__call__": "selector:Selector._select",
-    "make_precompile_fn": "selector:Selector._make_precompile_fn",
-    "lookup": "selector:Selector._lookup",
-    "get_local_cache": "lookup:TunedLookup._view",
-    "update_local_cache": "lookup:TunedLookup._insert",
-    "benchmark_choice": "selector:_benchmarked",
-    "benchmark_collective_choice": "selector:_benchmarked",
-    "benchmark_in_sub_process": "torch_api:watch_tuning_processes",
-    "system": "torch_api:LazySystem.system",
-    "get_inputs": "rocm_checking:_with_expected",
-    "benchmark_in_current_process": "rocm_checking:compile_ahead",
+    "preprocessing_fns": "hooks.selector:Selector._to_run",
+    "__call__": "hooks.selector:Selector._select",
+    "make_precompile_fn": "hooks.selector:Selector._make_precompile_fn",
+    "lookup": "hooks.selector:Selector._lookup",
+    "get_local_cache": "hooks.lookup:TunedLookup._view",
+    "update_local_cache": "hooks.lookup:TunedLookup._insert",
+    "benchmark_choice": "hooks.selector:Selector._benchmarked",
+    "benchmark_collective_choice": "hooks.selector:Selector._benchmarked",
+    "benchmark_in_sub_process": "torch.tuning:watch_tuning_processes",
+    "system": "torch.tuning:LazySystem.system",
+    "get_inputs": "hooks.templates:CheckingSelector._with_expected",
+    "benchmark_in_current_process": "hooks.templates:compile_ahead",
 }
 """What our selectors replace, and the function of ours behind it."""
 
 REPLACED = (
-    "selector:Selector._to_run",
-    "selector:Selector._select",
-    "selector:Selector._make_precompile_fn",
-    "selector:Selector._lookup",
-    "selector:_benchmarked",
-    "lookup:TunedLookup._view",
-    "lookup:TunedLookup._insert",
-    "torch_api:LazySystem.system",
+    "hooks.selector:Selector._to_run",
+    "hooks.selector:Selector._select",
+    "hooks.selector:Selector._make_precompile_fn",
+    "hooks.selector:Selector._lookup",
+    "hooks.selector:Selector._benchmarked",
+    "hooks.lookup:TunedLookup._view",
+    "hooks.lookup:TunedLookup._insert",
+    "torch.tuning:LazySystem.system",
 )
 """Of these, what a tuning on the CPU comes to."""
 
 BEHIND = (
-    "lookup:TunedLookup._undisturbed",
-    "lookup:TunedLookup._without_folding",
-    "lookup:TunedLookup._tuned",
-    "selector:Selector._offer",
-    "selector:_Precompile._compile",
-    "selector:_close",
-    "tuning_watch:started",
-    "tuning_watch:TuningWatch.compiled",
-    "tuning_watch:TuningWatch.looked_up",
-    "pinned:PinLookup.find",
-    "recording:Recorder.write",
-    "recording:_hooked_session",
-    "home:Home.places",
+    "hooks.lookup:TunedLookup._undisturbed",
+    "hooks.lookup:TunedLookup._without_folding",
+    "hooks.lookup:TunedLookup._tuned",
+    "hooks.selector:Selector._offer",
+    "hooks.selector:_Precompile._compile",
+    "hooks.selector:_close",
+    "hooks.tuning_watch:started",
+    "hooks.tuning_watch:TuningWatch.compiled",
+    "hooks.tuning_watch:TuningWatch.looked_up",
+    "hooks.pins:PinLookup.find",
+    "hooks.recording:Recorder.write",
+    "hooks.recording:_hooked_session",
+    "hooks.environment:Home.places",
 )
 """What they call."""
 
 EARLY = (
-    "activation:activate",
-    "versions:known",
-    "recording:Recorder.__init__",
-    "pinned:PinLookup.__init__",
-    "torch_fresh:watch_fresh_caches",
+    "hooks.activation:activate",
+    "torch.versions:known",
+    "hooks.recording:Recorder.__init__",
+    "hooks.pins:PinLookup.__init__",
+    "torch.versions:watch_fresh_caches",
 )
 """What runs when torch is imported, or Inductor. Each takes the import of Inductor."""
 
 OFFERING = (
-    "templates_on:schedule",
-    "templates_on:_offered",
-    "rocm_checking:compile_ahead",
-    "rocm_checking:_with_expected",
-    "rocm_checking:_checked",
-    "rocm_scheduling:ROCmCPPScheduling._concerns",
-    "rocm_scheduling:ROCmCPPScheduling._call",
-    "rocm_caller:ROCmTemplateCaller.hash_key",
-    "rocm_caller:ROCmTemplateCaller._output_node",
+    "hooks.templates:schedule",
+    "hooks.templates:_offered",
+    "hooks.templates:compile_ahead",
+    "hooks.templates:CheckingSelector._with_expected",
+    "hooks.templates:CheckingSelector._checked",
+    "hip.scheduling:ROCmCPPScheduling._concerns",
+    "hip.scheduling:ROCmCPPScheduling._call",
+    "hip.caller:ROCmTemplateCaller.hash_key",
+    "hip.caller:ROCmTemplateCaller._output_node",
 )
 """Where torch enters the templates."""
 
 OFFERED = (
-    "templates_on:with_templates",
-    "rocm_scheduling:_epilogue",
-    "rocm_kernel:ROCmTemplateKernel.call_kernel",
-    "rocm_buffer:ROCmTemplateBuffer.get_workspace_size",
-    "rocm_caller:ROCmTemplateCaller.kernel_hash_key",
-    "rocm_caller:ROCmTemplateCaller.info_dict",
-    "rocm_caller:ROCmTemplateCaller.call_name",
+    "hooks.templates:with_templates",
+    "hip.scheduling:_epilogue",
+    "hip.kernel:ROCmTemplateKernel.call_kernel",
+    "hip.caller:ROCmTemplateBuffer.get_workspace_size",
+    "hip.caller:ROCmTemplateCaller.kernel_hash_key",
+    "hip.caller:ROCmTemplateCaller.info_dict",
+    "hip.caller:ROCmTemplateCaller.call_name",
 )
 """What that calls."""
 
-CHOICE = ("rocm_benchmark:ROCmBenchmarkRequest.benchmark",)
+CHOICE = ("benchmark.request:ROCmBenchmarkRequest.benchmark",)
 """What fails one choice: torch's own line says so."""
 
 TEMPLATES = {
@@ -150,7 +150,7 @@ def as_under_stock(found: Ended, lines: int) -> None:
     assert len(found.told) == lines, (found.point, found.told)
 
 
-INTERRUPT = "selector:Selector._lookup=Interrupt"
+INTERRUPT = "hooks.selector:Selector._lookup=Interrupt"
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +193,7 @@ def test_every_method_that_we_replace_is_known(everyday: dict[str, Ended]) -> No
 def test_other_torches(python: str, templates: bool, tmp_path: Path) -> None:
     """The numbers are right with any point raising; where the hooks do not fit, that is a line
     too."""
-    offering = (*OFFERING, *OFFERED, *CHOICE, "rocm_benchmark:ROCmBenchmarkRequest.precompile")
+    offering = (*OFFERING, *OFFERED, *CHOICE, "benchmark.request:ROCmBenchmarkRequest.precompile")
     points = ["nothing", *(offering if templates else (*EARLY, *REPLACED, *BEHIND))]
     told = ended(python, tmp_path, points, templates)
     unfit = len(told["nothing"].told)

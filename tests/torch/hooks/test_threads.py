@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = """
 import threading, time, torch, torch._inductor.select_algorithm
-from backend.inductor import rocm_process
+from backend.inductor.benchmark import process as rocm_process
 import request  # beside this program, so that the process finds it
 
 quick, slow = threading.Event(), threading.Event()

@@ -65,7 +65,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, python: str) -> Story:
 
 def _unhooked(cache: Path, python: str) -> subprocess.CompletedProcess[str]:
     """The program as it stands, but for the name under which graphs with our kernels are kept."""
-    tag = "from backend.inductor.templates_wanted import separate_graphs\nseparate_graphs()\n"
+    tag = "from backend.inductor.hooks.environment import separate_graphs\nseparate_graphs()\n"
     told = "import sys\nprint('ours:', *(m for m in sys.modules if m.startswith('backend.')))\n"
     program = cache.parent / "unhooked.py"
     program.write_text(tag + textwrap.dedent(BEGIN + MODELS) + told)
@@ -114,8 +114,8 @@ def test_next_process_needs_no_hooks_and_tunes_nothing(story: Story) -> None:
     assert "AUTOTUNE" not in done.stderr
     assert "bmm agrees" in done.stdout and "addmm agrees" in done.stdout
     (modules,) = [line for line in done.stdout.splitlines() if line.startswith("ours:")]
-    assert "backend.inductor.rocm_triton_runtime" in modules
-    assert "backend.inductor.selector" not in modules
+    assert "backend.inductor.triton.runtime" in modules
+    assert "backend.inductor.hooks.selector" not in modules
     written = sorted(path.stem for path in (Layout(story.cache).home / "triton").glob("*.py"))
     assert len(written) == 3  # taken from the graphs
 
@@ -342,7 +342,7 @@ def test_what_a_rocm_device_is_offered(
     monkeypatch: pytest.MonkeyPatch, arch: str, interpret: str, expected: str | None
 ) -> None:
     torch = pytest.importorskip("torch")
-    from backend.inductor import rocm_triton_target as targets
+    from backend.inductor.triton import target as targets
 
     device = types.SimpleNamespace(gcnArchName=arch)
     monkeypatch.setattr(torch.version, "hip", "7.0")

@@ -9,8 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from backend.inductor import rocm_process  # noqa: E402
-from backend.inductor.rocm_check import (  # noqa: E402
+from backend.inductor.benchmark import process as rocm_process  # noqa: E402
+from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
+from backend.inductor.benchmark.tensors import (  # noqa: E402
     GemmReference,
     TensorPlan,
     check_untouched,

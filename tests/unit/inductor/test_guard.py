@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.inductor import guard, saying
+from backend.inductor import guard
 from backend.inductor.guard import Stock, beside, quietly, shielded
 
 
@@ -15,7 +15,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "_aside", None)
     monkeypatch.setattr(guard, "_listeners", [])
     monkeypatch.setattr(guard, "_failed", set())
-    monkeypatch.setattr(saying, "_said", set())
+    monkeypatch.setattr(guard, "_said", set())
+
+
+def stepped_aside() -> bool:
+    return guard._aside is not None
 
 
 class Called:
@@ -53,7 +57,7 @@ def test_ours_failing_after_it_does_not_call_it_again() -> None:
 
     method = Called()
     assert beside(method, ours, 1) == "stock" and method.calls == [(2,)]
-    assert guard.stepped_aside()
+    assert stepped_aside()
 
 
 @pytest.mark.parametrize("error", [ValueError("theirs"), KeyboardInterrupt(), SystemExit(3)])
@@ -62,7 +66,7 @@ def test_what_the_stock_method_raises_goes_through(error: BaseException) -> None
     with pytest.raises(type(error)) as raised:
         beside(method, lambda stock, number: stock(number), 1)
     assert raised.value is error and len(method.calls) == 1
-    assert not guard.stepped_aside()
+    assert not stepped_aside()
 
 
 def test_our_failing_over_its_error_does_not_hide_that() -> None:
@@ -74,14 +78,14 @@ def test_our_failing_over_its_error_does_not_hide_that() -> None:
 
     with pytest.raises(ValueError, match="theirs"):
         beside(Called(ValueError("theirs")), ours)
-    assert guard.stepped_aside()
+    assert stepped_aside()
 
 
 def test_a_function_of_the_program_may_raise_too() -> None:
     method = Called()
     with pytest.raises(ValueError, match="theirs"):
         beside(method, lambda stock: stock.theirs(Called(ValueError("theirs"))))
-    assert method.calls == [] and not guard.stepped_aside()
+    assert method.calls == [] and not stepped_aside()
 
 
 def test_what_ends_a_program_ends_it_within_ours_too() -> None:
@@ -93,7 +97,7 @@ def test_what_ends_a_program_ends_it_within_ours_too() -> None:
         beside(method, ours)
     with pytest.raises(KeyboardInterrupt), quietly("it is not done"):
         raise KeyboardInterrupt
-    assert method.calls == [] and not guard.stepped_aside()
+    assert method.calls == [] and not stepped_aside()
 
 
 def test_ours_that_torch_calls_in_between_is_ours() -> None:
@@ -102,7 +106,7 @@ def test_ours_that_torch_calls_in_between_is_ours() -> None:
 
     def method() -> str:
         reads.append(1)
-        if not guard.stepped_aside():
+        if not stepped_aside():
             namespace: dict[str, Any] = {}
             code = compile("def get():\n    raise KeyError", guard.__file__ + "/../view.py", "exec")
             exec(code, namespace)
@@ -134,4 +138,4 @@ def test_what_a_program_can_do_without_is_told_once(capsys: pytest.CaptureFixtur
     action(2)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("rocm-tui: it is not recorded: KeyError")
-    assert not guard.stepped_aside()
+    assert not stepped_aside()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor import versions
+from backend.inductor.torch import versions
 from tests.matrix import features
 from tests.matrix.environments import OURS, VERSIONS, NotInstalled, Places
 from tests.matrix.lab import Lab, No, Ran

@@ -1,0 +1,222 @@
+"""A process that benchmarks for us and may crash or hang: then its choice has failed, nothing else.
+
+One is started when first needed, serves one choice after the other, and is started again after it
+was lost. It ends with us, however we end, and by itself when it was idle for long.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from multiprocessing import Pipe
+from typing import Any
+
+from torch import Tensor
+
+from backend.inductor import alone
+from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut
+from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
+from backend.worker import tree
+
+SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
+"""The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
+
+DEFAULT_SECONDS = 60.0
+MOST_SECONDS = 86400.0
+"""Who wants no end gets a day."""
+
+_SERVE = "from backend.inductor.benchmark.child import main; main(int(sys.argv[2]))"
+
+
+def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
+    """Milliseconds of `request.benchmark()`, run in the process; `out`, if there is one, gets what
+    it makes of `inputs`. Raises ChoiceError leaves."""
+    seconds = allowed_seconds()
+    if seconds == 0:
+        return float(request.benchmark(*inputs, out=out))
+    if out is None:
+        return float(_run(request, seconds))
+    answer: Computed = _run(OnGiven(request, tuple(map(packed, inputs))), seconds)
+    out.copy_(unpacked(answer.output))
+    return answer.milliseconds
+
+
+def _run(request: Any, seconds: float) -> Any:
+    with _lock:
+        try:
+            return _current().run(request, seconds)
+        except _Idle:  # it ended by itself while we were about to ask
+            return _current().run(request, seconds)
+
+
+def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
+    """What `SECONDS` says, if it is a number that makes sense."""
+    try:
+        seconds = float(env.get(SECONDS, DEFAULT_SECONDS))
+    except ValueError:
+        return DEFAULT_SECONDS
+    return min(seconds, MOST_SECONDS) if seconds >= 0 else DEFAULT_SECONDS
+
+
+class _Idle(Crashed):
+    """The process ended as it does when nobody needs it."""
+
+
+class _Keeper:
+    """Starts the process in a thread of its own, and keeps that thread.
+
+    Linux kills a process that wants to die with its parent as soon as the *thread* ends that
+    started it; that of a compile may end while another thread's choice is benchmarked.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._started: Future[subprocess.Popen[bytes]] = Future()
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._keep, args=(handle,), name="rocm-tui-benchmarks", daemon=True
+        )
+        self._thread.start()
+        self.process = self._started.result()
+
+    def _keep(self, handle: int) -> None:
+        try:
+            process = subprocess.Popen(
+                alone.command(_SERVE, str(handle)),
+                env=alone.environment(),
+                pass_fds=(handle,),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # ctrl-C is for the program; we end this one ourselves
+            )
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result(process)
+        self._over.wait()
+
+    def release(self) -> None:
+        """The process has ended; so may the thread."""
+        self._over.set()
+        self._thread.join()
+
+
+class BenchmarkProcess:
+    """The process, and a pipe to it. One request at a time."""
+
+    def __init__(self) -> None:
+        ours, theirs = Pipe(duplex=True)
+        self.pid = os.getpid()
+        self._pipe = ours
+        self._keeper = _Keeper(theirs.fileno())
+        self._process = self._keeper.process
+        theirs.close()
+        self._ready = False
+
+    def alive(self) -> bool:
+        return self.pid == os.getpid() and self._process.poll() is None
+
+    def run(self, request: Any, seconds: float) -> float | Computed:
+        """What `request.benchmark()` says. Raises Crashed, TimedOut, or a ChoiceError with what
+        the process said."""
+        try:
+            if not self._ready:
+                self._wait_until_ready()
+            self._pipe.send(request)
+            if not self._pipe.poll(seconds):
+                self.close()
+                raise TimedOut(f"no result within {seconds:g} s: its process was stopped")
+            answer = self._received(seconds)
+        except ChoiceError:
+            raise
+        except (EOFError, OSError) as error:
+            how = self._how_it_ended()
+            kind = _Idle if self._process.returncode == 0 else Crashed
+            raise kind(f"crashed: {how}") from error
+        except Exception as error:  # no answer of ours, so nothing can be told of what it is
+            self.close()
+            raise Crashed("crashed: it wrote into the pipe of its process") from error
+        if isinstance(answer, (float, Computed)):
+            return answer
+        raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
+
+    def _received(self, seconds: float) -> object:
+        """What a kernel wrote there may say that gigabytes follow, for which we do not wait."""
+        late = threading.Timer(seconds, self._end)
+        late.start()
+        try:
+            return self._pipe.recv()
+        finally:
+            late.cancel()
+
+    def _wait_until_ready(self) -> None:
+        # Importing torch is no part of a choice's time.
+        if not self._pipe.poll(300):
+            self.close()
+            raise ChoiceError("the process that benchmarks does not start")
+        self._pipe.recv()
+        self._ready = True
+
+    def close(self) -> None:
+        """Kill it if it lives, and forget it."""
+        if self.pid != os.getpid():
+            return
+        self._end()
+        self._process.wait()
+        self._pipe.close()
+        self._keeper.release()
+
+    def _end(self) -> None:
+        """With all that it started."""
+        if self._process.poll() is None:  # else the number may be another process's by now
+            tree.sweep(self._process.pid)
+            self._process.kill()
+
+    def _how_it_ended(self) -> str:
+        try:
+            code = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "its process closed the pipe"
+        self._pipe.close()
+        self._keeper.release()
+        if code >= 0:
+            return f"its process ended with status {code}"
+        with contextlib.suppress(ValueError):
+            return f"its process died of {signal.Signals(-code).name}"
+        return f"its process died of signal {-code}"
+
+
+_lock = threading.Lock()
+_process: BenchmarkProcess | None = None
+
+
+def _current() -> BenchmarkProcess:
+    global _process
+    if _process is None or not _process.alive():
+        if _process is None:
+            atexit.register(shut_down)
+        _process = BenchmarkProcess()
+    return _process
+
+
+def shut_down() -> None:
+    """End the process, if there is one."""
+    global _process
+    if _process is not None:
+        _process.close()
+        _process = None
+
+
+def _after_fork() -> None:
+    # The child has neither the lock nor the process of its parent.
+    global _lock, _process
+    _lock = threading.Lock()
+    _process = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

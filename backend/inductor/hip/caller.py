@@ -1,0 +1,186 @@
+"""One of our kernels as a choice: what Inductor compiles, times, names and takes.
+
+What goes wrong with it costs that choice alone. torch sets a choice aside whose benchmark raises a
+RuntimeError. Anything else that a choice raises would end the compile; so what torch asks of each
+is asked for when it is offered, and a winner has something to fall back on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
+from backend.inductor.benchmark.process import benchmark as benchmark_apart
+from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
+from backend.inductor.benchmark.tensors import OpInputs, results_are_read
+from backend.inductor.guard import failure_text, quietly, say_once
+from backend.inductor.torch import graph as torch_graph
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.graph import Node
+from backend.inductor.torch.tuning import ChoiceCaller
+from backend.model.origin import choice_hash
+from backend.records import TuningKey
+from backend.store.graph_text import OwnChoice
+from backend.toolchain.errors import ToolchainError
+
+
+class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]
+    """The node of the graph that stands for a call of our kernel, once its choice has won.
+
+    `make_kernel_render(buffer)` gives the kernel and a function that renders its source.
+
+    `workspace_size` is in bytes, an expression where sizes are dynamic. `choice` is what the
+    generated code says it calls, so that a pin finds it there.
+    """
+
+    def __init__(
+        self,
+        layout: Any,
+        inputs: Sequence[Node],
+        make_kernel_render: Callable[..., Any],
+        workspace_size: Any,
+        template: Any,
+        choice: OwnChoice | None = None,
+    ) -> None:
+        super().__init__(layout, inputs, make_kernel_render)
+        self.workspace_size = workspace_size
+        self.template = template
+        self.choice = choice
+
+    def get_workspace_size(self) -> Any:
+        return self.workspace_size
+
+
+class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
+    """`info_kwargs` is the config by name; the description has it too, so that no row of a table
+    and no pin is anonymous. `tuning` is what the choice was offered for."""
+
+    def __init__(
+        self,
+        name: str,
+        category: str,
+        input_nodes: Sequence[Node],
+        layout: Any,
+        make_kernel_render: Callable[..., Any],
+        bmreq: ROCmBenchmarkRequest,
+        template: Any,
+        info_kwargs: dict[str, Any],
+        workspace_size: Any = 0,
+    ) -> None:
+        description = ", ".join(f"{key}={value}" for key, value in info_kwargs.items())
+        super().__init__(name, list(input_nodes), layout, description)
+        self.category = category
+        self.make_kernel_render = make_kernel_render
+        self.bmreq = bmreq
+        self.template = template
+        self.info_kwargs = info_kwargs
+        self.workspace_size = workspace_size
+        self.tuning: TuningKey | None = None
+        self.question = OpInputs()
+
+    def set_tuning(self, key: TuningKey, question: OpInputs) -> None:
+        self.tuning = key
+        self.question = question
+
+    def precompile(self) -> None:
+        """Compile it into the code cache. Raises CompileFailed; what is no answer of a compiler is
+        told by the benchmark, which comes here again."""
+        try:
+            self.bmreq.precompile()
+        except RuntimeError:
+            raise
+        except Exception:
+            return
+
+    def benchmark(self, *args: Any, out: Any) -> float:
+        """Milliseconds, measured in a process of its own. `out` then has what it makes of `args`,
+        unless it is known that nobody looks. Raises ErrorFromChoice."""
+        try:
+            self.bmreq.precompile()
+            if out is None or not results_are_read():
+                return benchmark_apart(self.bmreq)
+            with torch_graph.plain_tensors():
+                return benchmark_apart(self.bmreq, self._operands(args), out)
+        except (ChoiceError, ToolchainError) as error:
+            raise ErrorFromChoice(error, self, self._inputs()) from error
+        except RuntimeError:
+            raise
+        except Exception as error:  # torch sets a choice aside for a RuntimeError alone
+            raise ErrorFromChoice(failure_text(error), self, self._inputs()) from error
+
+    def _operands(self, given: Sequence[Any]) -> list[Any]:
+        plans = [plan_of(meta) for meta in self.bmreq.input_tensor_meta]
+        reorder = getattr(self.template, "input_reorder", range(len(plans)))
+        return self.question.operands(given, reorder, plans)
+
+    def _inputs(self) -> str:
+        metas = [*self.bmreq.input_tensor_meta, self.bmreq.output_tensor_meta]
+        sizes = ["x".join(map(str, meta.sizes)) for meta in metas]
+        return f"{', '.join(sizes[:-1])} -> {sizes[-1]} {metas[-1].dtype}"
+
+    def call_name(self) -> str:
+        return f"rocm_template_kernels.{self.name}"
+
+    def kernel_hash_key(self) -> str:
+        """One binary serves every choice that differs in runtime arguments alone."""
+        return f"{self.category}-{self.bmreq.spec.hash_key}"
+
+    def hash_key(self) -> str:
+        """The name under which the time is kept and pinned: the binary and the config."""
+        return choice_hash(self.category, self.bmreq.spec.hash_key, self.description)
+
+    def info_dict(self) -> dict[str, Any]:
+        """What Inductor writes into its log of matrix products."""
+        return {"backend": "ROCm", "name": self.name, **self.info_kwargs}
+
+    def output_node(self) -> Any:
+        return or_aten(self, self._output_node)
+
+    def _output_node(self) -> Any:
+        own = None
+        if self.tuning is not None:
+            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
+        return torch_graph.tensor_box(
+            ROCmTemplateBuffer(
+                layout=self.layout,
+                inputs=self.input_nodes,
+                make_kernel_render=self.make_kernel_render,
+                workspace_size=self.workspace_size,
+                template=self.template,
+                choice=own,
+            )
+        )
+
+    def __str__(self) -> str:
+        return f"ROCmTemplateCaller({self.name}, {self.description})"
+
+
+_ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")
+
+
+def sound(ours: Sequence[ChoiceCaller], others: Sequence[ChoiceCaller]) -> list[ChoiceCaller]:
+    """Those of `ours` that can be offered beside `others`, which are those of torch."""
+    aten = next((choice for choice in others if torch_api.is_extern(choice)), None)
+    offered = []
+    for choice in ours:
+        with quietly("a choice of ours is not offered"):
+            for name in _ASKED:
+                getattr(choice, name)()
+            choice.aten = aten
+            offered.append(choice)
+    return offered
+
+
+def or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) -> Any:
+    """The node of a choice of ours that has won; that of ATen's where it cannot be made."""
+    try:
+        return output_node()
+    except Exception as error:
+        aten = getattr(choice, "aten", None)
+        if aten is None:
+            raise
+        why = f"{choice.name} has won and cannot be called: {failure_text(error)}"
+        say_once(f"{why}; {aten.name} is called instead")
+        choice.replaced_by = aten
+        return aten.output_node()

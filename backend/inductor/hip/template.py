@@ -1,0 +1,230 @@
+"""Templates of ours as Inductor's: from nodes of a graph and a config to a choice."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from backend.inductor.benchmark.request import (
+    ROCmBenchmarkRequest,
+    compile_failed,
+    raise_known_failure,
+)
+from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.kernel import ROCmTemplateKernel, operand_of
+from backend.inductor.hip.runtime import Kernel, load_kernel
+from backend.inductor.torch import graph as torch_graph
+from backend.inductor.torch.graph import Node
+from backend.model.origin import kernel_hash
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.operand import Operand
+from backend.templates.problem import Activation, GemmProblem
+from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
+from backend.toolchain.errors import ToolchainError
+
+OPERANDS = ("a", "b", "bias")
+"""The inputs of a matrix product, in the order in which templates name them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """A kernel to compile and how it is called; all that `load_kernel` needs."""
+
+    source: str
+    entry: str
+    target: str
+    pointers: int
+    integers: int
+
+    def load(self) -> Kernel:
+        """Compile it or take it from the cache. Raises CompileFailed."""
+        raise_known_failure(self)
+        try:
+            return load_kernel(
+                self.source,
+                entry=self.entry,
+                target=self.target,
+                pointers=self.pointers,
+                integers=self.integers,
+            )
+        except ToolchainError as error:
+            raise compile_failed(self, str(error)) from error
+
+    @property
+    def hash_key(self) -> str:
+        """The same wherever the same source is compiled for the same target."""
+        return kernel_hash(self.source, self.entry, self.target)
+
+
+class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
+    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
+
+    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
+    them. `layout` is that of the output, `target` what `str` names in graphs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        input_nodes: Sequence[Node],
+        layout: Any,
+        target: object,
+        input_reorder: Sequence[int] | None = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        activation: Activation = "none",
+    ) -> None:
+        super().__init__(name)
+        self.target = target
+        self.input_nodes = list(input_nodes)
+        self.layout = layout
+        self.output_node = torch_graph.output_buffer("buf_out", layout)
+        self.input_reorder = list(input_reorder or range(len(self.input_nodes)))
+        self.alpha = alpha
+        self.beta = beta
+        self.activation = activation
+
+    def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
+        """The choice `name`. Raises TemplateError where the config does not fit."""
+        raise NotImplementedError
+
+    def make_kernel_render(
+        self,
+        buffer: ROCmTemplateBuffer | None,
+        *,
+        config: Any,
+        activation: Activation | None = None,
+    ) -> tuple[Any, Callable[[], Any]]:
+        """A new kernel, and what gives its source. `buffer` is the node that has won, if one has,
+        and `activation` what is fused with it."""
+        raise NotImplementedError
+
+    def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
+        """The inputs by the names of their operands: those of the node that has won, if one has."""
+        nodes = self.input_nodes if buffer is None else buffer.inputs
+        return dict(zip(OPERANDS, nodes, strict=False))
+
+    def problem(
+        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
+    ) -> GemmProblem:
+        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        nodes = self.named_nodes() if nodes is None else nodes
+        operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        return GemmProblem(
+            a=operands["a"],
+            b=operands["b"],
+            out=operand_of("out", self.output_node),
+            bias=operands.get("bias"),
+            activation=activation or self.activation,
+            alpha=self.alpha,
+            beta=self.beta,
+        )
+
+    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
+        """Whether an activation behind the kernel may be done in its store, into `output`."""
+
+        def layout(node: Any) -> Any:
+            return list(node.get_size()), list(node.get_stride()), node.get_dtype()
+
+        return self.activation == "none" and layout(buffer) == layout(output)
+
+    def reference(self) -> GemmReference:
+        """What the output is checked against."""
+        order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
+        return GemmReference(self.alpha, self.beta, self.activation, order)
+
+
+class HipTemplate(ROCmTemplate):
+    """A product in HIP; subclasses name the template and what renders it."""
+
+    template: ClassVar[str]
+    renders: ClassVar[Callable[..., Rendered]]
+
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(self.template, input_nodes, layout, **options)
+
+    def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
+        kernel, render = self.make_kernel_render(None, config=config)
+        rendered = render()
+        spec = KernelSpec(
+            source=rendered.source,
+            entry=kernel.name,
+            target=str(self.target),
+            pointers=kernel.pointers,
+            integers=kernel.integers,
+        )
+        request = ROCmBenchmarkRequest(
+            spec,
+            torch_graph.tensor_metas([self.input_nodes[index] for index in self.input_reorder]),
+            torch_graph.tensor_metas([self.output_node])[0],
+            kernel.extra_args(),
+            self.reference(),
+        )
+        return ROCmTemplateCaller(
+            name,
+            self.name,
+            self.input_nodes,
+            self.layout,
+            functools.partial(self.make_kernel_render, config=config),
+            request,
+            self,
+            config_dict(config),
+            workspace_size(rendered),
+        )
+
+    def make_kernel_render(
+        self,
+        buffer: ROCmTemplateBuffer | None,
+        *,
+        config: GemmConfig | SkinnyConfig,
+        activation: Activation | None = None,
+    ) -> tuple[ROCmTemplateKernel, Callable[[], Rendered]]:
+        """The kernel has the same name in every graph, so that one binary serves them all."""
+        nodes = self.named_nodes(buffer)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, (config.split_k,))
+        problem = self.problem(nodes, activation)
+        reorder = _reorder(self, problem)
+        return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
+
+
+class ROCmGemmTemplate(HipTemplate):
+    """Tiles through LDS; configs are `GemmConfig`."""
+
+    template = "gemm"
+    renders = staticmethod(render_gemm)
+
+
+class ROCmSkinnyGemmTemplate(HipTemplate):
+    """Few rows, no LDS round trip; configs are `SkinnyConfig`."""
+
+    template = "skinny"
+    renders = staticmethod(render_skinny)
+
+
+def workspace_size(rendered: Rendered) -> Any:
+    """Bytes, or an expression that is never too small."""
+    problem, split = rendered.problem, rendered.config.split_k
+    shape = (problem.batch, problem.m, problem.n, problem.k)
+    if all(isinstance(size, int) for size in shape):
+        return rendered.workspace_bytes(problem.sizes())
+    if split == 1:
+        return 0
+    rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
+    return math.prod((4 * split, problem.batch, rows, cols + 7))
+
+
+def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
+    """The template's order of inputs, with a place for the one that is absent."""
+    absent = [index for index, operand in enumerate(problem.inputs()) if operand is None]
+    return [*template.input_reorder, *absent]
+
+
+def config_dict(config: GemmConfig | SkinnyConfig) -> dict[str, Any]:
+    """A config by the names that its description has."""
+    pairs = (pair.split("=", 1) for pair in config.description.split(", "))
+    return {name: int(value) if value.isdecimal() else value for name, value in pairs}

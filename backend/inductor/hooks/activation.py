@@ -1,0 +1,182 @@
+"""Turning the hooks on. Nothing here costs or breaks anything where they are not asked for.
+
+torch calls the entry points of the group `torch.backends` when it is imported, and an exception
+there breaks `import torch` for everyone. Ours stands in a folder that only `rocm-tui run` puts on
+`PYTHONPATH`, so that installing this package changes no environment. Without the variable
+`ROCM_TUI_RUN` it returns at once. A program that does not use `run` may call `backend.activate()`.
+
+This is the top of the hooks: it knows the others, which know nothing of it. Those that load
+Inductor, or what a log is written with, are imported in functions, for a process that never
+compiles.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from types import ModuleType
+
+from backend.inductor.guard import quietly, say, shielded
+from backend.inductor.hooks import environment
+from backend.inductor.torch import versions
+
+_active: bool | None = None
+
+
+def autoload() -> None:
+    """What torch calls. Never raises; a trouble is one line on stderr."""
+    if environment.RUN not in os.environ:
+        return
+    try:
+        activate(templates=environment.wanted())
+    except Exception as error:  # the outermost boundary: `import torch` must go on
+        _say_off(error)
+
+
+def activate(templates: bool = False) -> bool:
+    """Record this process's tunings and honour its pins; False on a torch that is not known.
+
+    `templates` offers our kernels too, from then on; graphs that were compiled before stay as they
+    are. Calling it again changes nothing else. It may be called before or after the first
+    `torch.compile`.
+    """
+    active = _activate()
+    if active and templates:
+        environment.separate_graphs()
+        when_imported(versions.SELECTOR, _install_templates)
+    return active
+
+
+def _activate() -> bool:
+    global _active
+    if _active is not None:
+        return _active
+    import torch  # heavy: whoever calls `activate` may not have it yet
+
+    version = str(torch.__version__)
+    _active = versions.known(version)
+    if _active:
+        watch = shielded(
+            "temporary cache dirs are not noticed",
+            lambda: versions.watch_fresh_caches(environment.home),
+        )
+        when_imported(versions.UTILS, watch)
+        when_imported(versions.SELECTOR, _install)
+    else:
+        _unhooked(
+            f"torch {version} is not known to the hooks ({versions.range_text()} are); "
+            "the program runs unhooked"
+        )
+    return _active
+
+
+def _install() -> None:
+    """Our selector takes its place as soon as the module that holds the stock one is there."""
+    global _active
+    try:
+        from backend.inductor.hooks import selector  # heavy: Inductor
+
+        selector.install()
+        if environment.check_wanted():
+            from backend.inductor.hooks import templates  # heavy: all of our choices
+
+            templates.install_checks()
+    except Exception as error:  # the outermost boundary: the user's compile must go on
+        _active = False
+        why = f"{type(error).__name__}: {error}"
+        try:
+            _unhooked(f"the hooks do not fit this torch ({why}); the program runs unhooked")
+        except Exception as other:
+            _say_off(other)
+
+
+def _install_templates() -> None:
+    """Our selector gives way to the one that offers our kernels too."""
+    if not _active:
+        return
+    try:
+        from backend.inductor.hooks import templates  # heavy: all of our choices
+
+        templates.install()
+    except Exception as error:  # the outermost boundary: the user's compile must go on
+        say(f"the templates do not fit this torch: {type(error).__name__}: {error}")
+
+
+def _unhooked(reason: str) -> None:
+    """Say it, and leave a session that says it. Inductor's own compile workers keep quiet."""
+    if "compile_worker" in "".join(sys.argv[:1]):
+        return
+    from backend.inductor.hooks.recording import record_unhooked  # heavy: what logs are made of
+
+    say(reason)
+    record_unhooked(reason)
+
+
+def _say_off(error: Exception) -> None:
+    try:
+        print(f"rocm-tui: the hooks are off: {error!r}", file=sys.stderr)  # noqa: T201
+    except Exception:
+        return  # stderr is closed or broken; there is nobody to tell
+
+
+def when_imported(name: str, action: Callable[[], None]) -> None:
+    """Call `action` once the module `name` has been executed: now, or after its import, which is
+    left to others. Importing `torch._inductor` takes seconds, and most programs that import torch
+    never compile."""
+    module = sys.modules.get(name)
+    if module is not None and not _initializing(module):
+        action()
+        return
+    sys.meta_path.insert(0, _Finder(name, action))
+
+
+def _initializing(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, by asking the others, and gives it a loader that tells us."""
+
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        with quietly(f"the hooks are off: {fullname} cannot be watched"):
+            spec = find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Loader(spec.loader, self._action)
+                return spec
+        return None  # the others, who are asked next, find what there is
+
+
+class _Loader(importlib.abc.Loader):
+    """The module's own loader, and then the action."""
+
+    def __init__(self, loader: importlib.abc.Loader, action: Callable[[], None]) -> None:
+        self._loader = loader
+        self._action = action
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)  # get_source and others, for tracebacks and inspect
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        with quietly(f"the hooks are off: {module.__name__} cannot be hooked"):
+            self._action()

@@ -1,0 +1,107 @@
+"""What a process is told from outside: its run, what is wanted, and where its records lie.
+
+Imports no torch: the program that starts others reads it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from backend.inductor.torch.versions import tag_graphs
+from backend.store import paths
+from backend.templates.triton.module_file import interpreter_on
+
+RUN = "ROCM_TUI_RUN"
+"""The variable: a JSON object, or the path of a file that holds one. Its `run` names the run."""
+
+TEMPLATES = "ROCM_TUI_TEMPLATES"
+"""The variable: `1` turns the templates on where the hooks are on."""
+
+CHECK = "ROCM_TUI_CHECK"
+"""The variable: `1` compares every choice's output with ATen's, not only that of ours."""
+
+_BACKEND = Path(__file__).parents[2]
+
+
+def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """What `rocm-tui run` says of itself; empty outside of it, or where it cannot be read."""
+    text = env.get(RUN, "")
+    try:
+        if text and not text.startswith("{"):
+            text = Path(text).read_text()
+        info = json.loads(text or "{}")
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in info.items()} if isinstance(info, dict) else {}
+
+
+def wanted(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether our templates are."""
+    return env.get(TEMPLATES, "") not in ("", "0")
+
+
+def check_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    return env.get(CHECK, "") not in ("", "0")
+
+
+def separate_graphs() -> None:
+    """Keep graphs that may call our kernels apart from those of programs without templates.
+
+    The tag changes with the templates' sources, with where graphs find our kernels, and where
+    Triton's interpreter is on, which graphs for it need.
+    """
+    interpreted = "-interpreted" if interpreter_on() else ""
+    tag_graphs(f"rocm-tui-templates-{_sources_hash()}{interpreted}")
+
+
+def _sources_hash() -> str:
+    digest = hashlib.sha256()
+    folders = ("templates", "toolchain/include", "inductor/hip", "inductor/triton")
+    for path in sorted(path for folder in folders for path in (_BACKEND / folder).rglob("*")):
+        if path.suffix in (".py", ".jinja", ".h"):
+            digest.update(f"{path.relative_to(_BACKEND)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+class Home:
+    """Which cache dir is the person's, where the program works in a temporary one: that which was
+    in force at `start`, and what became of it.
+
+    `torch._inductor.utils.fresh_cache`, and TORCHINDUCTOR_FORCE_DISABLE_CACHES with it, point
+    TORCHINDUCTOR_CACHE_DIR at a new folder for a while. Nobody looks there for sessions or pins.
+    Both clear all caches before and after, which we are told; so a folder that came up after such a
+    clearing is temporary, and one that the program named by itself is not.
+    """
+
+    def __init__(self, start: Path) -> None:
+        self._home = start
+        self._cleared: Path | None = None
+        self._fresh: set[Path] = set()
+
+    def cache_clear(self) -> None:
+        """All caches of torch are cleared: a temporary one begins or ends. torch calls this."""
+        self.current()
+        self._cleared = paths.cache_dir()
+
+    def current(self) -> Path:
+        """Where to record, and where pins are looked for last."""
+        return self.places()[-1]
+
+    def places(self) -> tuple[Path, ...]:
+        """The cache dir in force; after it the person's own, if that one is temporary."""
+        now = paths.cache_dir()
+        if now == self._home:
+            return (now,)
+        if now not in self._fresh:
+            if self._cleared is None or now == self._cleared:
+                return (now,)  # named by the program
+            self._fresh.add(now)
+        return now, self._home
+
+
+home = Home(paths.cache_dir())
+"""That of this process, as it was when the hooks were turned on."""

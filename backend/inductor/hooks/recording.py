@@ -1,0 +1,133 @@
+"""This process's event log: made at its first tuning, ended at its exit."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from backend.inductor import guard
+from backend.inductor.guard import say_once
+from backend.inductor.hooks.environment import home, run_info
+from backend.records import Session
+from backend.store.events import EventWriter
+from backend.store.paths import Layout
+
+
+class Recorder:
+    """Writes events and numbers the tunings. Never raises for what the disk does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writer: EventWriter | None = None
+        self._count = 0
+        os.register_at_fork(after_in_child=self._forked)
+        guard.when_aside(self._stepped_aside)
+
+    def next_number(self) -> int:
+        """The number of a new tuning, from 1; the first opens the session."""
+        with self._lock:
+            if self._writer is None:
+                self._writer = EventWriter(Layout(home.current()), _hooked_session())
+                self._put(SessionStarted(self._writer.session))
+                atexit.register(self._end, os.getpid())
+            self._count += 1
+            return self._count
+
+    def write(self, event: Event) -> None:
+        with self._lock:
+            self._put(event)
+
+    def _put(self, event: Event) -> None:
+        writer = self._writer
+        if writer is not None and not writer.write(event) and writer.error is not None:
+            say_once(f"no more is recorded: {writer.error}")
+
+    def _end(self, pid: int) -> None:
+        with guard.quietly("the end of the session is not recorded"):
+            if pid == os.getpid() and self._writer is not None:
+                self.write(SessionEnded(time.time()))
+                self._writer.close()
+
+    def _stepped_aside(self, reason: str) -> None:
+        if self._writer is None:
+            record_unhooked(reason)
+        else:
+            self.write(HooksOff(time.time(), reason))
+
+    def _forked(self) -> None:
+        # A thread of the parent may have held the lock; the child has its own session, or none.
+        self._lock = threading.Lock()
+        self._writer = None
+        self._count = 0
+
+
+def record_unhooked(reason: str) -> None:
+    """A session of a process that the hooks could not record."""
+    session = _session()
+    writer = EventWriter(Layout(Path(session.cache_dir)), session)
+    writer.write(SessionStarted(session))
+    writer.write(HooksOff(time.time(), reason))
+    writer.close()
+
+
+def session_without_tunings() -> EventWriter:
+    """The log of a session of this process in which nothing is tuned."""
+    return EventWriter(Layout(home.current()), _session_on_device())
+
+
+def session_id(run: str) -> str:
+    """The id of this process's session, which begins with the id of its run."""
+    return f"{run}-{os.getpid()}" if run else secrets.token_hex(8)
+
+
+def _session() -> Session:
+    torch = sys.modules.get("torch")
+    return Session(
+        id=session_id(run_info().get("run", "")),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        rank=_rank(os.environ),
+        argv=tuple(getattr(sys, "orig_argv", sys.argv)),
+        python=".".join(map(str, sys.version_info[:3])),
+        torch=str(getattr(torch, "__version__", "")),
+        cache_dir=str(home.current()),
+        started=time.time(),
+        locked=True,  # by its EventWriter
+    )
+
+
+def _hooked_session() -> Session:
+    from backend.inductor.hooks import requested  # heavy, and only for a torch that is known
+
+    backends = requested.requested()
+    absent = requested.absent(backends, requested.this_machine())
+    return replace(_session_on_device(), backends=backends, absent=absent)
+
+
+def _session_on_device() -> Session:
+    from backend.inductor.torch import tuning  # heavy, and only for a torch that is known
+
+    device = tuning.device_facts()
+    return replace(
+        _session(),
+        device=device.name,
+        arch=device.arch,
+        compute_units=device.compute_units,
+        system_hash=tuning.system_hash(),
+        threads=tuning.threads(),
+    )
+
+
+def _rank(env: Mapping[str, str]) -> int | None:
+    for name in ("RANK", "LOCAL_RANK"):
+        if env.get(name, "").isdecimal():
+            return int(env[name])
+    return None

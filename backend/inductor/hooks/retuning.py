@@ -1,0 +1,281 @@
+"""Selectors that tune one key again, whatever the cache and the pins say of it.
+
+The timings go where every tuning's go. Those of choices that are not offered this time stay there,
+and a budget takes no time away that is known: a model that is compiled next finds each of its
+choices and benchmarks nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from backend.inductor.guard import say_once, shielded
+from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.recording import Recorder
+from backend.inductor.hooks.selector import Selector
+from backend.inductor.hooks.templates import TemplateSelector
+from backend.inductor.hooks.tuning_watch import note_failure
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller
+from backend.records import Pin, PinState, TuningKey
+from backend.store import pin_retune
+from backend.store.errors import StoreError, UnsafePath
+from backend.store.paths import Layout
+from backend.store.tuned_line import Tuned
+from backend.store.tuned_view import written
+
+
+class Budget:
+    """Seconds that a tuning may take, counted from its first choice; none has no end.
+
+    It is not spent before one choice was timed: something must win.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.skipped: set[str] = set()
+        """Hashes of the choices that were left out."""
+        self._end = math.inf
+        self._something = False
+
+    def start(self) -> None:
+        if self.seconds is not None:
+            self._end = time.monotonic() + self.seconds
+
+    @property
+    def left(self) -> float | None:
+        """Seconds; None without a budget."""
+        return None if self.seconds is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def spent(self) -> bool:
+        return self._something and time.monotonic() >= self._end
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up, be there a winner or not."""
+        return time.monotonic() >= self._end
+
+    def timed(self, ms: float) -> None:
+        self._something = self._something or math.isfinite(ms)
+
+    def skip(self, choice: ChoiceCaller) -> float:
+        """Leave `choice` out; its time."""
+        self.skipped.add(choice.hash_key())
+        note_failure(choice, "benchmark", f"not timed: {self}")
+        return math.inf
+
+    def __str__(self) -> str:
+        return f"the budget of {self.seconds or 0:g} s was spent"
+
+
+class Visits:
+    """What is done around the timing of each choice. Those that are `broken`, by hash, are not
+    timed: they have failed, for that reason."""
+
+    def __init__(self, broken: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.broken = broken
+
+    def of(self, hash: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def timed(self, choice: ChoiceCaller, timing: Callable[[], float]) -> float:
+        """Its time. Raises RuntimeError too where it tried to end the process."""
+        hash = choice.hash_key()
+        if hash in self.broken:
+            note_failure(choice, "benchmark", self.broken[hash])
+            return math.inf
+        try:
+            with self.of(hash):
+                return timing()
+        except Exception:
+            raise
+        except BaseException as error:
+            raise RuntimeError(torch_api.describe(error)) from error
+
+
+@dataclass(slots=True)
+class Task:
+    """What is to be tuned, and what came of it."""
+
+    wanted: Callable[[TuningKey], bool]
+    budget: Budget
+    same_mode: bool = False
+    """Refuse to tune where the cache tells that the key was tuned in another mode."""
+    visits: Visits = field(default_factory=Visits)
+    asked: list[TuningKey] = field(default_factory=list)
+    """What Inductor asked for beside the wanted key."""
+    key: TuningKey | None = None
+    other_mode: bool = False
+    offered: int = 0
+    pin: PinState | None = None
+    written: Mapping[str, float] = field(default_factory=dict)
+    """The times that were kept, by choice hash."""
+    lost: str = ""
+    """Why times that were measured could not be kept."""
+
+
+class NoPins(PinLookup):
+    """Nothing is pinned while a tuning is made again."""
+
+    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
+        return None
+
+
+class Budgeted(torch_api.LazySelector):
+    """The stock selector, which leaves choices out when the budget of its `task` is spent."""
+
+    task: Task
+
+    def make_precompile_fn(self, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        budget = self.task.budget
+        left = budget.left
+        if left is not None:
+            for choice in choices:
+                if hasattr(choice, "precompile"):
+                    choice.precompile = _within(budget, choice.precompile)
+            kwargs["precompilation_timeout_seconds"] = max(1.0, left)
+        return super().make_precompile_fn(choices, *args, **kwargs)
+
+    @classmethod
+    def benchmark_choice(cls, choice: ChoiceCaller, *args: Any, **kwargs: Any) -> Any:
+        if cls.task.budget.spent:
+            return cls.task.budget.skip(choice)
+        stock = super().benchmark_choice
+        ms = cls.task.visits.timed(choice, lambda: float(stock(choice, *args, **kwargs)))
+        cls.task.budget.timed(ms)
+        return ms
+
+    @classmethod
+    def benchmark_in_sub_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        budget = cls.task.budget
+        if budget.seconds is None:
+            return super().benchmark_in_sub_process(choices, *args, **kwargs)
+        timings: dict[ChoiceCaller, float] = {}
+        for choice in choices:
+            if budget.spent:
+                timings[choice] = budget.skip(choice)
+            else:
+                timings |= super().benchmark_in_sub_process([choice], *args, **kwargs)
+                budget.timed(timings[choice])
+        return timings
+
+
+def _within(budget: Budget, precompile: Callable[[], Any]) -> Callable[[], Any]:
+    """Compiles nothing more once the time is up; benchmarking says why."""
+
+    def compiled() -> Any:
+        return None if budget.over else precompile()
+
+    return compiled
+
+
+class _Again(Selector):
+    """Tunes what the `task` wants, even where the cache has it; leaves everything else untuned."""
+
+    task: Task
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        task = self.task
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+        if task.key is not None or not task.wanted(key):
+            task.asked.append(key)
+            return _untuned(self, name, choices, input_nodes, layout)
+        task.key = key
+        if task.same_mode and _in_another_mode(choices, self._known(key)):
+            task.other_mode = True
+            return _untuned(self, name, choices, input_nodes, layout)
+        task.offered = len(choices)
+        task.budget.start()
+        return super().__call__(name, choices, input_nodes, layout, *args, **kwargs)
+
+    def get_local_cache(self) -> dict[str, Any]:
+        return {}
+
+    def update_local_cache(self, local_cache: dict[str, Any]) -> None:
+        for tuned in written(local_cache):
+            try:
+                self._keep(tuned)
+            except StoreError as error:
+                self.task.lost = str(error)
+
+    def _keep(self, tuned: Tuned) -> None:
+        layout, cache = Layout(_root(self)), self._tuned()
+        known = self._known(TuningKey(tuned.op, tuned.inputs, tuned.precision))
+        skipped = dict.fromkeys(self.task.budget.skipped, math.inf)
+        timings = {
+            name: ms
+            for name, ms in {**skipped, **tuned.timings}.items()
+            if name not in skipped or name not in known
+        }
+        tuned = replace(tuned, timings=timings)
+        pin_retune.learn(layout, cache.path.name, tuned)
+        try:
+            cache.insert([tuned])
+        except UnsafePath as error:
+            say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
+            self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
+        cache.fold()  # this process is killed when its job is done, so not at exit
+        self.task.written = timings
+        self.task.pin = pin_retune.hold_again(layout, cache.path.name, tuned)
+
+    def _known(self, key: TuningKey) -> Mapping[str, Any]:
+        """What the cache says of `key`: times by choice hash."""
+        found = self._tuned().view().get(key.op, {}).get(key.inputs) or {}
+        times: Mapping[str, Any] = found.get(key.precision, {})
+        return times
+
+
+class TuneSelector(_Again, Budgeted):
+    """Tunes the choices of this torch."""
+
+
+class TuneTemplateSelector(_Again, TemplateSelector, Budgeted):
+    """The same, our choices too."""
+
+
+def selector(task: Task, recorder: Recorder, templates: bool) -> _Again:
+    """The selector for one task; one at a time a process."""
+    Budgeted.task = task
+    kind = TuneTemplateSelector if templates else TuneSelector
+    return kind(recorder, NoPins())
+
+
+def watch_timeouts(budget: Budget) -> None:
+    """Say of choices whose compiling was cut off by the budget that it was the budget."""
+
+    def failed(choice: ChoiceCaller, error: BaseException) -> None:
+        if isinstance(error, TimeoutError) and budget.over:
+            budget.skip(choice)
+
+    torch_api.watch_precompile_errors(shielded("what failed to compile is not recorded", failed))
+
+
+def _root(selector: _Again) -> Path:
+    return Path(selector.get_local_cache_path()).parent.parent
+
+
+def _untuned(
+    selector: Any, name: str, choices: Sequence[ChoiceCaller], input_nodes: Any, layout: Any
+) -> Any:
+    """Take the first choice, which is ATen's where there is one. Nothing is recorded of it."""
+    return torch_api.StockSelector.__call__(selector, name, choices[:1], input_nodes, layout)
+
+
+def _in_another_mode(choices: Sequence[ChoiceCaller], known: Mapping[str, Any]) -> bool:
+    """Whether `known` has Triton choices of torch, and none of those offered is one. Only their
+    hashes depend on the mode; those of ours do not."""
+    offered, cached = (
+        {name for name in names if kind_of(name) == "triton"}
+        for names in ([choice.hash_key() for choice in choices], known)
+    )
+    return bool(offered) and bool(cached) and offered.isdisjoint(cached)

@@ -1,0 +1,209 @@
+"""One tuning as it happens: what the selector tells, as events.
+
+torch names the choice in each of its callbacks, so a choice leads to its tuning; that holds in
+other threads and for selections that are put off until long after the selector returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from backend.inductor import torch_api
+from backend.inductor.guard import quietly
+from backend.inductor.torch_api import ChoiceCaller, Timings
+from backend.model.choice import Choice
+from backend.model.events import (
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    Phase,
+    TuningFailed,
+    TuningStarted,
+)
+from backend.inductor.guard import quietly
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller, Timings
+from backend.records import Choice, Selection, TuningKey
+from backend.store.inputs_key import parse_inputs_key
+
+UNRECORDED = "a tuning is not recorded"
+
+_tunings: weakref.WeakKeyDictionary[ChoiceCaller, TuningWatch] = weakref.WeakKeyDictionary()
+
+
+def tuning_of(choice: ChoiceCaller) -> TuningWatch | None:
+    """The tuning that `choice` takes part in, if it is recorded."""
+    return _tunings.get(choice)
+
+
+def tuning_of_any(choices: Iterable[ChoiceCaller]) -> TuningWatch | None:
+    return next((tuning for choice in choices if (tuning := tuning_of(choice))), None)
+
+
+def note_time(choice: ChoiceCaller, ms: float, error: BaseException | None = None) -> None:
+    """Let the tuning of `choice`, if it is recorded, know its time; never raises."""
+    with quietly(UNRECORDED):
+        tuning = tuning_of(choice)
+        if tuning is not None:
+            reason = "" if error is None else torch_api.describe(error)
+            tuning.timed(choice, float(ms), reason)
+
+
+def note_failure(choice: ChoiceCaller, phase: Phase, error: BaseException | str) -> None:
+    """Let the tuning of `choice`, if it is recorded, know that it failed; never raises."""
+    with quietly(UNRECORDED):
+        tuning = tuning_of(choice)
+        if tuning is not None:
+            reason = error if isinstance(error, str) else torch_api.describe(error)
+            tuning.failed(choice, phase, reason)
+
+
+def started(
+    n: int, key: TuningKey, choices: Sequence[ChoiceCaller], write: Callable[[Event], None]
+) -> TuningWatch:
+    """Write that a tuning begins, and follow it."""
+    specs = parse_inputs_key(key.inputs).specs
+    write(
+        TuningStarted(
+            n=n,
+            when=time.time(),
+            op=key.op,
+            inputs=key.inputs,
+            precision=key.precision,
+            shapes=tuple(spec.sizes for spec in specs),
+            strides=tuple(spec.strides for spec in specs),
+            dtypes=tuple(spec.dtype for spec in specs),
+            device=specs[0].device if specs else "",
+            choices=tuple(choice_record(choice) for choice in choices),
+        )
+    )
+    tuning = TuningWatch(n, write)
+    for choice in choices:
+        _tunings[choice] = tuning
+    return tuning
+
+
+def choice_record(choice: ChoiceCaller) -> Choice:
+    return Choice(
+        name=str(choice.name),
+        hash=str(choice.hash_key()),
+        description=str(getattr(choice, "description", "")),
+    )
+
+
+class TuningWatch:
+    """Turns what is heard of one tuning into events, each choice's end once."""
+
+    def __init__(self, n: int, write: Callable[[Event], None]) -> None:
+        self.n = n
+        self._write = write
+        self._lock = threading.Lock()
+        self._compiled: set[str] = set()
+        self._ended: set[str] = set()
+        self._over = False
+        self._timings: dict[str, float] = {}
+        self._looked_up = False
+        self._benchmark_seconds: float | None = None
+        self._precompile_seconds: float | None = None
+
+    # Compiling
+
+    def watch_compiling(self, choices: Sequence[ChoiceCaller]) -> None:
+        """Shadow `precompile` of each choice: hear of it as soon as it is done."""
+        for choice in choices:
+            precompile = getattr(choice, "precompile", None)
+            if precompile is not None:
+                choice.precompile = functools.partial(self._precompile, choice, precompile)
+
+    def _precompile(self, choice: ChoiceCaller, precompile: Callable[[], Any]) -> Any:
+        begin = time.perf_counter()
+        result = precompile()
+        with quietly(UNRECORDED):
+            self.compiled(choice, time.perf_counter() - begin)
+        return result
+
+    def all_compiled(self, times: Timings, seconds: float) -> None:
+        """The compile phase is over; `times` are seconds, of those that torch measured."""
+        self._precompile_seconds = seconds
+        for choice, its_seconds in times.items():
+            self.compiled(choice, its_seconds)
+
+    def compiled(self, choice: ChoiceCaller, seconds: float | None) -> None:
+        name = choice.hash_key()
+        with self._lock:
+            if name in self._compiled:
+                return
+            self._compiled.add(name)
+        self._write(ChoiceCompiled(self.n, name, seconds))
+
+    # Timing
+
+    def measuring(self, seconds: float) -> None:
+        """Benchmarks, as opposed to a lookup, took `seconds`."""
+        self._benchmark_seconds = (self._benchmark_seconds or 0.0) + seconds
+
+    def timed(self, choice: ChoiceCaller, ms: float, reason: str = "") -> None:
+        if not math.isfinite(ms):
+            self.failed(choice, "benchmark", reason or "no finite time; torch's log says more")
+        elif self._first(choice):
+            self._write(ChoiceTimed(self.n, choice.hash_key(), ms))
+
+    def failed(self, choice: ChoiceCaller, phase: Phase, reason: str) -> None:
+        if self._first(choice):
+            self._write(ChoiceFailed(self.n, choice.hash_key(), phase, reason))
+
+    def looked_up(self, timings: Timings) -> None:
+        """The timings that will decide. Those of a benchmark may not all have been heard of."""
+        self._looked_up = True
+        self._timings = {choice.hash_key(): ms for choice, ms in timings.items()}
+        if self._benchmark_seconds is not None:
+            for choice, ms in timings.items():
+                self.timed(choice, ms)
+
+    def deferred_timings(self, timings: Timings) -> None:
+        """Timings that came without a lookup: the pipelined autotuner benchmarks elsewhere."""
+        if not self._looked_up:
+            self.measuring(0.0)
+            self.looked_up(timings)
+
+    def _first(self, choice: ChoiceCaller) -> bool:
+        name = choice.hash_key()
+        with self._lock:
+            if name in self._ended:
+                return False
+            self._ended.add(name)
+            return True
+
+    # The end
+
+    def selected(self, choice: ChoiceCaller | None, why: Selection | None = None) -> None:
+        """The last word. Without a choice, the fastest: some versions of torch do not tell."""
+        name = choice.hash_key() if choice is not None else self._fastest()
+        if name is None or not self._ends():
+            return
+        by = why or ("timing" if self._benchmark_seconds is not None else "cache")
+        self._write(
+            ChoiceSelected(
+                self.n, time.time(), name, by, self._benchmark_seconds, self._precompile_seconds
+            )
+        )
+
+    def aborted(self, error: BaseException) -> None:
+        if self._ends():
+            self._write(TuningFailed(self.n, time.time(), torch_api.describe(error)))
+
+    def _ends(self) -> bool:
+        with self._lock:
+            first, self._over = not self._over, True
+            return first
+
+    def _fastest(self) -> str | None:
+        return min(self._timings, key=self._timings.__getitem__, default=None)

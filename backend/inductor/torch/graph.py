@@ -1,0 +1,228 @@
+"""Private names of torch that kernels of ours are made with: nodes of the graph that is being
+compiled, the wrapper's code, scheduling, benchmarks.
+
+Read in torch 2.13.0 (`torch/_inductor/ir.py`, `graph.py`, `codegen/common.py`,
+`autotune_process.py`). Importing this module imports torch._inductor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch._inductor import autotune_process as _autotune_process
+from torch._inductor import config, ir
+from torch._inductor.codegen import common as _common
+from torch._inductor.utils import get_kernel_metadata
+from torch._inductor.virtualized import V
+
+BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
+KernelTemplate: Any = _common.KernelTemplate
+TemplateBuffer: Any = ir.TemplateBuffer
+StockChoiceCaller: Any = ir.ChoiceCaller
+Node = Any
+"""torch._inductor.ir.IRNode: a tensor of the graph being compiled."""
+
+
+def graph() -> Any:
+    """torch._inductor.graph.GraphLowering: the graph that is being compiled."""
+    return V.graph
+
+
+def compiles_to_python() -> bool:
+    """Whether the wrapper is Python; ahead-of-time compilation makes one in C++."""
+    return not (V.graph.cpp_wrapper or getattr(config, "fx_wrapper", False))
+
+
+def is_view(node: Node) -> bool:
+    """Whether a realized tensor has another layout than the buffer it lies in."""
+    return isinstance(_unboxed(node), ir.ReinterpretView)
+
+
+def _unboxed(node: Node) -> Any:
+    while isinstance(node, ir.MutableBox):
+        node = node.data
+    return node
+
+
+def is_ours_to_align(node: Node) -> bool:
+    """Whether the graph allocates the memory of a tensor, or copies it if it is misaligned."""
+    name = node.get_name()
+    if name in V.graph.unaligned_buffers:
+        return False
+    if name in V.graph.graph_inputs or name in V.graph.constants or _is_constant(node):
+        return bool(node.get_device().type != "cpu")
+    return not isinstance(V.graph.get_buffer(name).layout, ir.NonOwningLayout)
+
+
+def is_registered(node: Node) -> bool:
+    """Whether a tensor is part of the graph, and no stand-in for one to come."""
+    name = node.get_name()
+    known = (V.graph.graph_inputs, V.graph.constants, V.graph.name_to_buffer)
+    return any(name in names for names in known) or _is_constant(node)
+
+
+def _is_constant(node: Node) -> bool:
+    """Whether a tensor is a constant of the graph, or a stand-in for one."""
+    data = _unboxed(node)
+    base = _unboxed(data.data) if isinstance(data, ir.ReinterpretView) else data
+    return isinstance(base, ir.ConstantBuffer)
+
+
+def unpacked(node: Node) -> Node:
+    """A stand-in for the constant that `add_unpacked` makes of a weight (N, K)."""
+    layout = ir.FixedLayout(node.get_device(), node.get_dtype(), [*node.get_size()])
+    return ir.StorageBox(ir.ConstantBuffer(name=f"{node.get_name()}_unpacked", layout=layout))
+
+
+def add_unpacked(node: Node) -> Node:
+    """A weight that is packed for oneDNN, in plain rows as a new constant of the graph."""
+    weight = V.graph.constants[node.get_name()]
+    plain = weight.to_dense() if weight.is_mkldnn else weight.contiguous()
+    return V.graph.add_tensor_constant(plain, f"{node.get_name()}_unpacked")
+
+
+def template_buffer(output: Node) -> Any:
+    """The kernel's node in the box that a choice returned."""
+    return _unboxed(output)
+
+
+def size_hint(expr: Any) -> int:
+    """A number for a size; a guess where it is dynamic."""
+    sizes = V.graph.sizevars
+    hint = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # up to torch 2.10
+    return int(hint(expr))
+
+
+def transposed(node: Node) -> Node:
+    """A matrix, its dimensions exchanged, in the same memory."""
+    data = _unboxed(node)
+    old = node.get_layout()
+    layout = ir.FixedLayout(
+        old.device, old.dtype, [*old.size][::-1], [*old.stride][::-1], old.offset
+    )
+    base = data.data if isinstance(data, ir.ReinterpretView) else ir.StorageBox(data)
+    return ir.ReinterpretView(data=base, layout=layout)
+
+
+def tensor_box(buffer: Any) -> Any:
+    return ir.TensorBox.create(buffer)
+
+
+def fixed_layout(layout: Any) -> Any:
+    """A layout that changes no more."""
+    return layout.as_fixed() if isinstance(layout, ir.FlexibleLayout) else layout
+
+
+def output_buffer(name: str, layout: Any) -> Node:
+    """A stand-in for what a choice will write."""
+    return ir.Buffer(name=name, layout=layout)
+
+
+def real_name(name: str) -> str:
+    """The buffer that holds a value at this point of the generated code."""
+    renamed = V.graph.scheduler.mutation_real_name if V.graph.scheduler else {}
+    return str(renamed.get(name, name))
+
+
+def size_text(expr: Any) -> str:
+    """Python of a size, for the generated code."""
+    return str(V.graph.wrapper_code.codegen_python_sizevar(expr))
+
+
+@contextlib.contextmanager
+def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
+    """Memory for the call that is written within, by whatever allocates the graph's buffers; its
+    content is undefined. None where no byte is needed."""
+    if bytes_needed == 0:
+        yield None
+        return
+    memory = _common.WorkspaceArg(
+        count=bytes_needed,
+        zero_mode=_common.WorkspaceZeroMode.UNINITIALIZED,
+        device=device,
+        outer_name=_common.WorkspaceArg.unique_name(),
+    )
+    wrapper = V.graph.wrapper_code
+    wrapper.generate_workspace_allocation(memory)
+    yield memory
+    wrapper.generate_workspace_deallocation(memory)
+
+
+def pointwise_body(node: Any) -> str | None:
+    """The text of a scheduler node that reads one buffer and writes one, both at the same place
+    and of the same dtype; None for any other."""
+    buffer = getattr(node, "node", None)
+    if not isinstance(buffer, ir.ComputedBuffer) or not isinstance(buffer.data, ir.Pointwise):
+        return None
+    reads, writes = list(node.read_writes.reads), list(node.read_writes.writes)
+    if len(reads) != 1 or len(writes) != 1:
+        return None
+    same_place = (reads[0].index, reads[0].size) == (writes[0].index, writes[0].size)
+    if not same_place or V.graph.get_dtype(reads[0].name) != buffer.get_dtype():
+        return None
+    return str(buffer.data.inner_fn_str())
+
+
+def remove_buffer(name: str) -> None:
+    """Do not allocate a buffer that nobody reads any more."""
+    V.graph.removed_buffers.add(name)
+
+
+def kernel_origins(node_schedule: Sequence[Any]) -> str:
+    """Comments that say which ops of the model a kernel serves."""
+    return "\n".join(get_kernel_metadata(node_schedule, V.graph.wrapper_code))
+
+
+def write_origins(scheduling: Any, nodes: Sequence[Any], kernel: str) -> None:
+    """Let a scheduling say in the wrapper which ops a call serves. On a CPU it cannot before torch
+    2.10; before then none is told the kernel's name."""
+    write = getattr(scheduling, "codegen_comment", None)
+    if write is None:
+        return
+    if "kernel_name" in inspect.signature(write).parameters:
+        write(nodes, kernel)
+    else:
+        write(nodes)
+
+
+def plain_tensors() -> Any:
+    """A context in which operations on real tensors are those of a program that compiles nothing.
+    While Inductor lowers a graph, they go through Python decompositions, some of them for ever."""
+    return torch._C._DisablePythonDispatcher()
+
+
+def time_cpu(run: Callable[[], Any]) -> float:
+    """Milliseconds, measured as Inductor measures its own choices."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    return float(benchmarker.benchmark_cpu(run))
+
+
+def time_gpu(run: Callable[[], Any]) -> float:
+    """Milliseconds, measured as Inductor measures its own choices."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    return float(benchmarker.benchmark_gpu(run))
+
+
+def tensor_metas(nodes: Sequence[Node]) -> list[Any]:
+    """`TensorMeta` of each: what a benchmark in another process makes tensors from."""
+    return [_autotune_process.TensorMeta.from_irnodes(node) for node in nodes]
+
+
+def wrap_scheduling(device: str, wrap: Callable[[type], type]) -> None:
+    """Replace the scheduling class of a kind of device by `wrap` of it."""
+    _common.init_backend_registration()
+    registered = _common.device_codegens[device]
+    stock = registered.scheduling
+    wrap(type(stock(None)))  # what fails now fails before anything of ours is offered
+
+    def scheduling(scheduler: Any) -> Any:
+        return wrap(type(stock(None)))(scheduler)
+
+    _common.device_codegens[device] = dataclasses.replace(registered, scheduling=scheduling)

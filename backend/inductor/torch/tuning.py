@@ -1,0 +1,366 @@
+"""Private names of torch around a tuning, with types and with what differs between versions: the
+selector, what it is asked, its results and failures, settings, the code that comes of it.
+
+Read in torch 2.8 to 2.15 (`torch/_inductor/select_algorithm.py`, `codecache.py`, `ir.py`,
+`autotune_process.py`, `graph.py`). Older versions lack some of it: what is looked up by name here
+may be missing, and then less is seen. Functions that torch shall call must not raise: whoever gives
+one of them has put a guard around it. Importing this module imports torch._inductor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._inductor import config, ir
+from torch._inductor import select_algorithm as _select
+from torch._inductor import utils as _utils
+from torch._inductor.codecache import PersistentCache
+from torch._inductor.graph import GraphLowering
+
+from backend.records import TuningKey
+
+ChoiceCaller = Any
+"""torch._inductor.ir.ChoiceCaller."""
+Timings = Mapping[ChoiceCaller, float]
+"""Milliseconds by choice; one that failed has infinity."""
+
+StockSelector: Any = _select.AlgorithmSelectorCache
+StockNoValidChoicesError: Any = _select.NoValidChoicesError
+
+
+class LazySystem(PersistentCache):  # type: ignore[misc]
+    """Asks for the device when it is first needed, not when the object is made.
+
+    The stock constructor does, and so would initialise the GPU in programs that fork later.
+    """
+
+    def __init__(self) -> None:
+        pass
+
+    @functools.cached_property
+    def system(self) -> Any:
+        return self.get_system()
+
+
+class LazySelector(StockSelector, LazySystem):  # type: ignore[misc]
+    """The stock selector, made without touching a device."""
+
+
+def set_selector(selector: Any) -> None:
+    """Make `selector` the one that Inductor asks; functions registered with the old one stay.
+
+    Without one, Inductor makes its own at its next question."""
+    old = _select._ALGORITHM_SELECTOR_CACHE
+    if old is not None and selector is not None:
+        for name in ("preprocessing_fns", "feedback_saver_fns"):
+            if hasattr(old, name):
+                setattr(selector, name, getattr(old, name))
+    _select._ALGORITHM_SELECTOR_CACHE = selector
+
+
+def selector() -> Any:
+    """The one that Inductor asks; None before the first question."""
+    return _select._ALGORITHM_SELECTOR_CACHE
+
+
+# What is being tuned
+
+
+_benchmark_cache_key: Any = getattr(_select, "create_benchmark_cache_key", None)
+"""From torch 2.15 on: times that were measured in another way are kept under another key."""
+
+_precision_key: Any = getattr(_utils, "fp32_matmul_precision_key", None)
+"""From torch 2.15 on: one precision a backend."""
+
+
+def tuning_key(
+    op: str, input_nodes: Sequence[Any], layout: Any, options: Mapping[str, Any]
+) -> TuningKey:
+    """Under which the persistent cache keeps what the selector is asked; `options` are the further
+    keywords of that question."""
+    inputs = repr([StockSelector.key_of(node) for node in input_nodes])
+    cudagraphs = bool(options.get("benchmark_with_cudagraphs", False))
+    return TuningKey(op, inputs + key_suffix(layout.device.type, cudagraphs), precision())
+
+
+def key_suffix(device: str, cudagraphs: bool = False) -> str:
+    """What this torch writes behind the list of inputs, with its settings as they stand."""
+    if _benchmark_cache_key is None:
+        return ""
+    return str(_benchmark_cache_key("", device, cudagraphs))
+
+
+def precision() -> str:
+    """The third key of the persistent cache: `highest`, or `cuda:none,mkldnn:none`."""
+    if _precision_key is not None:
+        return str(_precision_key())
+    return str(torch.get_float32_matmul_precision())
+
+
+def set_precision(wanted: str) -> None:
+    """Let float32 products have a precision that a key or a person names.
+
+    Raises RuntimeError or ValueError where this torch has none of that name.
+    """
+    if wanted == precision():
+        return
+    if _precision_key is None or ":" not in wanted:
+        torch.set_float32_matmul_precision(wanted)
+        return
+    backends = {"cuda": torch.backends.cuda.matmul, "mkldnn": torch.backends.mkldnn.matmul}
+    for part in wanted.split(","):
+        name, _, value = part.partition(":")
+        if name not in backends:
+            raise ValueError(f"there is no backend {name}")
+        backends[name].fp32_precision = value
+
+
+def wants_tuning() -> bool:
+    return bool(config.max_autotune or config.max_autotune_gemm)
+
+
+def setting(name: str) -> Any:
+    """One of Inductor's options, `max_autotune` or `rocm.arch`; None where this torch has none."""
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def verifies() -> bool:
+    """Whether Inductor compares what each choice leaves in its output."""
+    return bool(getattr(_select, "VERIFY", None))
+
+
+def deterministic() -> bool:
+    return bool(getattr(config, "deterministic", False))
+
+
+def system_hash() -> str:
+    """The name of the persistent cache's file."""
+    return str(PersistentCache.get_system()["hash"])
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """`arch` is gcnArchName on ROCm, `sm_NN` on CUDA, the vector extension of a CPU."""
+
+    name: str
+    arch: str | None
+    compute_units: int | None
+
+
+def device_facts() -> DeviceFacts:
+    """The current GPU, else the CPU."""
+    if not torch.cuda.is_available():
+        return DeviceFacts("cpu", torch.backends.cpu.get_cpu_capability(), None)
+    device = torch.cuda.get_device_properties(torch.cuda.current_device())
+    arch = device.gcnArchName if torch.version.hip else f"sm_{device.major}{device.minor}"
+    return DeviceFacts(device.name, arch, device.multi_processor_count)
+
+
+def threads() -> int:
+    """For as many as that Inductor makes C++ kernels."""
+    asked = setting("cpp.threads")
+    if isinstance(asked, int) and asked > 0:
+        return asked
+    return int(torch.get_num_threads())
+
+
+# Results of a selection
+
+
+def is_extern(choice: ChoiceCaller) -> bool:
+    """Whether a choice is a call of ATen or another library."""
+    return isinstance(choice, _select.ExternKernelCaller)
+
+
+def selected_choice(result: Any) -> ChoiceCaller | None:
+    """The choice that a call of the selector returned; None if it is not decided, or not told.
+
+    Versions that return no pair tell only the node.
+    """
+    return result[1] if isinstance(result, tuple) else None
+
+
+def watch_deferred(
+    result: Any,
+    choices: Sequence[ChoiceCaller],
+    on_timings: Callable[[Timings], None],
+    on_selected: Callable[[ChoiceCaller], None],
+) -> bool:
+    """Whether the selection was put off until fusions are benchmarked; then the two are called.
+
+    A Triton choice is final when the buffer is finalised with it, from torch 2.15 on one of
+    NVIDIA's GEMMs too; any other when the scheduler takes its output node.
+    """
+    node = result[0] if isinstance(result, tuple) else result
+    kind = getattr(ir, "MultiTemplateBuffer", None)
+    buffer = node
+    while buffer is not None and kind is not None and not isinstance(buffer, kind):
+        buffer = getattr(buffer, "data", None)
+    if buffer is None or kind is None:
+        return False
+    _call_after(buffer, "_choice_timings_fn", lambda timings, *_: on_timings(timings))
+    for name in _FINALIZING:
+        _call_after(buffer, name, lambda _, *callers: on_selected(*map(_final, callers)))
+    for choice in choices:
+        _call_after(choice, "output_node", lambda *_, chosen=choice: on_selected(chosen))
+    return True
+
+
+_FINALIZING = (
+    "finalize_as_triton_caller",
+    "finalize_as_nvgemm_caller",
+    "finalize_as_triton_callers",
+)
+
+
+def _final(callers: Any) -> ChoiceCaller:
+    """The caller, or that for sizes without a guess among those for several."""
+    return callers.get(None) if isinstance(callers, Mapping) else callers
+
+
+def _call_after(holder: Any, name: str, action: Callable[..., None]) -> None:
+    """Shadow the method `name` of one object: `action(result, *args)` follows each call."""
+    method = getattr(holder, name, None)
+    if method is None:
+        return
+
+    @functools.wraps(method)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        action(result, *args)
+        return result
+
+    setattr(holder, name, called)
+
+
+# Failures that torch turns into log lines
+
+
+def watch_precompile_errors(report: Callable[[ChoiceCaller, BaseException], None]) -> None:
+    """`report` each choice that failed to compile ahead of its benchmark, however it is compiled.
+
+    `make_precompile_fn` only logs the exception; this reads the record's arguments.
+    """
+
+    class _Filter(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            args = record.args if isinstance(record.args, tuple) else ()
+            if len(args) == 2 and isinstance(args[0], BaseException):
+                report(args[1], args[0])
+            elif len(args) == 1 and "failed due to timeout" in str(record.msg):
+                report(args[0], TimeoutError("compiling it took too long"))
+            return True
+
+    _select.log.addFilter(_Filter())
+
+
+def watch_tuning_processes(
+    report: Callable[[ChoiceCaller, float, BaseException | None], None],
+) -> None:
+    """`report` choice, milliseconds and error of each benchmark in a subprocess, as it ends.
+
+    The pool swallows exceptions; there is none where the benchmark went well.
+    """
+    from torch._inductor import autotune_process
+
+    pool = autotune_process.get_tuning_process_pool()
+    if getattr(pool, "_rocm_tui_watched", False):
+        return
+    pool._rocm_tui_watched = True
+    raised = threading.local()
+    for process in getattr(pool, "processes", ()):
+        process.get = _keeping_error(process.get, raised)
+    target = pool.target
+
+    def watched(choice: ChoiceCaller) -> float:
+        raised.error = None
+        ms = float(target(choice))
+        report(choice, ms, raised.error)
+        return ms
+
+    pool.target = watched
+
+
+def _keeping_error(get: Callable[..., Any], raised: threading.local) -> Callable[..., Any]:
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return get(*args, **kwargs)
+        except Exception as error:
+            raised.error = error
+            raise
+
+    return kept
+
+
+def describe(error: BaseException) -> str:
+    """An exception in one line. A C++ compiler's first `error:` line says most of it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = next((line for line in lines if " error: " in line), None)
+    text = telling or " ".join(lines[:2])
+    return f"{type(error).__name__}: {text}"[:400] if text else type(error).__name__
+
+
+# Compiling something to look at its code
+
+
+MODES: tuple[Mapping[str, bool], ...] = (
+    {"max_autotune": True},
+    {"max_autotune": True, "coordinate_descent_tuning": True},
+    {"max_autotune": False, "max_autotune_gemm": True},
+)
+"""The ways to ask for autotuning: the option, the modes `max-autotune*`, the option for products
+alone. The hash of a Triton choice depends on it."""
+
+
+@contextlib.contextmanager
+def compile_settings(
+    mode: Mapping[str, object], *, freezing: bool, graph_cache: bool
+) -> Iterator[None]:
+    """Inductor as users of one of the `MODES` have it, with its graph caches or without any."""
+    import torch._dynamo
+    import torch._functorch.config as functorch
+
+    inductor = {**mode, "freezing": freezing}
+    if not graph_cache:
+        inductor |= {"fx_graph_cache": False, "fx_graph_remote_cache": False}
+    caches = {} if graph_cache else {"enable_autograd_cache": False}
+    torch._dynamo.reset()
+    with config.patch(inductor), functorch.patch(caches):
+        yield
+
+
+class _Known(BaseException):
+    """Ends the compile. No Exception: the graph caches take one for a miss and compile again."""
+
+
+def generated_code(compiles: Callable[[], object]) -> str:
+    """The Python source of the first graph that `compiles` compiles or takes from the graph cache.
+
+    torch calls `save_output_code` with the wrapper as soon as it is written, and as soon as a graph
+    is taken from the graph cache. The compile ends there: no kernel is built, nothing is run, no
+    cache entry is written. Empty if no graph is compiled; raises what the compile raises before.
+    """
+    codes: list[str] = []
+
+    def known(code: str) -> None:
+        codes.append(code)
+        raise _Known
+
+    before = GraphLowering.save_output_code
+    GraphLowering.save_output_code = staticmethod(known)
+    try:
+        with contextlib.suppress(_Known), torch.no_grad():
+            compiles()
+    finally:
+        GraphLowering.save_output_code = before
+    return codes[0] if codes else ""

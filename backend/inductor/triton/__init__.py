@@ -1,0 +1,1 @@
+"""Our kernels in Triton as choices of Inductor's."""

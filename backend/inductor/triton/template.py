@@ -1,0 +1,259 @@
+"""Our Triton GEMM as Inductor's choice: what is offered, how it is compiled, timed and called."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.inductor import alone
+from backend.inductor.alone import importing
+from backend.inductor.benchmark.request import (
+    ROCmBenchmarkRequest,
+    compile_failed,
+    raise_known_failure,
+)
+from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.guard import say_once
+from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.kernel import tensor_text
+from backend.inductor.hip.template import ROCmTemplate
+from backend.inductor.torch import graph as torch_graph
+from backend.inductor.torch.graph import Node
+from backend.inductor.torch.tuning import ChoiceCaller
+from backend.inductor.triton.runtime import load_triton, store
+from backend.inductor.triton.target import TritonTarget
+from backend.model.origin import kernel_hash
+from backend.templates.problem import Activation
+from backend.templates.triton import heuristics
+from backend.templates.triton.choice import TritonChoice
+from backend.templates.triton.compile_child import main as compile_child
+from backend.templates.triton.config import TritonGemmConfig
+from backend.templates.triton.errors import TritonError
+from backend.templates.triton.gemm import from_gemm, generate
+from backend.templates.triton.module_file import ENTRY, INTERPRETER
+
+COMPILE_SECONDS = 300.0
+"""Of these kernels the slowest take a few seconds each."""
+
+INTERPRETER_FLOP = 1e8
+"""The interpreter takes milliseconds a block: a larger product would take longer than it may."""
+
+_LOADER = "rocm_tui_load_triton"
+_COMPILE = f"from {compile_child.__module__} import main; sys.exit(main())"
+
+
+def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
+    """A choice a config; its number is its place in the list, so names are the same each time.
+
+    `make(TritonGemmTemplate)` gives the template. Raises UnsupportedProblemError.
+    """
+    template = make(TritonGemmTemplate)
+    problem = template.problem()
+    if target.interpreted:
+        sizes = problem.sizes(torch_graph.size_hint)
+        flop = 2 * sizes.batch * sizes.m * sizes.n * sizes.k
+        if flop > INTERPRETER_FLOP:
+            say_once(f"Triton's interpreter is not used for more than {INTERPRETER_FLOP:g} flop")
+            return []
+        if problem.a.dtype == "bfloat16":
+            return []  # it multiplies their bits as integers (triton#11584)
+    configs = heuristics.configs(
+        from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
+    )
+    return [
+        template.generate(name=f"rocm_triton_{number}", config=config)
+        for number, config in enumerate(configs)
+    ]
+
+
+class TritonGemmCaller(ROCmTemplateCaller):
+    """A choice whose `bmreq` holds the module that was generated for it."""
+
+    def info_dict(self) -> dict[str, Any]:
+        """What Inductor writes into its log of matrix products, under its own keys."""
+        return {"name": self.name, **self.bmreq.choice.info}
+
+    def __str__(self) -> str:
+        return f"TritonGemmCaller({self.name}, {self.description})"
+
+
+class TritonGemmTemplate(ROCmTemplate):
+    """Configs are `TritonGemmConfig`. `launch` takes a, b and bias in the template's order, so
+    there is no `input_reorder`."""
+
+    target: TritonTarget
+
+    def __init__(
+        self,
+        input_nodes: Sequence[Node],
+        layout: Any,
+        input_reorder: Sequence[int] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__("triton", input_nodes, layout, **options)
+
+    def generate(self, *, name: str, config: TritonGemmConfig) -> TritonGemmCaller:
+        """The choice `name`. Raises TemplateError where the config does not fit."""
+        _, render = self.make_kernel_render(None, config=config)
+        choice = render()
+        return TritonGemmCaller(
+            name,
+            self.name,
+            self.input_nodes,
+            self.layout,
+            functools.partial(self.make_kernel_render, config=config),
+            TritonBenchmarkRequest(
+                TritonSpec(choice.source, choice.hash, str(self.target)),
+                choice,
+                torch_graph.tensor_metas(self.input_nodes),
+                torch_graph.tensor_metas([self.output_node])[0],
+                [torch_graph.size_hint(size) for size in choice.sizes],
+                torch_graph.size_hint(choice.workspace_bytes),
+                self.reference(),
+            ),
+            self,
+            dict(choice.meta),
+            choice.workspace_bytes,
+        )
+
+    def make_kernel_render(
+        self,
+        buffer: ROCmTemplateBuffer | None,
+        *,
+        config: TritonGemmConfig,
+        activation: Activation | None = None,
+    ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
+        """The kernel's call, and what gives its module."""
+        nodes = self.named_nodes(buffer)
+        problem = from_gemm(self.problem(nodes, activation))
+        choice = generate(problem, config, self.target.arch)
+        return TritonKernel(choice, nodes), lambda: choice
+
+
+class TritonKernel:
+    """Knows which node each operand is. `nodes` has the inputs by the names of their operands."""
+
+    imports = importing("backend.inductor.triton.runtime", "load_triton", _LOADER)
+
+    def __init__(self, choice: TritonChoice, nodes: Mapping[str, Node]) -> None:
+        self.choice = choice
+        self.name = choice.name
+        self._nodes = dict(nodes)
+
+    def definition(self, alias: str, source: str, target: str) -> str:
+        assert "'''" not in source
+        return f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
+
+    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+        """Triton finds the device and the stream itself: the wrapper has made them current."""
+        wrapper = torch_graph.graph().wrapper_code
+        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
+        arguments = [tensor_text(tensor) for tensor in (*inputs, output)]
+        with torch_graph.workspace(node.get_workspace_size(), node.get_device()) as memory:
+            if memory is not None:
+                arguments.append(f"{memory.outer_name}.view(torch.float32)")
+            arguments += [torch_graph.size_text(size) for size in self.choice.sizes]
+            wrapper.writeline(f"{name}({', '.join(arguments)})")
+
+
+@dataclass(frozen=True, slots=True)
+class TritonSpec:
+    """A module and what it is compiled for; `name` is that of its file."""
+
+    source: str
+    name: str
+    target: str
+
+    @property
+    def entry(self) -> str:
+        return ENTRY
+
+    @property
+    def hash_key(self) -> str:
+        """The same wherever the same source is compiled for the same target."""
+        return kernel_hash(self.source, self.entry, self.target)
+
+    def load(self) -> Callable[..., None]:
+        """Raises CompileFailed."""
+        raise_known_failure(self)
+        try:
+            return load_triton(self.source, name=self.name, target=self.target)
+        except (TritonError, SyntaxError) as error:
+            raise compile_failed(self, str(error)) from error
+
+
+_compiled: set[TritonSpec] = set()
+
+
+class TritonBenchmarkRequest(ROCmBenchmarkRequest):
+    """As for a kernel in HIP, but `launch` takes tensors: a, b, extras, output, workspace, sizes.
+
+    `workspace_size` is in bytes. Triton finds what `precompile` made in its own cache, if a launch
+    asks for the same.
+    """
+
+    spec: TritonSpec
+
+    def __init__(
+        self,
+        spec: TritonSpec,
+        choice: TritonChoice,
+        input_tensor_meta: Sequence[Any],
+        output_tensor_meta: Any,
+        sizes: Sequence[int],
+        workspace_size: int,
+        reference: GemmReference | None,
+    ) -> None:
+        super().__init__(spec, input_tensor_meta, output_tensor_meta, sizes, reference)
+        self.choice = choice
+        self.workspace_size = workspace_size
+
+    def precompile(self) -> None:
+        """For a GPU, in a process of its own; the interpreter compiles nothing. Raises
+        CompileFailed."""
+        if self.spec.target == INTERPRETER:
+            return
+        raise_known_failure(self.spec)
+        if self.spec not in _compiled:
+            reason = _compile_apart(self.choice)
+            if reason:
+                raise compile_failed(self.spec, reason)
+            _compiled.add(self.spec)
+
+    def update_workspace_size(self) -> int:
+        return self.workspace_size
+
+    def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
+        """A function that starts the kernels once."""
+        launch = self.spec.load()
+        tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
+        if size := self.update_workspace_size():
+            tensors.append(torch.full((size // 4,), torch.nan, device=out.device))
+        return functools.partial(launch, *tensors, *self.extra_args)
+
+
+def _compile_apart(choice: TritonChoice) -> str:
+    """Why it cannot be compiled; nothing if it was."""
+    try:
+        done = subprocess.run(
+            alone.command(_COMPILE),
+            input=pickle.dumps((choice, store())),
+            capture_output=True,
+            env=alone.environment(),
+            timeout=COMPILE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"Triton did not compile it within {COMPILE_SECONDS:g} s"
+    reason = done.stdout.decode(errors="replace").strip()
+    if done.returncode and not reason:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "it said nothing"
+        return f"Triton's process ended with status {done.returncode}: {last}"
+    return reason
