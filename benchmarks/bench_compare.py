@@ -24,12 +24,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.model.events import TuningMeasured
 from backend.model.measurement import MeasuredChoice, Measurement
-from backend.store.events import read_log
-from backend.store.paths import Layout
-from rocm_tui.session.compare_units import in_units
-from rocm_tui.session.compare_verdict import by_measurement
+from rocm_tui.compare.verdict import by_measurement, in_units
 from tests.support.compare_sessions import PLANTED, Sessions
 
 SAME, MORE = "same", f"more{PLANTED}"

@@ -22,11 +22,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.wire.codec import read
+from backend.wire.jobs import MeasureResult
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend.model.measurement import Measurement
-from rocm_tui.jobs import Worker, spawn_worker
-from rocm_tui.measuring import measurement_of
+from rocm_tui.actions.measure import measurement_of
+from rocm_tui.jobs.worker import Worker, spawn_worker
 
 PROBLEMS = ("4x48x48x48", "2x32x32x128", "8x32x32x32", "1x32x32x512")
 BUSY = "while True: pass"

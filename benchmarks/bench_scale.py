@@ -36,7 +36,7 @@ from backend.model.events import (
 )
 from backend.model.session import Session
 from backend.model.tuning import Selection
-from backend.store.event_codec import encode
+from backend.wire.events import encode
 
 PROBLEMS = 50
 """Tunings of one model, which each of its sessions does again."""

@@ -28,11 +28,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.model.session import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
 
 BARE = """
 from textual.app import App

@@ -2,6 +2,6 @@
 
 import sys
 
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 
 sys.exit(main())

@@ -20,11 +20,12 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from backend.disk.layout import Layout
 from backend.model.origin import template_of
-from backend.store.paths import Layout
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import template_of
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support import drawing
 
 TUI = (sys.executable, "-m", "rocm_tui")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Choice, Tuning
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
+from backend.pins.store import PinStore
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.options import (
     check_seconds,

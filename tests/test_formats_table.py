@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.formats import registry

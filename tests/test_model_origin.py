@@ -9,7 +9,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.origin import is_own, kind_of, own_template, provider, template_of
 from backend.model.tuning import Tuning
-from rocm_tui.commands import tune
+from rocm_tui.actions.tune import tune
 from rocm_tui.session.model import Row
 
 

@@ -26,7 +26,8 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
-from backend.records import Problem, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from backend.errors import InputsKeyInvalid, brief
-from backend.records import TensorSpec
+from backend.model.problem import TensorSpec
 
 MAX_LENGTH = 65_536
 """Characters. A key of 64 inputs with 8 dimensions each has about 10,000."""

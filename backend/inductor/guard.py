@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.store.errors import brief
+from backend.errors import brief
 
 _OURS = f"{Path(__file__).parents[1]}/"
 _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from backend.model.choice import Choice
+from backend.model.tuning import Tuning
 
 _TEMPLATES = (
     ("triton_", "triton"),

@@ -19,7 +19,9 @@ from typing import Annotated, Any
 from backend.disk import safe
 from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
-from backend.records import LATEST, Pin, TuningKey
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+from backend.model.session import LATEST
 from backend.wire.codec import WireError, read, to_json
 
 VERSION = 1

@@ -19,9 +19,9 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.origin import is_own
+from backend.model.problem import TuningKey
 from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_file
-from backend.pins.graphs.match import is_own
-from backend.records import TuningKey
 
 Changes = dict[Token, str]
 

@@ -13,10 +13,10 @@ from dataclasses import replace
 from backend.cache.tuned import Tuned
 from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.model.pin import PinState
 from backend.pins.file import Record, read_pin_file
 from backend.pins.held import HeldCache, default_who
 from backend.pins.store import PinStore
-from backend.records import PinState
 
 
 def learn(layout: Layout, system_hash: str, tuned: Tuned) -> None:

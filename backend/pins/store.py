@@ -20,6 +20,8 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.pins.file import (
     MAX_PIN_BYTES,
     HistoryEntry,
@@ -43,7 +45,6 @@ from backend.pins.held import (
     releasing,
 )
 from backend.pins.state import GRAPHS_APPEARED, GraphSweeper, PinStatus, state_of
-from backend.records import Pin, TuningKey
 
 
 @dataclass(frozen=True, slots=True)

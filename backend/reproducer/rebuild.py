@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from backend.cache.inputs_key import parse_inputs_key
+from backend.disk.safe import read_bytes
+from backend.errors import CacheUnreadable
 from backend.model.ops import OPS, Op
 from backend.model.origin import choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
-from backend.store.autotune_cache import read_bytes
-from backend.store.errors import CacheUnreadable
-from backend.store.inputs_key import parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
 from backend.templates.problem import ACTIVATIONS, ITEM_BYTES, GemmProblem, Operand

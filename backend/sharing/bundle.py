@@ -25,11 +25,11 @@ from typing import Literal
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.errors import BundleInvalid, brief
+from backend.model.pin import Pin
 from backend.pins.file import read_pin_file
 from backend.pins.graphs.match import Verdict, judge, may_hold
 from backend.pins.graphs.text import read_graph_text
 from backend.pins.state import GraphSweeper
-from backend.records import Pin
 
 MAX_BYTES = 8 << 30
 MAX_ARTIFACTS = 200_000

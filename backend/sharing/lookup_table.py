@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import InputsKeyInvalid, brief
-from backend.pins.graphs.match import extern_name, is_own, kind_of
-from backend.records import TensorSpec
+from backend.model.origin import extern_name, is_own, kind_of
+from backend.model.problem import TensorSpec
 from backend.sharing.machine import Machine
 from backend.sharing.share import SharedPin
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Session
+from backend.model.session import Session
 from backend.wire.bounds import Name, Whole
 
 

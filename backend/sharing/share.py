@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
-from backend.records import Tuning, TuningKey, tuning_id
+from backend.model.problem import Problem, TuningKey, tuning_id
 from backend.sharing.machine import Machine
 from backend.wire.bounds import Moment, Name, Text, Whole, is_named
 from backend.wire.codec import WireError, loads, read, to_json

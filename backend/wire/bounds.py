@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from backend.errors import brief
-from backend.records import LATEST
+from backend.model.session import LATEST
 
 MAX_TEXT = 65_536
 """Characters of one text; an inputs key of 64 inputs has about 10,000."""

@@ -10,9 +10,9 @@ import re
 import typing
 from collections.abc import Callable
 
-from backend import events
 from backend.errors import EventInvalid, brief
-from backend.events import ChoiceTimed, Event
+from backend.model import events
+from backend.model.events import ChoiceTimed, Event
 from backend.wire.codec import WireError, dumps, loads, reader, to_json
 
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")

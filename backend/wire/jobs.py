@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from backend.records import Choice, Measurement, Shape, TuningKey
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.problem import Shape, TuningKey
 from backend.wire.codec import WireError, read, to_json
 
 R = TypeVar("R")

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
-from backend.inductor.torch_timing import Question
+from backend.inductor.benchmark.request import Question
+from backend.inductor.torch import tuning as torch_api
+from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
-from backend.records import TuningKey
 from backend.worker.rebuild import NotRebuildable, Rebuilt
 from backend.worker.settings import ours
 

@@ -8,11 +8,9 @@ import torch
 
 from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.model.ops import OPS
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import parse_inputs_key
 from backend.wire.jobs import BadJob, TuneJob
 from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of

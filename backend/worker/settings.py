@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
-from backend.inductor import rocm_offer, templates_on, torch_api
-from backend.records import TensorSpec, TuningKey
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import parse_inputs_key
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
+from backend.inductor.hooks import offer as rocm_offer
+from backend.inductor.hooks import templates as templates_on
+from backend.inductor.torch import tuning as torch_api
+from backend.model.problem import TensorSpec, TuningKey
 from backend.wire.jobs import BadJob
 from backend.worker.rebuild import NotRebuildable
 

@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.store.bundle import Artifact, Bundle, read_bundle
-from backend.store.bundle_pins import Hiding, Overwriting, configurations, hidden_pins
-from backend.store.errors import BundleInvalid, StoreError, brief
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.errors import BundleInvalid, StoreError, brief
+from backend.sharing.bundle import (
+    Artifact,
+    Bundle,
+    Hiding,
+    Overwriting,
+    configurations,
+    hidden_pins,
+    read_bundle,
+)
 from rocm_tui.actions.doctor import Check, Verdict
 
 _KINDS = {

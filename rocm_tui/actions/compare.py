@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.records import Problem
-from backend.store.paths import Layout
-from backend.store.share import read_share
+from backend.disk.layout import Layout
+from backend.model.session import Fault
+from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model
+from rocm_tui.compare.comparison import of_sessions, whole
+from rocm_tui.compare.exports import is_export, tunings
+from rocm_tui.compare.types import Part
 from rocm_tui.errors import UsageError
-from rocm_tui.session.compare import of_sessions, whole
-from rocm_tui.session.compare_export import is_export, tunings
-from rocm_tui.session.compare_types import Part
 from rocm_tui.session.find import find_sessions
 from rocm_tui.session.model import Model
 
 
 def read_part(
     layout: Layout, name: str, text: str, also: Sequence[str]
-) -> tuple[Part, Sequence[Problem]]:
+) -> tuple[Part, Sequence[Fault]]:
     """What the sources, or the sessions of the cache dir, tell; and what could not be read.
 
     `name` is what a person calls this part: `A` or `B`. Raises UsageError for a text that names

@@ -13,20 +13,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-from backend.store import safe
-from backend.store.autotune_cache import read_caches
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
+from backend.cache.autotune import read_caches
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.toolchain import targets
 from rocm_tui import __version__
 from rocm_tui.actions.pin import pin_states
+from rocm_tui.environment import find_python, hooks_forbidden
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.hook_env import hooks_forbidden
-from rocm_tui.job_errors import JobTimeout
-from rocm_tui.jobs import run_job
-from rocm_tui.python_env import find_python
+from rocm_tui.jobs.errors import JobTimeout
+from rocm_tui.jobs.worker import run_job
 
 PATIENCE = 120.0
 """Seconds that the Python with torch has to answer: a first import from a slow disk takes one

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backend.records import Choice, Measurement, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.errors import NoSuchChoice, RocmTuiError
 from rocm_tui.harmless import plain

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from backend.records import Choice, Tuning
-from backend.store.graph_match import is_own
+from backend.model.choice import Choice
+from backend.model.origin import is_own
+from backend.model.tuning import Tuning
+from rocm_tui.actions.measure import WITHIN, worth_measuring
+from rocm_tui.actions.tune import TuneOptions
+from rocm_tui.actions.tune import backends as backend_names
 from rocm_tui.errors import UsageError
-from rocm_tui.measuring import WITHIN, worth_measuring
 from rocm_tui.session.model import Row
-from rocm_tui.tune_request import TuneOptions
-from rocm_tui.tune_words import backends as backend_names
 
 CPU = "cpu"
 _VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")

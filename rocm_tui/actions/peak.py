@@ -10,11 +10,11 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.jobs import run_job
-from rocm_tui.python_env import find_python
-from rocm_tui.session.devices import Peak
+from rocm_tui.jobs.worker import run_job
+from rocm_tui.report.roofline import Peak
 from rocm_tui.session.roofline import Machine
 
 _PATIENCE = 120.0

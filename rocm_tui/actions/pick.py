@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.records import Problem
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.collector import no_collector
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.model.session import Fault
+from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchTuning
-from rocm_tui.ingest.watcher import read_sources
+from rocm_tui.ingest.collector import no_collector
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.render.tunings import Trouble
 from rocm_tui.session.find import find_row
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.troubles import Trouble
 
 
 def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
@@ -25,7 +25,7 @@ def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = 
     try:
         model.set_pins(PinStore(layout).status())
     except StoreError as error:
-        model.apply([Problem(str(layout.pins), str(error))])
+        model.apply([Fault(str(layout.pins), str(error))])
     return model
 
 

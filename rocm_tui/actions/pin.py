@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from backend.records import Choice, Pin, Session, TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus, PinStore
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+from backend.model.session import Session
+from backend.pins.file import HistoryEntry
+from backend.pins.state import PinStatus
+from backend.pins.store import PinPlan, PinReport, PinStore
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row

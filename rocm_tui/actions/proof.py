@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.records import Choice, Pin
-from backend.store.paths import Layout
-from rocm_tui import hook_env
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.model.pin import Pin
+from rocm_tui import environment as hook_env
 from rocm_tui.actions.pick import load_model
-from rocm_tui.child import Child
+from rocm_tui.actions.verify import Asked
+from rocm_tui.actions.witness import Finding, TraceFolder, Witness
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.ingest.trace_code import TraceCode
-from rocm_tui.trace_folder import TraceFolder
-from rocm_tui.verifying import Asked
-from rocm_tui.witness import Finding, Witness
+from rocm_tui.ingest.formats.torch_trace import TraceCode
+from rocm_tui.launch.child import Child
 
 
 @dataclass(frozen=True, slots=True)

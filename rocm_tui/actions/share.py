@@ -9,22 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.store.autotune_cache import read_caches
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.pin_cache import default_who
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
-from backend.store.safe import write_atomic
-from backend.store.share import Machine, Share, SharedPin, encode, read_share
-from backend.store.share_check import Difference, differences
-from backend.store.share_facts import completed, machine_here, machine_of
-from backend.store.share_plan import Step, steps_of
-from backend.store.trusted import user_name
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.disk.safe import write_atomic
+from backend.disk.trusted import user_name
+from backend.errors import StoreError
+from backend.pins.file import read_pin_file
+from backend.pins.held import default_who
+from backend.pins.store import PinStore
+from backend.sharing.machine import Machine, completed, machine_here, machine_of
+from backend.sharing.plan import Difference, Step, differences, steps_of
+from backend.sharing.share import Share, SharedPin, read_share
+from backend.wire.events import encode
 from rocm_tui.actions.pick import load_model
+from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
-from rocm_tui.jobs import JobFailed, run_job
-from rocm_tui.python_env import find_python
+from rocm_tui.jobs.errors import JobFailed
+from rocm_tui.jobs.worker import run_job
 from rocm_tui.session.find import find_pins
 from rocm_tui.session.model import Model
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Shape, Tuning, sort_choices
+from backend.model.choice import sort_choices
+from backend.model.problem import Shape
+from backend.model.tuning import Tuning
 from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain

@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from backend.records import Pin
-from backend.store.graph_match import is_own
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.origin import is_own
+from backend.model.pin import Pin
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.jobs.errors import JobError, WorkerDied
 from rocm_tui.jobs.limits import Limits

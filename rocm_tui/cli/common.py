@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.records import Problem
-from backend.store.paths import Layout, cache_dir
+from backend.disk.layout import Layout, cache_dir
+from backend.model.session import Fault
 from rocm_tui import say
-from rocm_tui.session.troubles import troubles
+from rocm_tui.render.tunings import troubles
 
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},
@@ -48,6 +48,6 @@ def layout_of(args: argparse.Namespace) -> Layout:
     return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
 
 
-def print_problems(problems: Iterable[Problem]) -> None:
+def print_problems(problems: Iterable[Fault]) -> None:
     for trouble in troubles(problems):
         say.err(trouble.line())

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocm_tui.app import run_watch
 from rocm_tui.cli import common
-from rocm_tui.python_env import find_python
+from rocm_tui.environment import find_python
+from rocm_tui.tui.terminal import run_watch
 
 LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 """Sequence lengths: each run takes one more, so that there is always something new to tune."""

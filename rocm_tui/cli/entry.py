@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from backend.store.errors import StoreError
+from backend.errors import StoreError
 from rocm_tui import say
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.parser import COMMANDS, build_parser

@@ -8,10 +8,12 @@ from rocm_tui import say
 from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
-from rocm_tui.collector import no_collector
+from rocm_tui.cli.pins import HEADER
+from rocm_tui.ingest.collector import no_collector
+from rocm_tui.render.table import table
+from rocm_tui.render.tunings import problem_json, row_cells, row_json
 from rocm_tui.session import stats
-from rocm_tui.session.as_json import problem_json, row_json
-from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+from rocm_tui.session.as_text import RIGHT
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:

@@ -6,24 +6,24 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backend.records import Choice, Measurement
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
 from rocm_tui import say
+from rocm_tui.actions.measure import Measuring, measure_job
 from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
 from rocm_tui.actions.pick import pick_tuning
-from rocm_tui.cli import common
+from rocm_tui.cli import common, pins
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
-from rocm_tui.job_errors import JobError
-from rocm_tui.measuring import Measuring, measure_job
-from rocm_tui.session import measured_again
-from rocm_tui.session import measured_text as text
-from rocm_tui.session.as_json import measurement_json
-from rocm_tui.session.as_text import table
+from rocm_tui.jobs.errors import JobError
+from rocm_tui.render import measured as measured_again
+from rocm_tui.render.detail import title
+from rocm_tui.render.measured import measured_text, measurement_json, sentences
+from rocm_tui.render.table import table
 from rocm_tui.session.find import find_choice
 from rocm_tui.session.model import Row
-from rocm_tui.tune_request import title
 
 
 def add_measure(parser: argparse.ArgumentParser) -> None:
@@ -127,4 +127,4 @@ def _print(row: Row, measurements: Sequence[Measurement]) -> None:
     if several:
         medians = measured_again.rows(row.tuning, measurements)
         say.out(f"\nMedians of {len(measurements)} measurements:")
-        say.out(table(measured_again.HEADER, medians, measured_again.RIGHT))
+        say.out(table(pins.HEADER, medians, measured_again.RIGHT))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from backend.store.pins import PinPlan
-from rocm_tui import format as fmt
-from rocm_tui import say
+from backend.pins.store import PinPlan
+from rocm_tui import harmless, say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
-from rocm_tui.session.as_json import plan_json, report_json
-from rocm_tui.session.pin_warning import pin_warning
+from rocm_tui.render.pins import pin_warning, plan_json
+from rocm_tui.render.report import report_json
 
 
 def add_pin(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +49,8 @@ def do_pin(args: argparse.Namespace) -> int:
 
 def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
     return (
-        f"would pin {fmt.plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
-        f"are raised out of reach in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+        f"would pin {harmless.plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
+        f"are raised out of reach in {harmless.plain(str(plan.path))}, {len(plan.graphs)} compiled "
         f"graph(s) are moved aside"
     )
 
@@ -59,7 +58,7 @@ def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
 def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     report = pinned.report
     return (
-        f"pinned {fmt.plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
+        f"pinned {harmless.plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
         f"{report.numbers} number(s) raised out of reach, {report.moved} compiled graph(s) moved "
         f"aside"
     )

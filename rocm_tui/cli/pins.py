@@ -7,9 +7,9 @@ import argparse
 import time
 from collections.abc import Sequence
 
-from backend.store.pins import HistoryEntry, PinStatus
-from rocm_tui import format as fmt
-from rocm_tui import say
+from backend.pins.file import HistoryEntry
+from backend.pins.state import PinStatus
+from rocm_tui import harmless, say
 from rocm_tui.actions.pin import (
     list_pins,
     pin_history,
@@ -21,8 +21,9 @@ from rocm_tui.actions.pin import (
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
-from rocm_tui.session.as_json import history_json, status_json
-from rocm_tui.session.as_text import table
+from rocm_tui.render.pins import history_json, status_json
+from rocm_tui.render.table import table
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session.find import find_pins
 
 HEADER = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
@@ -51,7 +52,7 @@ def do_unpin(args: argparse.Namespace) -> int:
         say.out_json({"unpinned": [pin.id for pin in pins]})
     elif pins:
         for pin in pins:
-            say.out(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
+            say.out(f"unpinned {harmless.plain(pin.label)} of {pin.id}")
     else:
         say.out("nothing is pinned")
     return ExitCode.YES
@@ -86,19 +87,19 @@ def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) 
     for entry in history:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
         parts = [when, entry.what, entry.label, entry.who, entry.note]
-        say.out("  ".join(fmt.plain(part) for part in parts if part))
+        say.out("  ".join(harmless.plain(part) for part in parts if part))
 
 
 def _pin_cells(status: PinStatus) -> list[str]:
     pin = status.pin
     return [
         pin.id,
-        fmt.plain(pin.op),
-        fmt.shorten(fmt.plain(pin.label), 40),
+        harmless.plain(pin.op),
+        fmt.shorten(harmless.plain(pin.label), 40),
         status.state,
         str(pin.drifts),
-        fmt.plain(pin.who),
+        harmless.plain(pin.who),
         fmt.age(pin.when, time.time()),
-        fmt.plain(pin.note),
-        "" if status.state == "active" else fmt.plain(status.detail),
+        harmless.plain(pin.note),
+        "" if status.state == "active" else harmless.plain(status.detail),
     ]

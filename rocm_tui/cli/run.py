@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.errors import UsageError

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.store.lookup_table import Table, as_json, lookup_table
-from backend.store.share import SharedPin
-from backend.store.share_plan import Step
-from rocm_tui import format as fmt
-from rocm_tui import say
+from backend.sharing.lookup_table import Table, as_json, lookup_table
+from backend.sharing.plan import Step
+from backend.sharing.share import SharedPin
+from rocm_tui import harmless, say
 from rocm_tui.actions.share import (
     ImportPlan,
     apply_import,
@@ -26,7 +25,8 @@ from rocm_tui.actions.share import (
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
-from rocm_tui.session.as_text import table
+from rocm_tui.render.table import table
+from rocm_tui.session import numbers as fmt
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def _print_written(
         return
     if not args.json:
         kind = "pin" if len(pins) == 1 else "pins"
-        say.out(f"wrote {len(pins)} {kind} to {fmt.plain(str(args.output))}")
+        say.out(f"wrote {len(pins)} {kind} to {harmless.plain(str(args.output))}")
         return
     left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
     say.out_json(
@@ -158,10 +158,10 @@ def _print_differences(plan: ImportPlan) -> None:
 def _step_cells(step: Step) -> tuple[str, ...]:
     return (
         step.pin.id,
-        fmt.plain(step.pin.op),
-        fmt.shorten(fmt.plain(step.pin.label or step.pin.hash), 40),
+        harmless.plain(step.pin.op),
+        fmt.shorten(harmless.plain(step.pin.label or step.pin.hash), 40),
         step.action,
-        fmt.plain(step.detail),
+        harmless.plain(step.detail),
     )
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from backend.records import Choice
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.sharing.lookup_table import as_json
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain, visible
+from rocm_tui.render.detail import show_text
+from rocm_tui.render.resources import block
+from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
-from rocm_tui.session.as_json import choice_json, row_json
-from rocm_tui.session.as_text import show_text
 from rocm_tui.session.find import find_choice
-from rocm_tui.session.kernel_resources import KernelResources, as_json
+from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.resource_text import block
 
 
 def add_show(parser: argparse.ArgumentParser) -> None:

@@ -6,19 +6,29 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backend.records import Tuning
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.options import offers_ours, tune_options
 from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.tune import (
+    SPACES,
+    TuneOptions,
+    distinct,
+    is_shape,
+    problem_of,
+    tune,
+    typed_problem,
+    words_of,
+)
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.session.as_json import row_json
-from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
-from rocm_tui.tune_request import SPACES, TuneOptions, problem_of, title, tune, words_of
-from rocm_tui.tune_words import distinct, is_shape, typed_problem
+from rocm_tui.render.detail import title
+from rocm_tui.render.jobs import problem_title
+from rocm_tui.render.tunings import row_json, tunings_text
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

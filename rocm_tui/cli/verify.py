@@ -7,22 +7,24 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-from backend.records import Pin
-from backend.store.graph_match import is_own
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.origin import is_own
+from backend.model.pin import Pin
 from rocm_tui import say
 from rocm_tui.actions.options import check_seconds
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import ProgramProof, prove_by_program, with_threads
+from rocm_tui.actions.verify import SECONDS, Verifying
+from rocm_tui.actions.witness import Finding
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
+from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
-from rocm_tui.format import plain
-from rocm_tui.python_env import find_python
+from rocm_tui.harmless import plain
+from rocm_tui.render.jobs import pin_title
 from rocm_tui.session.find import find_pins
-from rocm_tui.verifying import SECONDS, Result, Verifying, pin_title
-from rocm_tui.witness import Finding
+from rocm_tui.verifying import Result
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:

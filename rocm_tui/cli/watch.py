@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rocm_tui.app import run_watch
 from rocm_tui.cli import common
+from rocm_tui.tui.terminal import run_watch
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:

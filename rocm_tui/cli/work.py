@@ -8,19 +8,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.wire.jobs import WorkerJob, progress_of
 from rocm_tui import say
 from rocm_tui.actions.options import device_env
+from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain, shorten
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.progress import progress_of
-from rocm_tui.python_env import find_python
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.session.numbers import shorten
 
 R = TypeVar("R")
 

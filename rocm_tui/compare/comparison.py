@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from backend.records import Session, Verdict
+from backend.model.measurement import Verdict
+from backend.model.session import Session
 from rocm_tui.compare.points import pair, standpoint
-from rocm_tui.compare.problems import Problem, pair_up
+from rocm_tui.compare.problems import ProblemRows, pair_up
 from rocm_tui.compare.types import (
     Comparison,
     Noise,

@@ -15,8 +15,12 @@ from functools import partial
 from itertools import chain
 from statistics import median
 
-from backend.records import Choice, Measurement, Tuning
-from rocm_tui.compare.problems import Problem
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement
+from backend.model.origin import provider
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
+from rocm_tui.compare.problems import ProblemRows
 from rocm_tui.compare.types import (
     Basis,
     Noise,
@@ -39,7 +43,6 @@ from rocm_tui.compare.verdict import (
 )
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 from rocm_tui.session.stats import blur
 
 

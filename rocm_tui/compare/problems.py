@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from backend.records import Measurement, Tuning
+from backend.model.measurement import Measurement
+from backend.model.origin import device_kind
+from backend.model.problem import Problem
+from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
 from rocm_tui.session import join
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import device_kind
 from rocm_tui.session.systems import systems_of
 
 Facts = tuple[object, ...]

@@ -13,7 +13,10 @@ from math import log
 from statistics import median
 from typing import Literal
 
-from backend.records import Choice, Measurement, Session, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import Measurement, Verdict
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row
 
 SHORTEST, LONGEST = 1e-9, 1e12

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from backend.store import safe
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.session_end import end_log
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.disk.sessions import end_log
+from backend.errors import StoreError
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui.jobs.errors import JobError
 from rocm_tui.jobs.limits import Limits

@@ -24,10 +24,10 @@ from typing import Any, TypeVar
 
 import psutil
 
+from backend.disk.layout import cache_dir as default_cache_dir
+from backend.errors import brief
 from backend.processes import tree
 from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_bytes, printed_text
-from backend.store.errors import brief
-from backend.store.paths import cache_dir as default_cache_dir
 from backend.wire.codec import dumps
 from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events

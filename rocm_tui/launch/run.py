@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from backend.inductor.templates_wanted import CHECK, TEMPLATES
+from backend.disk.layout import Layout
+from backend.disk.layout import cache_dir as default_cache_dir
+from backend.disk.safe import check_file, make_folder
+from backend.disk.sessions import read_log
+from backend.errors import StoreError
+from backend.inductor.hooks.environment import CHECK, TEMPLATES
+from backend.model.events import HooksOff, SessionStarted, TuningStarted
 from backend.processes.ending import die_by
-from backend.store.errors import StoreError
-from backend.store.events import read_log
-from backend.store.paths import Layout
-from backend.store.paths import cache_dir as default_cache_dir
-from backend.store.safe import check_file, make_folder
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
 from rocm_tui.launch.child import Child

@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import drawing
 from rocm_tui.render.layout import Slot, fit
@@ -15,7 +18,6 @@ from rocm_tui.render.tunings import error
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 
 APART = "apart: under the same key, but no program is known that offers it beside the others"
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from backend.records import Choice, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import Verdict
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import (

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
 
-from backend.records import MeasuredChoice
-from rocm_tui.widgets.line_view import Line, Span
+from backend.model.measurement import MeasuredChoice
+from rocm_tui.tui.widgets.line_view import Line, Span
 
 
 def bar(share: float, width: int) -> str:

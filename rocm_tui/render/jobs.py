@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from backend.records import Pin, Tuning
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import parse_inputs_key
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import InputsKeyInvalid
+from backend.model.pin import Pin
+from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress
-from rocm_tui import format as fmt
 from rocm_tui.harmless import plain
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 

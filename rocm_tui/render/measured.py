@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.records import MeasuredChoice, Measurement, Tuning
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
 
 
 @dataclass(frozen=True, slots=True)

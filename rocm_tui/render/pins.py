@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.records import Choice, PinState, Tuning
-from backend.store.errors import StoreError
-from backend.store.inputs_key import parse_inputs_key
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import StoreError
+from backend.model.choice import Choice
+from backend.model.pin import PinState
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
 from rocm_tui.session import numbers as fmt
@@ -17,7 +19,9 @@ from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
-    from backend.store.pins import HistoryEntry, PinPlan, PinReport, PinStatus
+    from backend.pins.file import HistoryEntry
+    from backend.pins.state import PinStatus
+    from backend.pins.store import PinPlan, PinReport
 
 
 @dataclass(frozen=True, slots=True)

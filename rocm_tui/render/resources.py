@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backend.records import Choice
-from backend.toolchain.occupancy import Occupancy
-from backend.toolchain.resources import Unknown
+from backend.model.choice import Choice
+from backend.toolchain.resources import Occupancy, Unknown
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES, Footprint
 from rocm_tui.render.table import table

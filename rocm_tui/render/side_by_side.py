@@ -7,12 +7,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.providers import provider
 
 NEAR = 0.10
 """How far from the best, relative, a choice may be to be compared unasked."""

@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.records import Choice, MeasuredChoice, Problem, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json
@@ -15,7 +19,6 @@ from rocm_tui.render.table import Column, Field, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import provider
 
 
 def lead_text(tuning: Tuning) -> str:
@@ -279,7 +282,7 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
     }
 
 
-def problem_json(problem: Problem) -> dict[str, Any]:
+def problem_json(problem: Fault) -> dict[str, Any]:
     return {"source": problem.source, "line": problem.line, "what": problem.what}
 
 
@@ -290,7 +293,7 @@ def problem_json(problem: Problem) -> dict[str, Any]:
 class Trouble:
     """A problem, where it was seen first, and how often its source tells of it."""
 
-    problem: Problem
+    problem: Fault
     count: int = 1
 
     @property
@@ -307,9 +310,9 @@ class Trouble:
         return self.what if where in self.what else f"{where}: {self.what}"
 
 
-def troubles(problems: Iterable[Problem]) -> list[Trouble]:
+def troubles(problems: Iterable[Fault]) -> list[Trouble]:
     """Each thing that each source says, once, in the order of the last time it was said."""
-    first: dict[tuple[str, str], Problem] = {}
+    first: dict[tuple[str, str], Fault] = {}
     counts: dict[tuple[str, str], int] = {}
     for problem in problems:
         key = (problem.source, problem.what)

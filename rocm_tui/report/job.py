@@ -12,15 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import device_kind
+from backend.model.problem import Problem
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, untold, was_tuned
-from rocm_tui.compare.problems import Problem, problems
+from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
 from rocm_tui.report.missing import absent
 from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, Report
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import device_kind
 from rocm_tui.session.stats import versus, waited
 from rocm_tui.session.systems import systems_of
 

@@ -11,10 +11,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from backend.records import Choice, Session, Tuning
+from backend.model.choice import Choice
+from backend.model.origin import provider
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
 from rocm_tui.report.types import Absent, Reason
-from rocm_tui.session.providers import provider
 
 CONVOLUTION = "conv:"
 """Stands before a backend that was asked for in convolutions, which have a list of their own."""

@@ -16,14 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Literal, get_args
 
-from backend.model.ops import factors, flops, traffic
+from backend.model.ops import factors, traffic
+from backend.model.origin import kind_of
 from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
+from backend.sharing.machine import Machine
+from rocm_tui.compare.verdict import _machine
 from rocm_tui.session import stats
+from rocm_tui.session.devices import MathKind
 from rocm_tui.session.model import Row
 from rocm_tui.session.systems import systems_of
 

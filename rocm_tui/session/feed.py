@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from backend.disk.layout import Layout
 from backend.model.session import Fault
-from backend.store.paths import Layout
-from backend.store.pins import PinStatus
-from rocm_tui.inbox import Inbox
-from rocm_tui.ingest.stdin import STDIN
-from rocm_tui.ingest.watcher import Watcher
+from backend.pins.state import PinStatus
+from rocm_tui.ingest.follow.watcher import STDIN, Watcher
+from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.model import Model
 from rocm_tui.session.reconciler import Reconciler
 

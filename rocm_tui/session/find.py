@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from backend.store.paths import Layout
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row

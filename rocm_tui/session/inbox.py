@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backend.model.session import Fault
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
     from rocm_tui.ingest.records import Record
 
 

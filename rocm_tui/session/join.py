@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import TypeVar
 
-from backend.records import Tuning, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.tuning import Tuning
 from rocm_tui.session.merge import (
     PLACES,
     compatible,

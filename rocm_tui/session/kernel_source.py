@@ -6,20 +6,19 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice
-from backend.model.origin import own_template
+from backend.model.origin import own_template, template_of
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.reproducer import folder
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.rebuild import kept_source, rebuild
-from backend.store.errors import InputsKeyInvalid
-from backend.store.paths import Layout
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.session.providers import template_of
 
 
 class NoKernelSource(RocmTuiError):

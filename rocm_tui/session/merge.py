@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from backend.records import Choice, Seconds, Tuning, sort_choices
-from rocm_tui.session.providers import device_kind
+from backend.model.choice import Choice, sort_choices
+from backend.model.origin import device_kind
+from backend.model.tuning import Tuning
+from backend.records import Seconds
 
 PLACES = 4
 """Decimals of a time in an AUTOTUNE row."""

@@ -13,15 +13,12 @@ from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from backend.records import (
-    Choice,
-    Measurement,
-    PinState,
-    Problem,
-    Session,
-    Tuning,
-    sort_choices,
-)
+from backend.model.choice import Choice, sort_choices
+from backend.model.measurement import Measurement
+from backend.model.pin import PinState
+from backend.model.session import Fault, Session
+from backend.model.session import Fault as Bucket
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
     Gone,
@@ -32,12 +29,11 @@ from rocm_tui.ingest.records import (
     source_of,
 )
 from rocm_tui.session.join import Member, group, problem_of
-from rocm_tui.session.join import Problem as Bucket
 from rocm_tui.session.merge import merge
 from rocm_tui.session.systems import Measurements, systems_of
 
 if TYPE_CHECKING:
-    from backend.store.pins import PinStatus
+    from backend.pins.state import PinStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,16 @@ import os
 import threading
 import time
 
+from backend.cache.fold import Recaller
+from backend.disk.layout import Layout
+from backend.disk.safe import exists
+from backend.errors import StoreError
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
-from backend.store.errors import StoreError
-from backend.store.graphs import upper_folders
-from backend.store.paths import Layout
-from backend.store.pin_file import exists
-from backend.store.pins import PinStatus, PinStore
-from backend.store.tuned_fold import Recaller
+from backend.pins.graphs.index import upper_folders
+from backend.pins.held import pinned_choices
+from backend.pins.state import PinStatus
+from backend.pins.store import PinStore
 from rocm_tui.session.inbox import Inbox
 
 _LOOK = 1.0

@@ -22,9 +22,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import comb, isfinite, prod
 from typing import Literal
 
-from backend.records import Choice, MeasuredChoice, Shape, Tuning, Verdict
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice, Verdict
+from backend.model.ops import flops
+from backend.model.origin import device_kind, provider
+from backend.model.problem import Problem, Shape
+from backend.model.tuning import Tuning
 from rocm_tui.session.merge import PLACES
-from rocm_tui.session.providers import device_kind, provider
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from backend.records import Measurement, Session, Tuning
-from rocm_tui.ingest.clean import clean
+from backend.model.measurement import Measurement
+from backend.model.session import CACHE_FILES, Session
+from backend.model.tuning import Tuning
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import MeasurementSeen
 
 

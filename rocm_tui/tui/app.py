@@ -18,9 +18,9 @@ from textual.await_complete import AwaitComplete
 from textual.filter import LineFilter
 from textual.screen import Screen
 
-from backend.store.paths import Layout
-from rocm_tui.collector import Pile
-from rocm_tui.format import plain
+from backend.disk.layout import Layout
+from rocm_tui.harmless import plain
+from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import Host, Requests
 from rocm_tui.tui.painting import HarmlessFilter, Pace
@@ -29,9 +29,9 @@ from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only; see `later`
-    from backend.store.pins import PinStatus
-    from rocm_tui.feed import Feed
-    from rocm_tui.job_queue import Job, JobQueue
+    from backend.pins.state import PinStatus
+    from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
 
 _BREATH = 0.005

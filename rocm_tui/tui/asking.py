@@ -9,27 +9,31 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
-from backend.records import Choice, Tuning
-from backend.store.errors import StoreError
-from backend.store.pins import PinPlan, PinStatus
-from rocm_tui import format as fmt
+from backend.errors import StoreError
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
+from backend.pins.state import PinStatus
+from backend.pins.store import PinPlan
+from rocm_tui.actions.measure import measure, measure_job
 from rocm_tui.actions.options import choices_to_measure, device_env, lane
 from rocm_tui.actions.peak import measure_machine, require_here
 from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
+from rocm_tui.actions.tune import problem_of, tune
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
-from rocm_tui.job_queue import Job, Order
-from rocm_tui.job_run import RunJob
-from rocm_tui.measuring import measure, measure_job
-from rocm_tui.session.measured_text import meaning, standing
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.queue import Job, Order
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.render.choices import name_of
+from rocm_tui.render.detail import title
+from rocm_tui.render.jobs import outcome
+from rocm_tui.render.measured import meaning, standing
+from rocm_tui.render.pins import pin_warning
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
-from rocm_tui.session.pin_warning import pin_warning
 from rocm_tui.session.roofline import Machine
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
-from rocm_tui.tune_request import outcome, problem_of, title, tune
-from rocm_tui.widgets.choice_lines import name_of
 
 
 class Asking:

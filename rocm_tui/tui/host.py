@@ -10,16 +10,16 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.screen import ModalScreen
 
-from backend.store.paths import Layout
-from rocm_tui.format import plain
+from backend.disk.layout import Layout
+from rocm_tui.harmless import plain
 from rocm_tui.tui.keys import key
 
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
-    from backend.records import Choice
-    from backend.store.pins import PinStatus
-    from rocm_tui.feed import Feed
-    from rocm_tui.job_queue import Job, JobQueue
-    from rocm_tui.session.devices import Peak
+    from backend.model.choice import Choice
+    from backend.pins.state import PinStatus
+    from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.report.roofline import Peak
+    from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.session.roofline import Machine
 

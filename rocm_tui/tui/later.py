@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.tui.host import Host, Requests
 
 if TYPE_CHECKING:  # types only, see above
-    from backend.records import Problem
-    from rocm_tui.feed import Feed
-    from rocm_tui.job_queue import JobQueue
+    from backend.model.session import Fault
+    from rocm_tui.jobs.queue import JobQueue
+    from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # types only, see above
 
 
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
-    from rocm_tui.feed import Feed
+    from rocm_tui.session.feed import Feed
 
     return Feed(paths, layout, wake, polling=polling)
 
@@ -36,7 +36,7 @@ def asking(host: Host) -> Requests:
 
 
 def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:
-    from rocm_tui.job_queue import JobQueue
+    from rocm_tui.jobs.queue import JobQueue
 
     return JobQueue(layout, wake, python=python)
 
@@ -47,9 +47,9 @@ def panes(rows: list[Row], layout: Layout) -> Panes:
     return Panes(rows, layout.root)
 
 
-def count_troubles(problems: Sequence[Problem]) -> int:
+def count_troubles(problems: Sequence[Fault]) -> int:
     """How many different ones a person has to hear of."""
-    from rocm_tui.session.troubles import troubles
+    from rocm_tui.render.tunings import troubles
 
     return len(troubles(problems))
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from rocm_tui.errors import RocmTuiError
 
 _GRACE = 2.0

@@ -17,29 +17,34 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from backend.cache import edit as cache_edit
+from backend.cache import tuned as tuned_line
+from backend.cache.autotune import parse_cache
+from backend.cache.inputs_key import parse_inputs_key
+from backend.cache.journal import Journal
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
+from backend.errors import StoreError
 from backend.model.choice import Choice
-from backend.store import cache_edit, share, tuned_line
-from backend.store.autotune_cache import parse_cache
-from backend.store.choice_source import source_key
-from backend.store.errors import StoreError
-from backend.store.events import read_log
-from backend.store.graph_match import Wanted, judge, may_hold
-from backend.store.graph_text import read_graph_text
-from backend.store.inputs_key import parse_inputs_key
-from backend.store.kernel_source import fragment_nodes, kernel_config
-from backend.store.lookup_table import as_json, lookup_table
-from backend.store.paths import Layout
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
-from backend.store.share import Machine
-from backend.store.share_check import differences
-from backend.store.tuned_journal import Journal
+from backend.pins.file import read_pin_file
+from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.sources import fragment_nodes, kernel_config, source_key
+from backend.pins.graphs.text import read_graph_text
+from backend.pins.store import PinStore
+from backend.sharing import share
+from backend.sharing.lookup_table import as_json, lookup_table
+from backend.sharing.machine import Machine
+from backend.sharing.plan import differences
 from backend.toolchain import code_cache
 from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from backend.wire.codec import to_json
 from rocm_tui import say
 from rocm_tui.actions.bundle import examine_bundle
+from rocm_tui.actions.measure import measure_job
+from rocm_tui.actions.tune import problem_of, words_of
+from rocm_tui.cli.doctor import bundle_json
+from rocm_tui.compare.comparison import compare, whole
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.follow.tailer import Tailer
@@ -49,24 +54,42 @@ from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.stderr_log import StderrLog, scan
 from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
 from rocm_tui.ingest.records import Record
-from rocm_tui.ingest.scan import scan
-from rocm_tui.ingest.stderr_log import StderrLog
-from rocm_tui.ingest.tailer import Tailer
-from rocm_tui.ingest.torch_trace import TorchTrace
-from rocm_tui.ingest.trace_code import TraceCode
 from rocm_tui.jobs.worker import heard_progress
 from rocm_tui.launch.stderr import CHUNK, TableFilter
+from rocm_tui.render import (
+    choices as choice_lines,
+)
+from rocm_tui.render import (
+    compare as compare_text,
+)
+from rocm_tui.render import (
+    detail as detail_lines,
+)
+from rocm_tui.render import (
+    pages as report_cells,
+)
+from rocm_tui.render import (
+    report as report_text,
+)
+from rocm_tui.render import (
+    resources as resource_text,
+)
+from rocm_tui.render import (
+    side_by_side,
+)
+from rocm_tui.render import (
+    tunings as tuning_cells,
+)
+from rocm_tui.render.compare import comparison_json
 from rocm_tui.render.jobs import progress_text
-from rocm_tui.session import as_text, compare_text, report_text, resource_text, side_by_side
-from rocm_tui.session.as_json import problem_json, row_json, status_json
-from rocm_tui.session.compare import compare, whole
-from rocm_tui.session.compare_json import comparison_json
+from rocm_tui.render.pins import status_json
+from rocm_tui.render.report import report_json
+from rocm_tui.render.resources import resources_json
+from rocm_tui.render.tunings import problem_json, row_json
+from rocm_tui.report.job import report
+from rocm_tui.report.roofline import rooflines
 from rocm_tui.session.kernel_resources import Known
 from rocm_tui.session.model import Model
-from rocm_tui.session.report import report
-from rocm_tui.session.report_json import report_json
-from rocm_tui.session.roofline import rooflines
-from rocm_tui.widgets import choice_lines, detail_lines, report_cells, tuning_cells
 from tests.campaign import _mutate, _seeds
 
 REFUSALS = (NotReadable, StoreError, RocmTuiError)

@@ -14,19 +14,20 @@ from pathlib import Path
 
 import msgpack
 
+from backend.cache import tuned as tuned_line
+from backend.cache.journal import Journal
+from backend.disk.layout import Layout
 from backend.model import events
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.store import tuned_line
-from backend.store.event_codec import encode as event_line
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, Share, SharedPin
-from backend.store.share import encode as share_text
-from backend.store.tuned_journal import Journal
-from rocm_tui.ingest.sniff import sniff
+from backend.pins.store import PinStore
+from backend.sharing.machine import Machine
+from backend.sharing.share import Share, SharedPin
+from backend.wire.events import encode as event_line
+from backend.wire.events import encode as share_text
+from rocm_tui.ingest.formats.registry import sniff
 from tests.support.graph_samples import samples
 
 FOLDER = "ROCM_TUI_CORPUS"

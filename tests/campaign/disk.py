@@ -20,14 +20,15 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.model.problem import TuningKey, tuning_id
 from backend.model.tuning import Tuning
-from backend.store.errors import StoreError, UnsafePath
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
-from rocm_tui.cli import main
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
+from rocm_tui.cli.entry import main
 from tests.campaign import Figure
 from tests.support.odd_files import KINDS, put_odd
 

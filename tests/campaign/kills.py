@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.cache import lookup as tuned_cache
+from backend.cache.autotune import is_raised, measured_ms
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store import tuned_cache
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import is_raised, measured_ms
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
 from tests.campaign import Figure
 from tests.campaign._deaths import Death, forked
 

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
-from backend.store.paths import Layout
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import Limits

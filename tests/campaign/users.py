@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
 from backend.toolchain import loader
 from backend.toolchain.errors import LoadError
 from tests.campaign import Figure

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from backend.store.choice_source import ChoiceSources
+from backend.model.origin import kind_of
+from backend.pins.graphs.sources import ChoiceSources
 from tests.support.torch_models import child_env
 
 pytestmark = pytest.mark.torch

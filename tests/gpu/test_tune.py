@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.model.tuning import Tuning
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.worker import tree
-from rocm_tui.jobs import WorkerDied, spawn_worker
-from rocm_tui.tune_request import TuneOptions, tune
+from backend.processes import tree
+from rocm_tui.actions.tune import TuneOptions, tune
+from rocm_tui.jobs.errors import WorkerDied
+from rocm_tui.jobs.worker import spawn_worker
 from tests.support.terminal_lab import alive
 from tests.support.torch_models import child_env
 

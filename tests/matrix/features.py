@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.model.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
-from backend.store.paths import Layout
 from tests.matrix.lab import PARTS, Lab, No, Tuning, must
 
 STOCK, GRAPHS, HOOKED, TEMPLATES = "stock", "graphs", "hooked", "templates"

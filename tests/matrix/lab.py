@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.model.events import Event
-from backend.store.events import read_log
-from backend.store.paths import Layout
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "program.py"

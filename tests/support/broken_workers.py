@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from backend.wire.codec import to_json
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from backend.model.choice import Choice
-from backend.model.events import TuningMeasured
 from backend.model.measurement import MeasuredChoice, Measurement
-from backend.store.events import encode
-from backend.worker.mark import mark_argument
-from backend.worker.supervisor import apart
+from backend.processes.supervisor import apart
+from backend.worker.protocol import mark_argument
 from tests.support.odd_workers import python_that_runs, say
 
 

@@ -9,6 +9,8 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
+from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.types import Part
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
 from rocm_tui.session.model import Model
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.model.events import Event, TuningStarted
-from backend.store.events import read_log
-from backend.store.paths import Layout
 from tests.support.torch_models import child_env
 
 LAUNCHER = [

@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rocm_tui.actions.share import share_text
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.events import (
     ChoiceFailed,
@@ -25,10 +29,9 @@ from backend.model.events import (
 )
 from backend.model.problem import TuningKey
 from backend.model.session import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, Share, SharedPin, encode
+from backend.pins.store import PinStore
+from backend.sharing.machine import Machine
+from backend.sharing.share import Share, SharedPin
 from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"
@@ -141,7 +144,7 @@ def bytes_of(words: Sequence[str], env: dict[str, str] | None = None) -> tuple[i
                 stream = open(descriptor, "r" if descriptor == 0 else "w", closefd=False)  # noqa: SIM115
                 setattr(sys, name, stream)
                 setattr(sys, f"__{name}__", stream)
-            from rocm_tui.cli import main
+            from rocm_tui.cli.entry import main
 
             try:
                 code = main(list(words))

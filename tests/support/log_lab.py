@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import strategies as st
 
-from backend.records import Problem, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
+from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.ingest.stderr_log import StderrLog
 from tests.support.places import CORPUS
 
 needs_corpus = pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not here")
@@ -27,14 +28,14 @@ class Result:
                 self.by_uid[record.uid] = record.tuning
             elif isinstance(record, Dropped):
                 del self.by_uid[record.uid]
-        self.problems = [r for r in records if isinstance(r, Problem)]
+        self.problems = [r for r in records if isinstance(r, Fault)]
 
     @property
     def tunings(self) -> list[Tuning]:
         return list(self.by_uid.values())
 
     @property
-    def empty(self) -> list[Problem]:
+    def empty(self) -> list[Fault]:
         """Headers without rows."""
         return [p for p in self.problems if p.what.startswith("no rows follow AUTOTUNE")]
 

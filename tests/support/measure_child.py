@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from backend.inductor import torch_api
-from backend.inductor.torch_timing import Operands, Question, moved
+from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.worker.bench import _somewhere
 from backend.worker.capture import capture
 from backend.worker.jobs.verify import ProbeSelector
 from backend.worker.measure.bench import _somewhere

@@ -18,14 +18,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from backend.disk.layout import Layout, cache_dir
+from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.events import TuningStarted
 from backend.model.session import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout, cache_dir
-from backend.worker.mark import mark_argument
-from backend.worker.protocol import Answers
-from backend.worker.supervisor import apart
+from backend.processes.supervisor import apart
+from backend.worker.protocol import Answers, mark_argument
 from tests.support.rogue_acts import ACTS
 
 

@@ -6,8 +6,8 @@ import json
 import math
 from pathlib import Path
 
-from backend.records import TuningKey
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.problem import TuningKey
 
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]", "highest")
 

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.cache.autotune import is_raised, read_caches
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import is_raised
+from backend.pins.store import PinStore
 
 Timings = dict[str, float]
 

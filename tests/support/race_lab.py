@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
-from backend.records import TuningKey
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.problem import TuningKey
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.model.events import ChoiceSelected, TuningStarted
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 ON = {"ROCM_TUI_TEMPLATES": "1", "ROCM_TUI_TEMPLATE_BUDGET": "1"}

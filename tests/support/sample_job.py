@@ -19,7 +19,7 @@ from backend.model.events import (
 )
 from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.session import Session
-from backend.store.events import encode
+from backend.wire.events import encode
 
 NOW = 1_790_000_000.0
 """Unix time at which the pictures are taken."""

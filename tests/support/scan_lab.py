@@ -7,9 +7,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from backend.records import Problem
+from backend.model.session import Fault
+from rocm_tui.ingest.formats.stderr_log import scan
 from rocm_tui.ingest.records import Dropped, Record, Seen
-from rocm_tui.ingest.scan import scan
 from tests.support.log_lab import Result
 
 FILLER = "[titan] 2026-05-19 21:15:50,375 - root - INFO - step 12 loss 3.14 took 5 ms CUDA AUTO\n"
@@ -39,7 +39,7 @@ def _renamed(record: Record, path: str) -> Record:
     if isinstance(record, Seen):
         tuning = replace(record.tuning, sources=("x.log",))
         return Seen(record.uid.replace(path, "x.log"), tuning)
-    if isinstance(record, Problem):
+    if isinstance(record, Fault):
         return replace(record, source="x.log")
     if isinstance(record, Dropped):
         return Dropped(record.uid.replace(path, "x.log"))

@@ -11,12 +11,12 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from backend.store.paths import Layout
-from rocm_tui.screens.confirm import ConfirmScreen
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.widgets.line_view import LineView
-from rocm_tui.widgets.panes import Panes
+from backend.disk.layout import Layout
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.panes import Panes
 
 SIZES = [(80, 24), (200, 60)]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.events import ChoiceSelected, ChoiceTimed, TuningStarted
-from backend.inductor.rocm_hash import choice_hash, kernel_hash
-from backend.records import Choice, Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
+from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.origin import choice_hash, kernel_hash
+from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs
-from backend.templates.operand import Operand
-from backend.templates.problem import GemmProblem, Sizes
+from backend.templates.problem import GemmProblem, Operand, Sizes
 from backend.templates.rendering import render_gemm
 from backend.toolchain.target import cpu
 

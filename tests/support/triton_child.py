@@ -15,7 +15,6 @@ from backend.templates.problem import Expr, Operand
 from backend.templates.triton.code_object import compile_choice, write_module
 from backend.templates.triton.expressions import Apply, Cast, Constant, Load, Pointwise, Value
 from backend.templates.triton.module_file import load_module
-from backend.templates.triton.pointwise import Apply, Cast, Constant, Load, Pointwise, Value
 from tests.support.triton_lab import Case, Numbers, receive, send
 
 GUARD = 4096

@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.worker.supervisor import apart
+from backend.processes.supervisor import apart
 from tests.support.odd_workers import python_that_runs, say
 
 

@@ -18,8 +18,8 @@ import pytest
 from textual.widgets import Input
 
 from rocm_tui.harmless import cells, clean, plain, visible
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.widgets.line_view import LineView
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.widgets.line_view import LineView
 from tests.support import hostile_lab
 from tests.support.drawing import lines_of
 from tests.support.hostile_lab import EVIL, NAME, Planted, bytes_of, obeyed

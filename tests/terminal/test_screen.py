@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from tests.support.terminal_lab import (
     PATIENCE,
     WATCH,

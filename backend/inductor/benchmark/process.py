@@ -22,7 +22,7 @@ from torch import Tensor
 from backend.inductor import alone
 from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut
 from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
-from backend.worker import tree
+from backend.processes import tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
 """The variable: how long one choice may take, checks included; 0 benchmarks in this process."""

@@ -20,8 +20,8 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import choice_hash
-from backend.records import TuningKey
-from backend.store.graph_text import OwnChoice
+from backend.model.problem import TuningKey
+from backend.pins.graphs.text import OwnChoice
 from backend.toolchain.errors import ToolchainError
 
 

@@ -21,8 +21,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.operand import Operand
-from backend.templates.problem import Activation, GemmProblem
+from backend.templates.problem import Activation, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.errors import ToolchainError
 

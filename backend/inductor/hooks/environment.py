@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from backend.disk import layout as paths
 from backend.inductor.torch.versions import tag_graphs
-from backend.store import paths
 from backend.templates.triton.module_file import interpreter_on
 
 RUN = "ROCM_TUI_RUN"

@@ -11,11 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import written
+from backend.errors import UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once
 from backend.inductor.torch import tuning as torch_api
-from backend.store.errors import UnsafePath
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_view import written
+from backend.pins.held import pinned_choices
 
 _current: TunedCache | None = None
 

@@ -23,6 +23,7 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton import target as triton_target
 from backend.inductor.triton import template as triton_offer
 from backend.inductor.triton.target import TritonTarget
+from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError

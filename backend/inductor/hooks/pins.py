@@ -6,12 +6,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.errors import StoreError
 from backend.inductor.guard import say_once
 from backend.inductor.hooks.environment import home
-from backend.records import Pin, TuningKey
-from backend.store.errors import StoreError
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
 
 _Stamp = tuple[int, int, int]
 

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.inductor import guard
 from backend.inductor.guard import say_once
 from backend.inductor.hooks.environment import home, run_info
-from backend.records import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
+from backend.model.events import Event, HooksOff, SessionEnded, SessionStarted
+from backend.model.session import Session
 
 
 class Recorder:

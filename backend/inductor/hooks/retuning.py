@@ -16,6 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from backend.cache.tuned import Tuned, written
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
@@ -24,12 +27,10 @@ from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.records import Pin, PinState, TuningKey
-from backend.store import pin_retune
-from backend.store.errors import StoreError, UnsafePath
-from backend.store.paths import Layout
-from backend.store.tuned_line import Tuned
-from backend.store.tuned_view import written
+from backend.model.origin import kind_of
+from backend.model.pin import Pin, PinState
+from backend.model.problem import TuningKey
+from backend.pins import retune as pin_retune
 
 
 class Budget:

@@ -25,7 +25,8 @@ from backend.inductor.hooks.tuning_watch import (
 )
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.records import Selection, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.tuning import Selection
 
 
 def install() -> None:

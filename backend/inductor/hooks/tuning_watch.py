@@ -14,9 +14,10 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from backend.inductor import torch_api
+from backend.cache.inputs_key import parse_inputs_key
 from backend.inductor.guard import quietly
-from backend.inductor.torch_api import ChoiceCaller, Timings
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
 from backend.model.events import (
     ChoiceCompiled,
@@ -28,11 +29,8 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.inductor.guard import quietly
-from backend.inductor.torch import tuning as torch_api
-from backend.inductor.torch.tuning import ChoiceCaller, Timings
-from backend.records import Choice, Selection, TuningKey
-from backend.store.inputs_key import parse_inputs_key
+from backend.model.problem import TuningKey
+from backend.model.tuning import Selection
 
 UNRECORDED = "a tuning is not recorded"
 

@@ -24,7 +24,7 @@ from torch._inductor import utils as _utils
 from torch._inductor.codecache import PersistentCache
 from torch._inductor.graph import GraphLowering
 
-from backend.records import TuningKey
+from backend.model.problem import TuningKey
 
 ChoiceCaller = Any
 """torch._inductor.ir.ChoiceCaller."""

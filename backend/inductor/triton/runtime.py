@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from backend.store.errors import StoreError
-from backend.store.paths import Layout, cache_dir
+from backend.disk.layout import Layout, cache_dir
+from backend.errors import StoreError
 from backend.templates.errors import TritonError
 from backend.templates.triton.module_file import (
     ENTRY,

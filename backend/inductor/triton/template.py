@@ -30,12 +30,11 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.runtime import load_triton, store
 from backend.inductor.triton.target import TritonTarget
 from backend.model.origin import kernel_hash
+from backend.templates.errors import TritonError
 from backend.templates.problem import Activation
 from backend.templates.triton import heuristics
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.compile_child import main as compile_child
-from backend.templates.triton.config import TritonGemmConfig
-from backend.templates.triton.errors import TritonError
+from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
+from backend.templates.triton.code_object import main as compile_child
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
 

@@ -8,10 +8,11 @@ from typing import Literal
 
 from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
+from backend.model.origin import extern_name, is_own, kind_of
+from backend.model.problem import TensorSpec
 from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
 from backend.pins.graphs.parts import Call, TemplateKernel
 from backend.pins.graphs.text import GraphText
-from backend.records import TensorSpec
 
 Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
 """The op with these inputs is not in the graph; is there with the wanted choice; with another; is

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from backend.store import trusted
+from backend.disk import trusted
 from backend.templates.errors import TritonCompileError, TritonMissingError
 
 ENTRY = "launch"

@@ -13,13 +13,18 @@ from typing import Any
 
 import torch
 
-from backend.events import ChoiceSelected, Event, TuningStarted
-from backend.inductor import rocm_offer, rocm_triton_target, templates_on, torch_api, versions
-from backend.inductor.pinned import PinLookup
-from backend.inductor.recording import Recorder
-from backend.inductor.selector import Selector
+from backend.inductor.hooks import offer as rocm_offer
+from backend.inductor.hooks import templates as templates_on
+from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.recording import Recorder
+from backend.inductor.hooks.selector import Selector
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch import versions
+from backend.inductor.triton import target as rocm_triton_target
+from backend.model.events import ChoiceSelected, Event, TuningStarted
+from backend.model.pin import Pin
+from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
-from backend.records import Pin, TuningKey
 from backend.wire.jobs import Environment, EnvironmentJob
 from backend.worker.protocol import TellProgress
 

@@ -18,12 +18,17 @@ from statistics import median
 
 import torch
 
-from backend.inductor import recording, torch_api
-from backend.inductor.torch_timing import Question
+from backend.inductor.benchmark.request import Question
+from backend.inductor.hooks import recording
+from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
+from backend.model.choice import Choice
+from backend.model.events import SessionEnded, TuningMeasured
+from backend.model.measurement import Measurement
+from backend.model.origin import is_own
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.processes.shared import Mark
-from backend.records import Choice, Measurement, Session, TuningKey
-from backend.store.graph_match import is_own
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import capture
 from backend.worker.measure.bench import ChoiceBench, NoReference

@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.processes.shared import Mark
 from backend.wire.jobs import Arithmetic, BadJob, PeakJob, PeakResult
 from backend.worker.protocol import TellProgress

@@ -17,7 +17,16 @@ from dataclasses import replace
 
 import torch
 
-from backend.events import (
+from backend.cache.autotune import read_cache
+from backend.disk.layout import Layout, cache_dir
+from backend.errors import CacheUnreadable
+from backend.inductor.hooks import retuning, selector
+from backend.inductor.hooks.recording import Recorder
+from backend.inductor.hooks.retuning import Budget, Task
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch import versions
+from backend.model.choice import Choice, sort_choices
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -25,15 +34,8 @@ from backend.events import (
     Event,
     TuningStarted,
 )
-from backend.inductor import retuning, selector, torch_api, versions
-from backend.inductor.recording import Recorder
-from backend.inductor.retuning import Budget, Task
 from backend.processes.house import House
 from backend.processes.shared import Mark
-from backend.records import Choice, sort_choices
-from backend.store.autotune_cache import read_cache
-from backend.store.errors import CacheUnreadable
-from backend.store.paths import Layout, cache_dir
 from backend.wire.jobs import TuneJob, TuneResult
 from backend.worker.problem import Recipe, asked_problem
 from backend.worker.protocol import TellProgress

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
-from backend.inductor import templates_wanted, torch_api
-from backend.inductor.pinned import PinLookup
-from backend.inductor.torch_api import ChoiceCaller
-from backend.inductor.torch_code import generated_code
+from backend.inductor.hooks import environment as templates_wanted
+from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.tuning import ChoiceCaller, generated_code
+from backend.model.origin import is_own, kind_of
+from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
-from backend.records import TuningKey
-from backend.store.graph_match import is_own, kind_of
 from backend.wire.jobs import VerifyJob, VerifyResult
 from backend.worker.protocol import TellProgress
 from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild

@@ -20,9 +20,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from backend.inductor import torch_api
-from backend.inductor.rocm_errors import WrongResult
-from backend.inductor.torch_timing import Operands, Question, Run, moved
+from backend.inductor.benchmark.errors import WrongResult
+from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.choices import Run
 from backend.processes.house import House, LeftRunning
 from backend.processes.shared import Mark
 from backend.worker.measure.rounds import ChoiceBroke, Sample

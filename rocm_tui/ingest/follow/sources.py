@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from backend.records import Problem
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
+from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backend.records import Problem, Tuning
+from backend.model.session import Fault
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.encoded import Decoder, decoder_of, text_start
 from rocm_tui.ingest.formats.reader import Format, NotReadable, StreamReader
@@ -183,7 +184,7 @@ class Tailer:
         if self._now.reported:
             return []
         self._now.reported = True
-        return [Problem(self.path, why)]
+        return [Fault(self.path, why)]
 
     def _take_stream(
         self, fd: int, format: Format, reader: Callable[[str], StreamReader], now: float
@@ -231,7 +232,7 @@ class Tailer:
         except NotReadable as error:
             return self._broken(str(error), now)
         records: list[Record] = []
-        problems = [record for record in all_records if isinstance(record, Problem)]
+        problems = [record for record in all_records if isinstance(record, Fault)]
         faults = frozenset(problems)
         if content.reported or content.faults - faults:  # problems go with everything else
             records = [Gone(self.path)]
@@ -252,7 +253,7 @@ class Tailer:
         if content.reported or now < content.broken_since + HALF_WRITTEN:
             return []
         content.reported = True
-        return [Problem(self.path, why)]
+        return [Fault(self.path, why)]
 
     def _unchanged(self, now: float) -> list[Record]:
         content = self._now

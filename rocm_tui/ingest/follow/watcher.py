@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.notify import Notifier
 from rocm_tui.ingest.follow.sources import SourceSet, members, unlistable
@@ -47,13 +47,11 @@ class Stdin:
             return []
         except OSError as error:
             self.open = False
-            records: list[Record] = [
-                Problem(STDIN, f"cannot read it: {clean(str(error.strerror))}")
-            ]
+            records: list[Record] = [Fault(STDIN, f"cannot read it: {clean(str(error.strerror))}")]
         else:
             self._read += len(data)
             records = self._take(data) if data else self._end()
-        self._problems += sum(isinstance(record, Problem) for record in records)
+        self._problems += sum(isinstance(record, Fault) for record in records)
         return records
 
     def read_all(self) -> list[Record]:
@@ -78,7 +76,7 @@ class Stdin:
             return self._take(held)
         if len(self._held) > MAX_WHOLE:
             self.open = False
-            return [Problem(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
+            return [Fault(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
         return []
 
     def _started(self) -> bool:
@@ -100,11 +98,11 @@ class Stdin:
         if format is None:
             return []
         if format.document is None:
-            return [Problem(STDIN, format.refused)]
+            return [Fault(STDIN, format.refused)]
         try:
             return format.document(bytes(self._held), STDIN)
         except NotReadable as error:
-            return [Problem(STDIN, str(error))]
+            return [Fault(STDIN, str(error))]
 
 
 SWEEP = 2.0
@@ -120,7 +118,7 @@ _LEISURE = 300.0
 def read_sources(paths: Sequence[str]) -> list[Record]:
     """Everything that files, folders, cache dirs and `-` (standard input) hold now.
 
-    Never raises: what cannot be read, or does not exist, is a Problem.
+    Never raises: what cannot be read, or does not exist, is a Fault.
     """
     records: list[Record] = []
     for path in dict.fromkeys(paths):

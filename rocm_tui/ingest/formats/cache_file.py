@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from backend.cache.autotune import parse_cache
+from backend.cache.inputs_key import InputsKey, parse_inputs_key
+from backend.errors import CacheUnreadable, InputsKeyInvalid
 from backend.model.choice import Choice, sort_choices
 from backend.model.origin import kind_of
-from backend.model.problem import TuningKey
-from backend.model.session import Fault
+from backend.model.problem import Problem, TuningKey
 from backend.model.tuning import Tuning
-from backend.store.autotune_cache import parse_cache
-from backend.store.errors import CacheUnreadable, InputsKeyInvalid
-from backend.store.inputs_key import InputsKey, parse_inputs_key
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable, timed_choice
 from rocm_tui.ingest.records import Record, Seen

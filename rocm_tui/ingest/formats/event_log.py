@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from sys import intern
 from typing import Any
 
+from backend.errors import EventInvalid
 from backend.model.choice import Choice, sort_choices
 from backend.model.events import (
     ChoiceCompiled,
@@ -24,19 +25,11 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.records import (
-    LATEST,
-    Choice,
-    MeasuredChoice,
-    Measurement,
-    Seconds,
-    Session,
-    State,
-    Tuning,
-    sort_choices,
-)
-from backend.store.errors import EventInvalid
-from backend.store.event_codec import decode, decode_timed
+from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.session import LATEST, Session
+from backend.model.tuning import State, Tuning
+from backend.records import Seconds
+from backend.wire.events import decode, decode_timed
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of

@@ -16,7 +16,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from backend.records import Choice, Shape, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.problem import Shape
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.autotune.grammar import all_known, parse_numbers
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Complaints, Format, NotReadable, timed_choice

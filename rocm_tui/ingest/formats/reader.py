@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from backend.records import Choice, Problem
+from backend.model.choice import Choice
+from backend.model.session import Fault
 from rocm_tui.ingest.records import Record
 
 LOGS = frozenset({".log", ".txt", ".err", ".out", ".stderr", ".stdout"})
@@ -77,7 +78,7 @@ class Complaints:
     most: int
     _counts: dict[str, int] = field(default_factory=dict)
 
-    def about(self, what: str, line: int | None = None, kind: str = "") -> list[Problem]:
+    def about(self, what: str, line: int | None = None, kind: str = "") -> list[Fault]:
         """One problem, or none any more; that there are more is said once."""
         count = self._counts[kind] = self._counts.get(kind, 0) + 1
         if count > self.most + 1:
@@ -86,9 +87,9 @@ class Complaints:
             what = "more problems are not listed"
             if kind:
                 what = f"more problems of this kind follow and are not listed: {kind}"
-        return [Problem(self.source, what if len(what) <= 300 else what[:299] + "…", line)]
+        return [Fault(self.source, what if len(what) <= 300 else what[:299] + "…", line)]
 
-    def once(self, what: str, line: int | None, kind: str) -> list[Problem]:
+    def once(self, what: str, line: int | None, kind: str) -> list[Fault]:
         """The same, but the first time only."""
         return [] if kind in self._counts else self.about(what, line, kind)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from backend.records import Problem
+from backend.model.session import Fault
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
 from rocm_tui.ingest.formats.autotune.parser import LogParser
@@ -190,7 +190,7 @@ class LineNumbers:
 
     def put_in(self, records: list[Record], fd: int | None = None) -> list[Record]:
         """The same, with the numbers of lines in place of offsets; `fd` is the file, if open."""
-        offsets = {record.line for record in records if isinstance(record, Problem)} - {None}
+        offsets = {record.line for record in records if isinstance(record, Fault)} - {None}
         if not offsets:
             return records
         if fd is not None:
@@ -215,7 +215,7 @@ class LineNumbers:
 
 def _with_lines(records: list[Record], numbers: Mapping[int | None, int]) -> list[Record]:
     return [
-        replace(record, line=numbers.get(record.line)) if isinstance(record, Problem) else record
+        replace(record, line=numbers.get(record.line)) if isinstance(record, Fault) else record
         for record in records
     ]
 

@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
-from backend.records import Choice, Seconds, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
+from backend.records import Seconds
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.autotune.grammar import (
     Stats,

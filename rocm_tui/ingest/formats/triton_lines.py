@@ -16,7 +16,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from backend.records import Choice, Seconds, Tuning
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
+from backend.records import Seconds
 from rocm_tui.ingest.formats.autotune.grammar import Origin
 
 MARKER = "Triton autotuning for function "

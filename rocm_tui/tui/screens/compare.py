@@ -11,17 +11,20 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from backend.records import Choice, Session, Tuning
-from rocm_tui import format as fmt
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain
-from rocm_tui.session import side_by_side, stats
+from rocm_tui.harmless import plain
+from rocm_tui.render import side_by_side
+from rocm_tui.render.resources import tell
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.resource_text import Told, tell
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
 from rocm_tui.tui.widgets.one_line import Key
+from tests.torch.hooks.test_failures import Told
 
 
 class CompareScreen(BaseScreen):
@@ -170,6 +173,6 @@ def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Told]:
 
 
 def _difference(tuning: Tuning, first: Choice, other: Choice, session: Session | None) -> list[str]:
-    from rocm_tui.session.source_diff import source_diff
+    from rocm_tui.session.kernel_source import source_diff
 
     return source_diff(tuning, first, other, session)

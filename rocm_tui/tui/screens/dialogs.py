@@ -13,16 +13,16 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
-from backend.model.origin import is_own
 from backend.model.problem import Problem
-from rocm_tui import format as fmt
 from rocm_tui.actions.options import offers_ours, tune_options
+from rocm_tui.actions.tune import TuneOptions
 from rocm_tui.errors import UsageError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render.jobs import problem_title
+from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import Dialog
-from rocm_tui.tune_request import TuneOptions, title
 
 _WAITING = ("Looking up what will change …",)
 

@@ -10,16 +10,16 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from rocm_tui import format as fmt
-from rocm_tui.format import plain
-from rocm_tui.job_queue import Job
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.queue import Job
+from rocm_tui.render.drawing import bar
 from rocm_tui.render.table import Field, Line, Span, cells
+from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.bars import bar
 
 _EVERY = 1.0
 """Seconds between two looks at times and logs, while this screen is open."""

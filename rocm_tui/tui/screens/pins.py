@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from asyncio import to_thread
 from collections.abc import Sequence
 from typing import ClassVar
@@ -10,13 +11,15 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from backend.store.errors import StoreError
-from backend.store.inputs_key import parse_inputs_key
-from backend.store.pins import HistoryEntry, PinStatus
-from rocm_tui import format as fmt
+from backend.cache.inputs_key import parse_inputs_key
+from backend.errors import StoreError
+from backend.pins.file import HistoryEntry
+from backend.pins.state import PinStatus
 from rocm_tui.actions.pin import pin_history
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS
 from rocm_tui.render.table import Cells, Column, Line
+from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid

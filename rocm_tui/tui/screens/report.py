@@ -11,20 +11,19 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.types import Part
+from rocm_tui.render import pages as report_cells
+from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.render.table import Column
-from rocm_tui.session.cache_headers import device_names
-from rocm_tui.session.compare import whole
-from rocm_tui.session.compare_types import Part
-from rocm_tui.session.devices import NoPeak, Peak
-from rocm_tui.session.report import report
-from rocm_tui.session.roofline import Machine, Point, Roofline, rooflines
+from rocm_tui.report.job import report
+from rocm_tui.report.roofline import NoPeak, Peak, Point, Roofline, TunedDevice, rooflines
+from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 from rocm_tui.tui.widgets.report_page import PageBar, ReportPage, RooflineView
-from rocm_tui.widgets import report_cells
-from rocm_tui.widgets.report_cells import Page
 
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""

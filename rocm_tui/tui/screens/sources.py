@@ -9,10 +9,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.events import DescendantFocus
 
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.table import Field, cells
-from rocm_tui.session.troubles import Trouble, troubles
+from rocm_tui.render.tunings import Trouble, troubles
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid

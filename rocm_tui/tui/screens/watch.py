@@ -10,8 +10,9 @@ from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus
 
-from rocm_tui.format import plain, shorten
+from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
+from rocm_tui.session.numbers import shorten
 from rocm_tui.tui import later
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -19,7 +20,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
-    from rocm_tui.job_queue import Job
+    from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
     from rocm_tui.tui.widgets.panes import Panes
 

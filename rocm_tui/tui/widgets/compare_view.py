@@ -8,13 +8,15 @@ from textwrap import wrap
 
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
-from rocm_tui.format import plain, shorten
+from rocm_tui.harmless import plain
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import drawing as whiskers
+from rocm_tui.render.choices import verdict_style
+from rocm_tui.render.side_by_side import Fact
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import stats
-from rocm_tui.session.side_by_side import Fact
+from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.widgets import detail_lines, whiskers
-from rocm_tui.widgets.choice_lines import verdict_style
 
 _TITLES = (16, 26)
 _LEAST, _MOST = 19, 34

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Choice
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render import choices as choice_lines
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render.choices import Footprint
+from rocm_tui.render.layout import Slot
 from rocm_tui.render.table import Line
 from rocm_tui.session.model import Row
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.widgets import choice_lines, detail_lines
-from rocm_tui.widgets.columns import Slot
 
 if TYPE_CHECKING:  # loaded in a thread, where a kernel of ours is
-    from rocm_tui.session.resource_text import Told
+    pass
 
 _LEAST = 4
 """Lines that the choices keep; what is said above them gives way."""

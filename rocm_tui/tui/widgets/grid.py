@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.table import Cells, Column, Line, Span
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.widgets.columns import GAP, Slot, fit
 
 
 class Grid(LineView):

@@ -12,10 +12,10 @@ from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from backend.records import Choice
-from rocm_tui.format import plain
+from backend.model.choice import Choice
+from backend.model.origin import template_of
+from rocm_tui.harmless import plain
 from rocm_tui.session.model import Row
-from rocm_tui.session.providers import template_of
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
@@ -23,7 +23,7 @@ from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
     from rocm_tui.session.kernel_resources import KernelResources
-    from rocm_tui.session.resource_text import Told
+    from tests.torch.hooks.test_failures import Told
 
 
 class FilterBar(Horizontal):
@@ -201,8 +201,8 @@ class Panes(Vertical):
 
     def _look_up(self, ours: list[Choice]) -> dict[str, Told]:
         """In a thread, where the templates and the toolchain are loaded, which takes long."""
+        from rocm_tui.render.resources import tell
         from rocm_tui.session.kernel_resources import KernelResources
-        from rocm_tui.session.resource_text import tell
 
         if self._resources is None:
             self._resources = KernelResources(self._cache_root)

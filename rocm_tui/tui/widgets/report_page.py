@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from functools import partial
 from textwrap import wrap
 
-from rocm_tui.format import plain, throughput
+from rocm_tui.harmless import plain
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import drawing as log_plot
+from rocm_tui.render.drawing import Axis, Curve, Mark
+from rocm_tui.render.pages import Page
 from rocm_tui.render.table import Column, Line, Span
-from rocm_tui.session.devices import Kind, NoPeak, Peak
+from rocm_tui.report.roofline import NoPeak, Peak, Point, Roofline, attainable
+from rocm_tui.session.devices import MathKind
 from rocm_tui.session.model import Row
-from rocm_tui.session.roofline import Point, Roofline, attainable
+from rocm_tui.session.numbers import throughput
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, KeyBar
-from rocm_tui.widgets import detail_lines, log_plot
-from rocm_tui.widgets.log_plot import Axis, Curve, Mark
-from rocm_tui.widgets.report_cells import Page
 
 
 class ReportPage(Grid):

@@ -9,13 +9,13 @@ from typing import ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
 
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.widgets import tuning_cells
-from rocm_tui.widgets.columns import GAP, Slot, fit
 
 _Told = TypeVar("_Told")
 _SAMPLE = 400

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from backend.store import exchange
-from backend.store.autotune_cache import load_json
-from backend.store.errors import CacheUnreadable
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
+from backend.cache.autotune import raise_ms as high
+from backend.cache.edit import merge_missing
+from backend.disk import exchange
+from backend.disk.layout import Layout
+from backend.disk.safe import load_json
+from backend.errors import CacheUnreadable
+from backend.pins.store import PinStore
 from tests.support.odd_files import put_odd
 from tests.support.race_lab import KEY, go, start
 

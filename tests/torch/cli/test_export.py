@@ -15,16 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.errors import ShareInvalid
 from backend.model.session import Session
-from backend.store.autotune_cache import read_caches
-from backend.store.errors import ShareInvalid
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.share import Machine, Share, SharedPin, decode, encode, read_share
-from backend.store.share_check import differences, minor, refused
-from backend.store.share_facts import completed, machine_here, machine_of
-from backend.store.share_plan import Step, steps_of
-from rocm_tui.cli import main
+from backend.pins.store import PinStore
+from backend.sharing.machine import Machine, completed, machine_here, machine_of
+from backend.sharing.plan import Step, differences, minor, refused, steps_of
+from backend.sharing.share import Share, SharedPin, parse_share, read_share
+from rocm_tui.actions.share import share_text
+from rocm_tui.cli.entry import main
 from tests.support.hooked import BMM, launch_program
 
 GPU = Machine(

@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.model.choice import Choice
-from backend.model.events import SessionStarted, TuningMeasured
+from backend.model.events import SessionStarted
 from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.pin import Pin, PinState
 from backend.model.tuning import Tuning
-from backend.store.events import encode, read_log
-from backend.store.pin_state import PinStatus
+from backend.pins.state import PinStatus
 from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.actions.measure import (
     NotMeasurable,
@@ -33,7 +33,8 @@ from rocm_tui.actions.measure import (
 )
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs.worker import spawn_worker
-from rocm_tui.session import measured_again, measured_text
+from rocm_tui.render import measured as measured_text
+from rocm_tui.render.measured import repeat_line, repeat_rows
 from tests.support.broken_workers import broken_python
 
 RUN = [sys.executable, "-m", "rocm_tui"]

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.ingest.trace_code import TraceCode
+from backend.pins.store import PinStore
+from rocm_tui.ingest.formats.torch_trace import TraceCode
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python
 

@@ -7,7 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
+from backend.cache.autotune import cache_paths, read_cache
+from backend.disk.layout import Layout
 from backend.model.events import TuningStarted
+from backend.pins.store import PinStore
 from backend.reproducer.folder import ReproducerError, write
 from backend.reproducer.rebuild import rebuild
 from backend.toolchain.target import cpu

@@ -9,7 +9,7 @@ import importlib.util
 
 import pytest
 
-from backend.inductor.rocm_epilogue import activation_of
+from backend.inductor.hip.scheduling import activation_of
 from tests.support.rocm_programs import Ran, run
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
@@ -16,7 +17,6 @@ from backend.model.events import (
     SessionEnded,
     SessionStarted,
 )
-from backend.store.paths import Layout
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 pytestmark = pytest.mark.torch

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
@@ -17,7 +18,6 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.store.paths import Layout
 from tests.support.hooked import BMM, by_tuning, launch_program, sessions
 
 pytestmark = pytest.mark.torch

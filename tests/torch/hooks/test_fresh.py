@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.home import Home
+from backend.inductor.hooks.environment import Home
+from backend.model.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 PROGRAM = """

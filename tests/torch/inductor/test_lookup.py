@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backend.store import exchange
+from backend.disk import exchange
 from tests.support.torch_models import child_env
 from tests.support.tuning_callers import CALLERS, go, run, start
 from tests.support.warm_python import warm_python

@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.model.events import SessionEnded, SessionStarted, TuningMeasured
 from backend.model.measurement import Measurement
-from backend.store.events import read_log
-from rocm_tui.jobs import JobFailed, Worker, spawn_worker
-from rocm_tui.measuring import measurement_of
+from backend.wire.codec import read
+from backend.wire.jobs import MeasureResult
+from rocm_tui.actions.measure import measurement_of
+from rocm_tui.jobs.errors import JobFailed
+from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 from tests.support.warm_python import warm_python

@@ -12,14 +12,18 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.events import SessionEnded
-from backend.store.paths import Layout
-from backend.worker import tree
-from rocm_tui import memory, tune_request
-from rocm_tui.job_queue import Job, JobQueue, Order
-from rocm_tui.job_run import RunJob
-from rocm_tui.jobs import Limits
-from rocm_tui.tune_words import typed_problem
+from backend.processes import tree
+from backend.wire.jobs import WorkerJob
+from rocm_tui.actions import tune as tune_request
+from rocm_tui.actions.tune import typed_problem
+from rocm_tui.jobs import limits as memory
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.queue import Job, JobQueue, Order
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.render import jobs as jobs_
+from rocm_tui.render.jobs import progress_text
 from tests.support.hooked import sessions
 from tests.support.odd_workers import odd_python
 from tests.support.terminal_lab import alive
@@ -235,7 +239,7 @@ def test_a_cancelled_tuning_leaves_no_process_and_no_time(tmp_path: Path) -> Non
     options = tune_request.TuneOptions(templates=True)
 
     def work(run: RunJob) -> str:
-        return tune_request.outcome(tune_request.tune(run, problem, options))
+        return jobs_.outcome(tune_request.tune(run, problem, options))
 
     job = queue.submit(Order("tune", "bmm", "cpu", work, child_env(cache)))
     wait(lambda: now(queue, job.id).progress.timed, "a timed choice", 240)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import cache_paths, read_caches
+from backend.disk.layout import Layout
 from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning as Record
-from backend.store.autotune_cache import cache_paths, read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.jobs import Worker, spawn_worker
+from backend.pins.store import PinStore
+from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.hooked import by_tuning, sessions
 from tests.support.terminal_lab import raised_numbers
 from tests.support.torch_models import child_env, compiled

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.inductor.rocm_kernel import importing
+from backend.inductor.alone import importing
 from backend.model.events import ChoiceFailed, ChoiceTimed, SessionStarted
-from rocm_tui import hook_env
+from rocm_tui import environment as hook_env
 from tests.support.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
 from tests.support.places import ROOT
 from tests.support.rocm_programs import ON

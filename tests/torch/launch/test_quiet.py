@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocm_tui.table_filter import TableFilter
+from rocm_tui.launch.stderr import TableFilter
 from tests.support.hooked import BMM, launch_program, sessions
 from tests.support.places import CORPUS
 

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
+from backend.errors import BundleInvalid
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.bundle import MAX_ARTIFACTS, read_bundle
-from backend.store.errors import BundleInvalid
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.cli import main
+from backend.pins.store import PinStore
+from backend.sharing.bundle import MAX_ARTIFACTS, read_bundle
+from rocm_tui.cli.entry import main
 from tests.support.places import ROOT
 from tests.support.terminal_lab import WATCH, Terminal
 
@@ -248,7 +248,7 @@ def test_hostile_names_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_watch_notices_a_loaded_bundle(saved: Saved, layout: Layout) -> None:
     """The control: without us the loaded graph hides the pin, in PyTorch and in `pins`."""
-    from rocm_tui.inbox import Inbox
+    from rocm_tui.session.inbox import Inbox
     from rocm_tui.session.reconciler import Reconciler
 
     key = pin_the_other(layout)

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.graph_match import Wanted
-from backend.store.graphs import GraphIndex
-from backend.store.packages import packages_below
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.graphs.index import GraphIndex, packages_below
+from backend.pins.graphs.match import Wanted
+from backend.pins.store import PinStore
 from tests.support.tuned_ops import Offered, compile_ops
 
 pytestmark = pytest.mark.torch

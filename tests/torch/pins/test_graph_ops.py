@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.origin import kind_of
-from backend.store.choice_source import ChoiceSources
-from backend.store.graph_match import Wanted, judge, may_hold
-from backend.store.graph_ops import OPS
-from backend.store.graph_text import GraphText, read_graph_text
-from backend.store.graphs import GraphIndex
-from backend.store.paths import Layout
+from backend.pins.graphs.fit import OPS
+from backend.pins.graphs.index import GraphIndex
+from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.support.graph_samples import FOLDER, Sample, samples
 from tests.support.tuned_ops import CHEAP, Offered, compile_ops
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.origin import kind_of
-from backend.store.graph_match import Wanted, judge
-from backend.store.graph_text import read_graph_text
-from backend.store.graphs import GraphIndex
-from backend.store.paths import Layout
+from backend.pins.graphs.index import GraphIndex
+from backend.pins.graphs.match import Wanted, judge
+from backend.pins.graphs.text import read_graph_text
 from tests.support.tuned_ops import Offered, compile_ops
 
 pytestmark = pytest.mark.torch

@@ -11,7 +11,8 @@ import pytest
 
 from backend.model.choice import Choice, sort_choices
 from backend.model.tuning import Tuning
-from rocm_tui.cli import main
+from rocm_tui.actions.measure import worth_measuring
+from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats import cache_file
 from rocm_tui.ingest.records import Seen
 from rocm_tui.session import stats

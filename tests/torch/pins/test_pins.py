@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.graph_match import Wanted
-from backend.store.graph_text import read_graph_text
-from backend.store.graphs import GraphIndex
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.graphs.index import GraphIndex
+from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.text import read_graph_text
+from backend.pins.store import PinStore
 from tests.support.torch_models import compiled
 
 pytestmark = pytest.mark.torch

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from tests.support.places import ROOT
 from tests.support.rocm_programs import BEGIN, Ran, last_session, pin_ours, run, selections
 from tests.support.torch_models import child_env

@@ -17,12 +17,12 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from backend.disk.layout import Layout
-from rocm_tui.job_queue import Job
-from rocm_tui.screens.help import HelpScreen
-from rocm_tui.screens.jobs import JobsScreen
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.tuning import Tick, TuneScreen
-from rocm_tui.screens.watch import WatchScreen
+from rocm_tui.jobs.queue import Job
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.help import HelpScreen
+from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.odd_workers import odd_python
 from tests.support.screen_lab import SIZES, panes_of, screen_text, until, write_cache
 from tests.support.terminal_lab import WATCH, Terminal, alive, command_line, needs_tmux, table

@@ -14,16 +14,17 @@ from typing import Any
 import psutil
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
-from backend.store.paths import Layout
 from backend.worker.protocol import Answers, Events
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import JobError, Limits, TooMuch, spawn_worker
-from rocm_tui.measuring import Measuring
-from rocm_tui.tune_request import TuneOptions, tune
-from rocm_tui.tune_words import typed_problem
+from rocm_tui.actions.measure import Measuring
+from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
+from rocm_tui.jobs.errors import JobError, TooMuch
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.worker import spawn_worker
 from tests.support.odd_workers import odd_python
 from tests.support.places import ROOT
 from tests.support.rogue_acts import FORGED, MARK, left

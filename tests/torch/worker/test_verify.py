@@ -13,14 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
+from backend.cache.autotune import read_caches
+from backend.disk.layout import Layout
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
-from backend.store.autotune_cache import read_caches
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.jobs import Worker, spawn_worker
-from rocm_tui.python_env import find_python
-from rocm_tui.verifying import Asked, Verifying
+from backend.pins.store import PinStore
+from rocm_tui.actions.verify import Asked, Verifying
+from rocm_tui.environment import find_python
+from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.places import ROOT
 from tests.support.terminal_lab import command_line
 from tests.support.torch_models import child_env

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocm_tui.actions.witness import TraceFolder
-from rocm_tui.ingest.trace_code import TraceCode
+from rocm_tui.ingest.formats.torch_trace import TraceCode
 
 WRITER = """
 import os, sys

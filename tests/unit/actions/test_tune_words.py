@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter, end_log, read_log
 from backend.model.choice import Choice, sort_choices
 from backend.model.events import SessionEnded, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.store.events import EventWriter, read_log
-from backend.store.paths import Layout
-from backend.store.session_end import end_log
 from backend.wire.jobs import Progress, TuneJob, answer_of
+from rocm_tui.actions.options import device_env, lane
 from rocm_tui.actions.tune import (
     NotTunable,
     NotTuned,
@@ -26,7 +26,11 @@ from rocm_tui.actions.tune import (
     typed_problem,
     words_of,
 )
-from rocm_tui.tune_words import backends, typed_problem
+from rocm_tui.cli.entry import main
+from rocm_tui.errors import UsageError
+from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.worker import heard_progress
+from rocm_tui.render.jobs import outcome, progress_text
 from tests.support.terminal_lab import table
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from tests.support.torch_models import child_env
 from tests.support.verify_workers import verifying_python
 

@@ -17,16 +17,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.cache import lookup as tuned_cache
+from backend.cache.autotune import raise_ms as high
+from backend.cache.edit import dump
+from backend.cache.fold import fold
+from backend.cache.journal import Journal
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned, line_of, tuned_of
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store import later, tuned_cache
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_fold import fold
-from backend.store.tuned_journal import Journal
-from backend.store.tuned_layout import dump
-from backend.store.tuned_line import Tuned, decode, encode
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
+from backend.store import later
 
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}

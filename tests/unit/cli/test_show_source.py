@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
 from backend.model.session import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.module_file import write_source
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 
 INPUTS = "[('cpu', 'torch.float32', 20, 40, 40, 1, 0), ('cpu', 'torch.float32', 40, 24, 24, 1, 0)]"
 MADE = generate(

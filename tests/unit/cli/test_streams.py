@@ -12,7 +12,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 from tests.support.hooked import launch
 from tests.support.pin_lab import KEY, make_layout
 from tests.support.torch_models import child_env

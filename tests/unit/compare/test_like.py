@@ -12,6 +12,9 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from rocm_tui.compare.comparison import compare, of_sessions, regressions
+from rocm_tui.compare.points import same_offer
+from rocm_tui.compare.types import Comparison, Pair, Part
 from rocm_tui.ingest.records import Seen
 from rocm_tui.render.compare import comparison_json, markdown, text
 from rocm_tui.session.find import find_sessions

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice
+from backend.model.origin import device_kind
 from backend.model.tuning import Tuning
-from rocm_tui.session.compare import compare
-from rocm_tui.session.compare_facts import Index
-from rocm_tui.session.compare_pairs import problems
-from rocm_tui.session.device_of import DeviceKind, device_kind
-from rocm_tui.session.report import report
+from rocm_tui.actions.pick import load_model
+from rocm_tui.compare.comparison import compare
+from rocm_tui.compare.problems import Index, problems
+from rocm_tui.report.job import report
+from rocm_tui.session.device_of import DeviceKind
 from tests.support.compare_lab import log, part, tuning
 from tests.support.places import CORPUS
 
@@ -54,7 +55,6 @@ def test_the_kind_of_device_is_told_by_names_where_nothing_else_tells(
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_are_of_one_kind_each() -> None:
     from backend.disk.layout import Layout
-    from rocm_tui.commands.common import load
 
     for path in sorted(CORPUS.glob("*.log")):
         rows = load_model(Layout(CORPUS / "none"), [str(path)]).rows()

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 from tests.support.compare_sessions import ATTEMPTS, PLANTED, Sessions
 
 SAME = ("a", "b", "c", "d", "e")

@@ -16,17 +16,20 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache import fold as tuned_kept
+from backend.cache import lookup as tuned_cache
+from backend.cache.autotune import is_raised
+from backend.cache.autotune import raise_ms as high
+from backend.cache.fold import Recaller, fold
+from backend.cache.journal import Journal
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned, line_of
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import Busy
 from backend.model.problem import TuningKey
-from backend.store import safe, tuned_cache, tuned_kept
-from backend.store.errors import Busy
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import is_raised
-from backend.store.raised import raise_ms as high
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_fold import Recaller, fold
-from backend.store.tuned_journal import Journal
-from backend.store.tuned_line import Tuned, encode
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
 from tests.campaign.kills import Story
 
 KEY = TuningKey("mm", "[a]", "highest")

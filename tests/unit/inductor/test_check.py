@@ -18,7 +18,6 @@ from backend.inductor.benchmark.tensors import (  # noqa: E402
     make_inputs,
     storage_of,
 )
-from backend.inductor.rocm_errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
 from tests.support.rogue_acts import ACTS, MARK, left  # noqa: E402
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

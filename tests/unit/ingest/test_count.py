@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.records import Tuning
+from backend.model.tuning import Tuning
 from tests.support.log_lab import LOGS, Result, needs_corpus, read
 from tests.support.scan_lab import scanned
 

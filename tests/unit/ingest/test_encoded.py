@@ -13,11 +13,11 @@ import pytest
 
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
-from rocm_tui.ingest import encoded
+from rocm_tui.ingest.follow import encoded
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Record, Seen
-from rocm_tui.ingest.tailer import Tailer
-from rocm_tui.ingest.torch_trace import TorchTrace
-from rocm_tui.ingest.watcher import read_sources
 from tests.support.log_lab import BMM, MM
 
 LOG = ("epoch 1 loss 0.5 é\n" * 3000) + MM + ("epoch 2 loss 0.4\n" * 3000) + BMM

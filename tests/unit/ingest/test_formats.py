@@ -24,7 +24,7 @@ from backend.model.events import (
 )
 from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
-from backend.store.events import encode
+from backend.wire.events import encode
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats import cache_file, mm_log
 from rocm_tui.ingest.formats.event_log import EventLog
@@ -32,8 +32,6 @@ from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.registry import sniff
 from rocm_tui.ingest.formats.torch_trace import TorchTrace
 from rocm_tui.ingest.records import Dropped, Record, Seen, SessionSeen
-from rocm_tui.ingest.sniff import sniff
-from rocm_tui.ingest.torch_trace import TorchTrace
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
 from tests.support.places import CORPUS
 

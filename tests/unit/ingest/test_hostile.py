@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from backend.cache import tuned as tuned_line
+from backend.cache.journal import NOTHING, Journal
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.ops import flops
 from backend.model.problem import tuning_id
@@ -22,13 +26,9 @@ from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
 from backend.reproducer.folder import ReproducerError
 from backend.reproducer.rebuild import kept_source
-from backend.store import tuned_line
-from backend.store.events import read_log
-from backend.store.paths import Layout
-from backend.store.tuned_journal import NOTHING, Journal
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import MeasurementSeen, Seen
 from rocm_tui.render import drawing as whiskers

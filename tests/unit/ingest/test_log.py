@@ -11,21 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.records import Problem, Seconds
-from rocm_tui.ingest.clean import clean
+from backend.model.session import Fault
+from backend.records import Seconds
+from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Seen
-from rocm_tui.ingest.stderr_log import StderrLog
-from tests.support.log_lab import (
-    BMM,
-    CORPUS,
-    LOGLIKE,
-    LOGS,
-    MM,
-    SNIPPETS,
-    Result,
-    needs_corpus,
-    read,
-)
+from tests.support.log_lab import BMM, LOGLIKE, LOGS, MM, SNIPPETS, Result, needs_corpus, read
+from tests.support.places import CORPUS
 
 ORPHANS = {
     "ci_ao_cuda2.9_int_mm.log": 2,

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocm_tui.ingest import long_lines, markers
-from rocm_tui.ingest import scan as scan_module
-from rocm_tui.ingest.log_text import MARKERS
-from rocm_tui.ingest.open_tables import PATIENCE
-from rocm_tui.ingest.scan import scan
+from rocm_tui.ingest.formats import stderr_log as scan_module
+from rocm_tui.ingest.formats.autotune import search as long_lines
+from rocm_tui.ingest.formats.autotune import search as markers
+from rocm_tui.ingest.formats.autotune.lines import MARKERS
+from rocm_tui.ingest.formats.autotune.tables import PATIENCE
+from rocm_tui.ingest.formats.stderr_log import scan
 from tests.support.log_lab import BMM, LOGLIKE, LOGS, MM, needs_corpus, read
 from tests.support.scan_lab import FILLER, scanned
 

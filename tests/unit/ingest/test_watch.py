@@ -16,15 +16,12 @@ import pytest
 from backend.model.events import ChoiceTimed, SessionStarted, TuningStarted
 from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
-from backend.store.events import encode
+from backend.wire.events import encode
 from rocm_tui.ingest.follow.notify import is_remote
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
 from rocm_tui.ingest.follow.watcher import Watcher, read_sources
 from rocm_tui.ingest.formats.stderr_log import BIG
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceStatus
-from rocm_tui.ingest.scan import BIG
-from rocm_tui.ingest.tailer import HALF_WRITTEN, Tailer
-from rocm_tui.ingest.watcher import Watcher, read_sources
 from tests.support.format_lab import KEY, STARTED, cache_text, lines
 from tests.support.log_lab import BMM, MM
 from tests.support.watch_lab import HASH

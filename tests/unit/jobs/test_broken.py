@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
-from backend.store.paths import Layout
+from backend.processes.shared import MARK_SIZE, place_of
 from rocm_tui.actions.measure import Measuring, NotMeasured
-from rocm_tui.commands.work import with_log
-from rocm_tui.job_errors import WorkerDied
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.measuring import Measuring, NotMeasured
+from rocm_tui.cli.work import with_log
+from rocm_tui.jobs.errors import WorkerDied
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
 from tests.support.broken_workers import broken_python
 
 KEY = "[('cpu', 'torch.float32', 8, 8, 8, 1, 0), ('cpu', 'torch.float32', 8, 8, 8, 1, 0)]"

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.sessions import read_log
 from backend.model.events import SessionEnded
-from backend.store.events import read_log
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.records import Record, Seen
-from rocm_tui.ingest.tailer import QUIET, Tailer
 from tests.support.odd_workers import odd_python
 from tests.support.places import ROOT
 from tests.support.terminal_lab import alive

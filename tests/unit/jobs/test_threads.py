@@ -9,12 +9,11 @@ import pytest
 from backend.model.events import ChoiceTimed, SessionStarted
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.store.events import decode
+from backend.wire.events import decode
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.tune import problem_of, words_of
-from rocm_tui.ingest.watcher import read_sources
+from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.session.model import Model
-from rocm_tui.tune_request import problem_of, words_of
 from tests.support.format_lab import STARTED, cache_text, lines
 from tests.support.watch_lab import HASH
 

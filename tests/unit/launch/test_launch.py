@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.paths import Layout
+from backend.disk.layout import Layout
 from tests.support.hooked import LAUNCHER, launch
 from tests.support.torch_models import child_env
 

@@ -7,9 +7,9 @@ import os
 import time
 from pathlib import Path
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 
 KEY = TuningKey(
     "mm",

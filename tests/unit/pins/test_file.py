@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from backend.disk import exchange
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable, NotWritable, PinRefused
 from backend.model.problem import TuningKey
-from backend.store import exchange, pins
-from backend.store.errors import CacheUnreadable, NotWritable, PinRefused
-from backend.store.paths import Layout
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
-from rocm_tui.cli import main
+from backend.pins import store as pins
+from backend.pins.file import read_pin_file
+from backend.pins.store import PinStore
+from rocm_tui.cli.entry import main
 from tests.support.pin_lab import KEY, cache_file, make_layout, times
 
 DEEP: Any = []

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store import graph_folders
-from backend.store.graph_folders import FolderMemory
-from backend.store.graphs import GraphIndex, entries_below, upper_folders
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.graphs import index as graph_folders
+from backend.pins.graphs.index import FolderMemory, GraphIndex, entries_below, upper_folders
+from backend.pins.store import PinStore
 from tests.support.graph_lab import GRAPH, KEY, TRITON, form
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pin_file import read_pin_file
-from backend.store.pins import PinStore
-from rocm_tui.cli import main
+from backend.pins.file import read_pin_file
+from backend.pins.store import PinStore
+from rocm_tui.cli.entry import main
 from tests.support.places import ROOT
 from tests.support.terminal_lab import raised_numbers
 

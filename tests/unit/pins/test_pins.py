@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from backend.cache.autotune import raise_ms as high
+from backend.disk import safe
+from backend.disk.exchange import leftover_path
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
 from backend.model.problem import TuningKey
-from backend.store import safe
-from backend.store.errors import CacheUnreadable, NotWritable, PinRefused, StoreError, UnsafePath
-from backend.store.exchange import leftover_path
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
+from backend.pins.store import PinStore
 from tests.support.pin_lab import KEY, TIMES, cache_file, make_layout, read, times, write
 from tests.support.store_disks import make_read_only, make_writable, mounted
 

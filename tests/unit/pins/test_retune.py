@@ -7,13 +7,14 @@ import time
 from math import inf
 from pathlib import Path
 
+from backend.cache.autotune import raise_ms as high
+from backend.cache.lookup import TunedCache
+from backend.cache.tuned import Tuned
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pin_retune import hold_again, learn
-from backend.store.pins import PinStore
-from backend.store.raised import raise_ms as high
-from backend.store.tuned_cache import TunedCache
-from backend.store.tuned_line import Tuned
+from backend.pins.held import pinned_choices
+from backend.pins.retune import hold_again, learn
+from backend.pins.store import PinStore
 
 SYSTEM = "4" * 64
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 4, 4, 1, 0)]", "highest")

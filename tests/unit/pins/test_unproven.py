@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store import graphs
-from backend.store.paths import Layout
-from backend.store.pin_state import PinStatus
-from backend.store.pins import PinStore
+from backend.pins.graphs import index as graphs
+from backend.pins.state import PinStatus
+from backend.pins.store import PinStore
 from tests.support.graph_samples import FOLDER, Sample, samples
 
 FLEX_A, FLEX_B = (next(s for s in samples() if s.name == f"flex.{side}") for side in "ab")

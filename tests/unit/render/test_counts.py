@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from backend.model.session import Fault
-from rocm_tui.cli import main
+from rocm_tui.cli.entry import main
 from rocm_tui.ingest.follow.watcher import read_sources
-from rocm_tui.session.as_text import facts, row_cells
+from rocm_tui.render import detail as detail_lines
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.detail import tuning_facts
+from rocm_tui.render.tunings import row_cells, troubles
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.troubles import troubles
-from rocm_tui.widgets import detail_lines, tuning_cells
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
 
 ROWS = "".join(

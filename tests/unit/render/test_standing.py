@@ -9,8 +9,9 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
-from rocm_tui import format as fmt
-from rocm_tui.session.standing_text import lead_text, versus
+from rocm_tui.render.tunings import lead_text
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.stats import versus
 
 
 def _tuning(*times: float | None) -> Tuning:

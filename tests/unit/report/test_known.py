@@ -10,13 +10,11 @@ from typing import Any
 
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.session.compare import compare
-from rocm_tui.session.compare_text import text as compare_text
-from rocm_tui.session.report import report
-from rocm_tui.session.report_json import report_json
-from rocm_tui.session.report_systems import systems
-from rocm_tui.session.report_text import bought_lines, text
-from rocm_tui.widgets.report_cells import pages
+from rocm_tui.compare.comparison import compare
+from rocm_tui.render.compare import text as compare_text
+from rocm_tui.render.pages import pages
+from rocm_tui.render.report import report_json, saved_lines, text
+from rocm_tui.report.job import report, systems
 from tests.support.compare_lab import log, part, tuning
 from tests.support.report_lab import compare as run
 

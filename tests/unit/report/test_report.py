@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from backend.inductor.requested import BackendFacts, absent, missing
+from backend.inductor.hooks.requested import BackendFacts, absent, missing
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.toolchain.target import amdgpu
-from rocm_tui.session.report import report
-from rocm_tui.session.report_absent import backend_of, grouped
-from rocm_tui.session.report_json import report_json
-from rocm_tui.session.report_text import text
+from rocm_tui.render.report import report_json, text
+from rocm_tui.report.job import report
+from rocm_tui.report.missing import backend_of, grouped
 from tests.support.compare_lab import log, measurement, part, tuning
 from tests.support.report_lab import compare
 

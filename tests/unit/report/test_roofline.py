@@ -8,18 +8,21 @@ import pytest
 
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.ops import traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.session.devices import DEVICES, MathKind, NoPeak, Peak, find
-from rocm_tui.session.model import Row
-from rocm_tui.session.roofline import (
+from rocm_tui.report.roofline import (
+    DEVICES,
+    NoPeak,
+    Peak,
     TunedDevice,
     attainable,
+    find_peak,
     machine_of,
     math_kind,
     rooflines,
-    traffic,
 )
+from rocm_tui.session.devices import MathKind
 from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {

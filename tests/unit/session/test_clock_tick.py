@@ -9,11 +9,15 @@ import pytest
 
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
+from rocm_tui.actions.pick import load_model
+from rocm_tui.compare.comparison import compare
+from rocm_tui.render.detail import tuning_facts
+from rocm_tui.render.pins import pin_warning
+from rocm_tui.render.tunings import lead_text, row_cells
+from rocm_tui.report.job import report
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.pin_warning import pin_warning
-from rocm_tui.session.report import report
-from rocm_tui.session.standing_text import lead_text, versus
+from rocm_tui.session.stats import LONGEST_WAIT, blur, indistinct, tick_of, versus
 from tests.support.compare_lab import log, part
 from tests.support.places import CORPUS
 
@@ -112,7 +116,6 @@ def test_odd_numbers_are_no_times() -> None:
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_ticks_of_real_logs() -> None:
     from backend.disk.layout import Layout
-    from rocm_tui.commands.common import load
 
     def ticks(name: str) -> list[float]:
         rows = load_model(Layout(CORPUS / "none"), [str(CORPUS / name)]).rows()

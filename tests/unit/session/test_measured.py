@@ -11,7 +11,7 @@ from backend.model.events import SessionStarted, TuningMeasured
 from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.store.events import decode, encode
+from backend.wire.events import decode, encode
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, MeasurementSeen, Seen
 from rocm_tui.render.pins import pin_warning

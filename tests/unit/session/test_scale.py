@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backend.model.choice import Choice, sort_choices
 from backend.model.events import ChoiceTimed
 from backend.model.tuning import Tuning
-from backend.store.event_codec import decode, decode_timed, encode
+from backend.wire.events import decode, decode_timed, encode
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.session import join

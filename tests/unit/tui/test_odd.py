@@ -9,25 +9,24 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from rocm_tui.render import detail as detail_lines
-from rocm_tui.screens.confirm import ConfirmScreen
-from rocm_tui.screens.help import HelpScreen
-from rocm_tui.screens.jobs import JobLog, JobsScreen
-from rocm_tui.screens.pins import PinsScreen
-from rocm_tui.screens.program import RocmTui
-from rocm_tui.screens.report import ReportScreen
-from rocm_tui.screens.sources import SourcesScreen
-from rocm_tui.screens.tuning import TuneScreen
-from rocm_tui.screens.watch import WatchScreen
 from rocm_tui.session.model import Row
-from rocm_tui.widgets import tunings
-from rocm_tui.widgets.grid import Grid
-from rocm_tui.widgets.line_view import LineView
-from rocm_tui.widgets.one_line import KeyBar, TitleBar
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneScreen
+from rocm_tui.tui.screens.help import HelpScreen
+from rocm_tui.tui.screens.jobs import JobLog, JobsScreen
+from rocm_tui.tui.screens.pins import PinsScreen
+from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.sources import SourcesScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets import tunings
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 from tests.support.screen_lab import (
     asked,
     panes_of,

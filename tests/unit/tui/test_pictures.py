@@ -20,12 +20,12 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.pins.store import PinStore
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Order
-from rocm_tui.screens.program import RocmTui
+from rocm_tui.tui.app import RocmTui
 from tests.support import drawing, sample_job
 from tests.support.places import ROOT
 

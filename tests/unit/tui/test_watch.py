@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
-from rocm_tui.screens.help import HelpScreen
-from rocm_tui.screens.pins import PinsScreen
-from rocm_tui.screens.sources import SourcesScreen
-from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.widgets.grid import Grid
-from rocm_tui.widgets.line_view import LineView
-from rocm_tui.widgets.tunings import SORTS
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
+from rocm_tui.tui.screens.help import HelpScreen
+from rocm_tui.tui.screens.pins import PinsScreen
+from rocm_tui.tui.screens.sources import SourcesScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.tunings import SORTS
 from tests.support.screen_lab import (
     SIZES,
     asked,

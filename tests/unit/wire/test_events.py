@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.disk.layout import Layout
+from backend.disk.sessions import EventWriter, read_log
+from backend.errors import EventInvalid
 from backend.model import events
 from backend.model.choice import Choice
 from backend.model.session import Session
-from backend.store.errors import EventInvalid
-from backend.store.events import EventWriter, decode, encode, read_log
-from backend.store.paths import Layout
+from backend.wire.events import decode, encode
 from tests.support.store_disks import mounted
 
 SESSION = Session(

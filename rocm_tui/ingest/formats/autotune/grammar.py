@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from backend.records import Shape
+from backend.model.problem import Shape
 from rocm_tui.harmless import clean
 
 # Words: each tells the part that it stands in.

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from backend.records import Choice, Problem, Seconds, Shape, State, Tuning, sort_choices
+from backend.model.choice import Choice, sort_choices
+from backend.model.problem import Shape
+from backend.model.session import Fault
+from backend.model.tuning import State, Tuning
+from backend.records import Seconds
 from rocm_tui.ingest.formats.autotune.grammar import (
     Dtypes,
     Footer,
@@ -279,7 +283,7 @@ class LogProblems:
 
     def __init__(self, source: str) -> None:
         self._complaints = Complaints(source, MAX_PROBLEMS)
-        self._problems: list[Problem] = []
+        self._problems: list[Fault] = []
         self._orphans: dict[str, list[int]] = {}
 
     def add(self, kind: str, place: int, what: str) -> None:
@@ -304,7 +308,7 @@ class LogProblems:
             if lost:
                 self.add("headless", lost[0], _headless(len(lost), None))
 
-    def take(self) -> list[Problem]:
+    def take(self) -> list[Fault]:
         problems, self._problems = self._problems, []
         return problems
 

@@ -18,8 +18,6 @@ from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, Trit
 from backend.templates.triton.expressions import ACC, Load, Value, apply
 from backend.templates.triton.gemm import TritonGemm, generate, index_dtype
 from backend.templates.triton.kernel import TritonTemplateKernel
-from backend.templates.triton.pointwise import ACC, Load, Value, apply
-from backend.templates.triton.template import TritonTemplate
 from tests.support.places import ROOT
 
 S0 = sympy.Symbol("s0", integer=True, positive=True)

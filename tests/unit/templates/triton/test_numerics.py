@@ -16,7 +16,6 @@ from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.expressions import ACC, Load, Pointwise, apply, cast, gelu_tanh
 from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs
-from backend.templates.triton.pointwise import ACC, Load, Pointwise, apply, cast, gelu_tanh
 from tests.support.triton_lab import Case, TritonChild, triton_child
 
 DTYPES = ("float16", "bfloat16", "float32")
