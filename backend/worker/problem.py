@@ -12,7 +12,6 @@ from backend.inductor.torch import tuning as torch_api
 from backend.model.ops import OPS
 from backend.model.problem import Shape, TensorSpec, TuningKey
 from backend.wire.jobs import BadJob, TuneJob
-from backend.worker.rebuild import PACKED
 from backend.worker.settings import specs_of
 
 
@@ -75,7 +74,10 @@ def asked_problem(job: TuneJob) -> Recipe:
         TensorSpec(device, dtype, shape, stride, 0)
         for shape, stride, dtype in zip(job.shapes, strides, dtypes, strict=True)
     )
-    if job.op == PACKED[0] and len(specs) == 2:  # its key has the weight twice: packed, and as is
+    row = OPS.get(job.op)
+    if (
+        row and "copy" in row.inputs and len(specs) == 2
+    ):  # its key has the weight twice: packed, and as is
         specs = (*specs, specs[1])
     return Recipe(job.op, specs, job.precision or torch_api.precision())
 

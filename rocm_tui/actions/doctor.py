@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from backend.cache.autotune import read_caches
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.toolchain import targets
+from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui import __version__
 from rocm_tui.actions.pin import pin_states
 from rocm_tui.environment import find_python, hooks_forbidden
@@ -81,9 +82,10 @@ def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Chec
         yield Check("torch", "bad", "not found", str(error))
         return
     yield Check("python", "ok", python)
-    job = {"job": "environment", "fit": True}
     try:
-        answer = run_job(job, python=python, cache_dir=layout.root, timeout=patience)
+        answer = run_job(
+            EnvironmentJob(fit=True), python=python, cache_dir=layout.root, timeout=patience
+        )
     except JobTimeout:
         advice = f"{python} did not say within {patience:.0f} s which torch it has, and was ended"
         yield Check("torch", "bad", "does not answer", advice)
@@ -91,38 +93,38 @@ def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Chec
     except RocmTuiError as error:
         yield Check("torch", "bad", "does not start", str(error))
         return
-    runtime = answer["hip"] or answer["cuda"]
-    kind = "HIP " if answer["hip"] else "CUDA "
-    yield Check("torch", "ok", f"{answer['torch']}, {kind + runtime if runtime else 'CPU only'}")
+    runtime = answer.hip or answer.cuda
+    kind = "HIP " if answer.hip else "CUDA "
+    yield Check("torch", "ok", f"{answer.torch}, {kind + runtime if runtime else 'CPU only'}")
     yield _device(answer)
-    if off := answer["hooks_off"]:
+    if off := answer.hooks_off:
         advice = "`run` works without recording; `watch` and `pin` work on what torch writes itself"
         yield Check("hooks", "note", f"off: {off}", advice)
     elif forbidden := hooks_forbidden(os.environ):
         yield Check("hooks", "bad", "kept out", forbidden)
     else:
         yield Check("hooks", "ok", "fit this torch")
-    if off := answer["templates_off"]:
+    if off := answer.templates_off:
         yield Check("templates", "note", f"off: {off}", "`run --templates` offers none of ours")
     else:
         yield Check("templates", "ok", "fit this torch")
     yield _triton_target(answer)
 
 
-def _device(answer: Mapping[str, Any]) -> Check:
-    units = f", {answer['compute_units']} compute units" if answer["compute_units"] else ""
-    arch = f" ({answer['arch']})" if answer["arch"] else ""
-    value = f"{answer['device']}{arch}{units}"
-    if answer["gpu"]:
+def _device(answer: Environment) -> Check:
+    units = f", {answer.compute_units} compute units" if answer.compute_units else ""
+    arch = f" ({answer.arch})" if answer.arch else ""
+    value = f"{answer.device}{arch}{units}"
+    if answer.gpu:
         return Check("device", "ok", value)
     return Check("device", "note", value, "no GPU is visible to torch; tunings are the CPU's")
 
 
-def _triton_target(answer: Mapping[str, Any]) -> Check:
+def _triton_target(answer: Environment) -> Check:
     """What our Triton template can be made for, in the Python that has torch."""
-    if off := answer["triton_off"]:
+    if off := answer.triton_off:
         return Check("target triton", "note", "off", off)
-    return Check(f"target triton:{answer['triton_target']}", "ok", f"Triton {answer['triton']}")
+    return Check(f"target triton:{answer.triton_target}", "ok", f"Triton {answer.triton}")
 
 
 def _cache(layout: Layout) -> Iterator[Check]:

@@ -7,15 +7,13 @@ would have to say of which machine it is, and would be believed long after that 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
-from typing import Any
 
 from backend.disk.layout import Layout
+from backend.wire.jobs import PeakJob, PeakResult
 from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.worker import run_job
-from rocm_tui.report.roofline import Peak
-from rocm_tui.session.roofline import Machine
+from rocm_tui.report.roofline import Peak, TunedDevice
 
 _PATIENCE = 120.0
 
@@ -24,17 +22,17 @@ class PeakElsewhere(RocmTuiError):
     """The machine is not the one that we run on, so its peak cannot be measured here."""
 
 
-def require_here(machine: Machine) -> None:
+def require_here(machine: TunedDevice) -> None:
     """Raises PeakElsewhere for a CPU of another host; which GPU there is only a worker tells."""
     if machine.name == "cpu" and machine.host != socket.gethostname():
         where = f"on {machine.host}" if machine.host else "on a host that no source names"
         raise PeakElsewhere(f"These tunings were made {where}; a CPU is measured where it is.")
 
 
-def measure_machine(machine: Machine, layout: Layout, python: str | None) -> Peak:
+def measure_machine(machine: TunedDevice, layout: Layout, python: str | None) -> Peak:
     """The peak of `machine`. Raises PeakElsewhere, NoTorchPython and JobError."""
     require_here(machine)
-    job = {"job": "peak", "device": "cpu" if machine.name == "cpu" else "cuda"}
+    job = PeakJob("cpu" if machine.name == "cpu" else "cuda")
     result = run_job(job, python=find_python(python), cache_dir=layout.root, timeout=_PATIENCE)
     here, peak = _read(result)
     if here != machine:
@@ -44,12 +42,11 @@ def measure_machine(machine: Machine, layout: Layout, python: str | None) -> Pea
     return peak
 
 
-def _read(result: Mapping[str, Any]) -> tuple[Machine, Peak]:
+def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
     """Which device was measured, and what it reached."""
-    name, threads = str(result["device"]), int(result["threads"])
-    machine = Machine(name, result["arch"], result["compute_units"])
+    machine = TunedDevice(result.device, result.arch, result.compute_units)
     source = "measured here: square products, a copy"
-    if name == "cpu":
-        machine = Machine("cpu", host=socket.gethostname())
-        source += f"; {threads} thread{'s' * (threads != 1)}"
-    return machine, Peak(machine.label, dict(result["tflops"]), float(result["gbs"]), source)
+    if result.device == "cpu":
+        machine = TunedDevice("cpu", host=socket.gethostname())
+        source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
+    return machine, Peak(machine.label, result.tflops, result.gbs, source)

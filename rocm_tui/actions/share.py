@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from backend.cache.autotune import read_caches
@@ -17,10 +17,11 @@ from backend.errors import StoreError
 from backend.pins.file import read_pin_file
 from backend.pins.held import default_who
 from backend.pins.store import PinStore
+from backend.sharing import share
 from backend.sharing.machine import Machine, completed, machine_here, machine_of
 from backend.sharing.plan import Difference, Step, differences, steps_of
 from backend.sharing.share import Share, SharedPin, read_share
-from backend.wire.events import encode
+from backend.wire.jobs import EnvironmentJob
 from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
@@ -99,13 +100,13 @@ class _Origins:
 
 def _environment(layout: Layout, python: str | None) -> Mapping[str, object]:
     """What the user's torch says of this machine. Raises NoTorchPython and JobError."""
-    job = {"job": "environment"}
-    return run_job(job, python=find_python(python), cache_dir=layout.root)
+    answer = run_job(EnvironmentJob(), python=find_python(python), cache_dir=layout.root)
+    return asdict(answer)
 
 
 def share_text(pins: Sequence[SharedPin]) -> str:
     """The file that `import` reads."""
-    return encode(Share(tuple(pins), default_who(), time.time()))
+    return share.share_text(Share(tuple(pins), default_who(), time.time()))
 
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:

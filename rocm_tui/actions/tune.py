@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.model.choice import sort_choices
-from backend.model.problem import Shape
+from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
 from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.errors import RocmTuiError, UsageError
@@ -45,26 +45,17 @@ class TuneOptions:
     mode: int | None = None
 
 
-def problem_of(tuning: Tuning) -> Tuning:
+def problem_of(tuning: Tuning) -> Problem:
     """The problem of a known tuning, without its results. Raises NotTunable."""
-    known = tuning.inputs_key is not None and tuning.precision is not None
-    if not known and not (tuning.shapes and tuning.dtypes):
+    if tuning.key is None and not (tuning.shapes and tuning.dtypes):
         raise NotTunable(
             f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )
-    return Tuning(
-        op=tuning.op,
-        shapes=tuning.shapes,
-        strides=tuning.strides,
-        dtypes=tuning.dtypes,
-        device=tuning.device,
-        precision=tuning.precision,
-        inputs_key=tuning.inputs_key if tuning.precision is not None else None,
-        threads=tuning.threads,
-    )
+    inputs_key = tuning.inputs_key if tuning.precision is not None else None
+    return replace(tuning.problem, inputs_key=inputs_key, dims=())
 
 
-def words_of(problem: Tuning) -> dict[str, Any]:
+def words_of(problem: Problem) -> dict[str, Any]:
     """The problem in JSON: its key where that is known, else its shapes and types."""
     threads = {} if problem.threads is None else {"threads": problem.threads}
     if problem.key is not None:
@@ -84,7 +75,7 @@ def words_of(problem: Tuning) -> dict[str, Any]:
     }
 
 
-def tune_job(problem: Tuning, options: TuneOptions) -> TuneJob:
+def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
     """The job of a worker; a problem's key says it all."""
     by_key = problem.key is not None
     space = options.search_space
@@ -105,7 +96,7 @@ def tune_job(problem: Tuning, options: TuneOptions) -> TuneJob:
     )
 
 
-def tune(run: RunJob, problem: Tuning, options: TuneOptions) -> Tuning:
+def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
     """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
 
     torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
@@ -134,7 +125,7 @@ def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneRe
             broken[error.blamed] = str(error)
 
 
-def _tuned(problem: Tuning, result: TuneResult) -> Tuning:
+def _tuned(problem: Problem, result: TuneResult) -> Tuning:
     if not result.ok:
         raise NotTuned(plain(result.reason))
     return replace(
@@ -176,7 +167,7 @@ def typed_problem(
     strides: str | None = None,
     device: str | None = None,
     precision: str | None = None,
-) -> Tuning:
+) -> Problem:
     """`OP SHAPE...`, each shape as `8x128x256`; types and strides are joined by commas.
 
     Raises UsageError.
@@ -194,7 +185,7 @@ def typed_problem(
     if precision not in (None, "highest", "high", "medium"):
         raise UsageError(f"{precision} is no precision; there are highest, high and medium")
     dtypes = dtypes * len(shapes) if len(dtypes) == 1 else dtypes
-    return Tuning(op, shapes, steps, dtypes, device, precision)
+    return Problem(op, shapes, steps, dtypes, device, precision)
 
 
 def _sizes(word: str, what: str) -> Shape:

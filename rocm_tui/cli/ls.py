@@ -8,12 +8,9 @@ from rocm_tui import say
 from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
-from rocm_tui.cli.pins import HEADER
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.render.table import table
-from rocm_tui.render.tunings import problem_json, row_cells, row_json
+from rocm_tui.render.tunings import problem_json, row_json, tunings_text
 from rocm_tui.session import stats
-from rocm_tui.session.as_text import RIGHT
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +32,6 @@ def do_ls(args: argparse.Namespace) -> int:
         say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
     else:
         if rows:
-            say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+            say.out(tunings_text(rows))
         common.print_problems(model.problems)
     return ExitCode.of(bool(rows))

@@ -13,15 +13,19 @@ from rocm_tui import say
 from rocm_tui.actions.measure import Measuring, measure_job
 from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
 from rocm_tui.actions.pick import pick_tuning
-from rocm_tui.cli import common, pins
+from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.errors import JobError
-from rocm_tui.render import measured as measured_again
-from rocm_tui.render.detail import title
-from rocm_tui.render.measured import measured_text, measurement_json, sentences
-from rocm_tui.render.table import table
+from rocm_tui.render.jobs import problem_title
+from rocm_tui.render.measured import (
+    measured_text,
+    measurement_json,
+    repeat_line,
+    repeats_text,
+    sentences,
+)
 from rocm_tui.session.find import find_choice
 from rocm_tui.session.model import Row
 
@@ -104,13 +108,13 @@ def _measure(
     measurements: list[Measurement] = []
     for number in range(1, args.repeat + 1):
         count = f" ({number} of {args.repeat})" if args.repeat > 1 else ""
-        with work.line.during(title(row.tuning) + count):
+        with work.line.during(problem_title(row.tuning) + count):
             try:
                 measurements.append(measuring.once())
             except JobError as error:
                 raise JobError(with_log(error)) from error
         if args.repeat > 1 and not args.json:
-            line = measured_again.line(row.tuning, measurements[-1], number, args.repeat)
+            line = repeat_line(row.tuning, measurements[-1], number, args.repeat)
             say.out(line, flush=True)
     return measurements
 
@@ -125,6 +129,5 @@ def _print(row: Row, measurements: Sequence[Measurement]) -> None:
     for sentence in sentences(row.tuning, last, row.id, row.pin):
         say.out(sentence)
     if several:
-        medians = measured_again.rows(row.tuning, measurements)
         say.out(f"\nMedians of {len(measurements)} measurements:")
-        say.out(table(pins.HEADER, medians, measured_again.RIGHT))
+        say.out(repeats_text(row.tuning, measurements))

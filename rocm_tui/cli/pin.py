@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from backend.pins.store import PinPlan
-from rocm_tui import harmless, say
+from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
-from rocm_tui.render.pins import pin_warning, plan_json
-from rocm_tui.render.report import report_json
+from rocm_tui.harmless import plain
+from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
 
 
 def add_pin(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def do_pin(args: argparse.Namespace) -> int:
     if warning:
         say.err(warning)
     if args.json:
-        say.out_json(report_json(pinned.report))
+        say.out_json(pin_report_json(pinned.report))
     else:
         say.out(_pinned_text(wanted, pinned))
     return ExitCode.of(pinned.active)
@@ -49,8 +49,8 @@ def do_pin(args: argparse.Namespace) -> int:
 
 def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
     return (
-        f"would pin {harmless.plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
-        f"are raised out of reach in {harmless.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+        f"would pin {plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
+        f"are raised out of reach in {plain(str(plan.path))}, {len(plan.graphs)} compiled "
         f"graph(s) are moved aside"
     )
 
@@ -58,7 +58,7 @@ def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
 def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     report = pinned.report
     return (
-        f"pinned {harmless.plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
+        f"pinned {plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
         f"{report.numbers} number(s) raised out of reach, {report.moved} compiled graph(s) moved "
         f"aside"
     )

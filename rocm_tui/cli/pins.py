@@ -4,7 +4,6 @@ everything that they changed."""
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 
 from backend.pins.file import HistoryEntry
@@ -21,12 +20,9 @@ from rocm_tui.actions.pin import (
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
-from rocm_tui.render.pins import history_json, status_json
-from rocm_tui.render.table import table
-from rocm_tui.session import numbers as fmt
+from rocm_tui.render.pins import PIN_LIST, history_json, history_line, status_json
+from rocm_tui.render.table import text_table
 from rocm_tui.session.find import find_pins
-
-HEADER = ("id", "op", "choice", "state", "drifts", "who", "age", "note", "")
 
 
 def add_unpin(parser: argparse.ArgumentParser) -> None:
@@ -82,24 +78,6 @@ def do_pins(args: argparse.Namespace) -> int:
 
 
 def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) -> None:
-    rows = [_pin_cells(status) for status in statuses]
-    say.out(table(HEADER, rows, "llllr") if rows else "nothing is pinned")
+    say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
     for entry in history:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-        parts = [when, entry.what, entry.label, entry.who, entry.note]
-        say.out("  ".join(harmless.plain(part) for part in parts if part))
-
-
-def _pin_cells(status: PinStatus) -> list[str]:
-    pin = status.pin
-    return [
-        pin.id,
-        harmless.plain(pin.op),
-        fmt.shorten(harmless.plain(pin.label), 40),
-        status.state,
-        str(pin.drifts),
-        harmless.plain(pin.who),
-        fmt.age(pin.when, time.time()),
-        harmless.plain(pin.note),
-        "" if status.state == "active" else harmless.plain(status.detail),
-    ]
+        say.out(history_line(entry))

@@ -9,7 +9,7 @@ from backend.errors import StoreError
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.errors import UsageError
-from rocm_tui.launch import run
+from rocm_tui.launch.run import run
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
-from backend.sharing.lookup_table import as_json
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
@@ -15,7 +14,7 @@ from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain, visible
 from rocm_tui.render.detail import show_text
-from rocm_tui.render.resources import block
+from rocm_tui.render.resources import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_choice
@@ -92,5 +91,5 @@ def _show(layout: Layout, row: Row, choice: Choice | None, json: bool) -> None:
         value = choice_json(choice, stats.measured(row.tuning, choice))
         values = [value]
     for choice_value in values:
-        choice_value["resources"] = as_json(resources.get(choice_value["hash"]))
+        choice_value["resources"] = resources_json(resources.get(choice_value["hash"]))
     say.out_json(value)

@@ -26,7 +26,6 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.render.detail import title
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.tunings import row_json, tunings_text
 
@@ -123,13 +122,13 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, b
     ]
 
 
-def _tune(work: Work, problem: Tuning, options: TuneOptions) -> Tuning:
+def _tune(work: Work, problem: Problem, options: TuneOptions) -> Tuning:
     """The tuning with its times. Raises RocmTuiError."""
-    with work.line.during(title(problem)):
+    with work.line.during(problem_title(problem)):
         return tune(work, problem, options)
 
 
-def _list(problems: Sequence[tuple[Tuning, bool]], as_json: bool) -> int:
+def _list(problems: Sequence[tuple[Problem, bool]], as_json: bool) -> int:
     if as_json:
         say.out_json({"problems": [words_of(problem) for problem, _ in problems]})
     for problem, ours in () if as_json else problems:
@@ -139,7 +138,7 @@ def _list(problems: Sequence[tuple[Tuning, bool]], as_json: bool) -> int:
 
 
 def _print(
-    layout: Layout, tuned: Sequence[Tuning], failed: Sequence[tuple[Tuning, str]], as_json: bool
+    layout: Layout, tuned: Sequence[Tuning], failed: Sequence[tuple[Problem, str]], as_json: bool
 ) -> None:
     """The lines that `ls` has for what was tuned, read back from the cache dir."""
     model = load_model(layout)

@@ -10,6 +10,8 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
+from backend.wire.codec import to_json
+from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.options import check_seconds
 from rocm_tui.actions.pin import list_pins
@@ -24,7 +26,6 @@ from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.jobs import pin_title
 from rocm_tui.session.find import find_pins
-from rocm_tui.verifying import Result
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +79,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
 
     python = find_python(args.python)
     asked = with_threads(pins, layout)
-    results: dict[int, Result] = {}
+    results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
         Verifying(python, layout, seconds=args.timeout, tell=tell) as verifying,
@@ -92,16 +93,16 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
         finally:
             line.show("")
     if args.json:
-        say.out_json({"pins": [{"id": pin.id, **results[id(pin)]} for pin in pins]})
-    return ExitCode.of(all(result["ok"] for result in results.values()))
+        say.out_json({"pins": [{"id": pin.id, **to_json(results[id(pin)])} for pin in pins]})
+    return ExitCode.of(all(result.ok for result in results.values()))
 
 
-def _result_text(pin: Pin, result: Result) -> str:
-    if result["ok"]:
-        line = f"{pin.id}: the generated code calls {pin.label} ({result.get('kernel', pin.hash)})"
+def _result_text(pin: Pin, result: VerifyResult) -> str:
+    if result.ok:
+        line = f"{pin.id}: the generated code calls {pin.label} ({result.kernel or pin.hash})"
     else:
-        line = f"{pin.id}: not verified: {result['reason']}"
-        if not result.get("rebuilt", True):
+        line = f"{pin.id}: not verified: {result.reason}"
+        if not result.rebuilt:
             line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
     return plain(line)
 

@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from backend.disk.layout import Layout
-from backend.wire.jobs import WorkerJob, progress_of
+from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui import say
 from rocm_tui.actions.options import device_env
 from rocm_tui.environment import find_python
@@ -21,6 +21,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
+from rocm_tui.render.jobs import progress_text
 from rocm_tui.session.numbers import shorten
 
 R = TypeVar("R")
@@ -53,11 +54,9 @@ class LiveLine:
         finally:
             self.show("")
 
-    def heard(self, event: Mapping[str, Any]) -> None:
-        """Show the progress that an event of a worker tells."""
-        progress = progress_of(event)
-        if progress is not None:
-            self.show(progress.text)
+    def progressed(self, progress: Progress) -> None:
+        """Show how far a worker is."""
+        self.show(progress_text(progress))
 
 
 class Work:

@@ -18,7 +18,6 @@ from statistics import median
 from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.origin import provider
-from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows
 from rocm_tui.compare.types import (
@@ -160,7 +159,7 @@ def _time(tuning: Tuning, use: Use) -> float | None:
     return same[0] if len(same) == 1 else None
 
 
-def standpoint(problem: Problem) -> Standpoint | None:
+def standpoint(problem: ProblemRows) -> Standpoint | None:
     """What a part knows of a problem; None where it tells no time."""
     for flushed in (False, True):
         if point := _measured(problem, uses(problem), problem.measured, flushed):
@@ -169,7 +168,7 @@ def standpoint(problem: Problem) -> Standpoint | None:
     return _by_numbers(problem, latest) if latest else None
 
 
-def _by_numbers(problem: Problem, use: Use) -> Standpoint:
+def _by_numbers(problem: ProblemRows, use: Use) -> Standpoint:
     known = times(problem, use)
     basis: Basis = "single" if len(known) == 1 else "median"
     ms = use.ms if len(known) == 1 else median(known)
@@ -177,7 +176,10 @@ def _by_numbers(problem: Problem, use: Use) -> Standpoint:
 
 
 def _measured(
-    problem: Problem, candidates: Iterable[Use], measurements: Sequence[Measurement], flushed: bool
+    problem: ProblemRows,
+    candidates: Iterable[Use],
+    measurements: Sequence[Measurement],
+    flushed: bool,
 ) -> Standpoint | None:
     """By the least disturbed of the measurements: a neighbour makes a kernel slower, not faster."""
     like = [measurement for measurement in measurements if measurement.flushed == flushed]
@@ -200,7 +202,7 @@ def _measured(
     return None
 
 
-def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
+def pair(one: ProblemRows, two: ProblemRows, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
     # A measurement and a single number are made in different ways: like is compared with like.
     judged = _by_measurements(one, two) or _numbers(one, two, noise)
@@ -222,7 +224,7 @@ def pair(one: Problem, two: Problem, noise: Noise) -> Pair | None:
 
 
 def _numbers(
-    one: Problem, two: Problem, noise: Noise
+    one: ProblemRows, two: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """By single numbers: of what is alike, else of the latest, which tells nothing."""
     comparable = next(alike(one, two), None)
@@ -243,7 +245,9 @@ def _blur(a: Standpoint, b: Standpoint) -> float:
     return max(blur(a.tuning), blur(b.tuning))
 
 
-def _by_measurements(one: Problem, two: Problem) -> tuple[Standpoint, Standpoint, Ruling] | None:
+def _by_measurements(
+    one: ProblemRows, two: ProblemRows
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """None where the measurements say nothing about then and now."""
     if not one.measured or not two.measured:
         return None

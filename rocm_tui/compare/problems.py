@@ -13,12 +13,11 @@ from typing import Generic, TypeVar
 
 from backend.model.measurement import Measurement
 from backend.model.origin import device_kind
-from backend.model.problem import Problem
+from backend.model.session import systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.types import Part
 from rocm_tui.session import join
 from rocm_tui.session.model import Row
-from rocm_tui.session.systems import systems_of
 
 Facts = tuple[object, ...]
 """Always as many; what is empty is not known."""
@@ -128,7 +127,7 @@ def problems(part: Part) -> list[ProblemRows]:
     if len({known(facts) for facts in by_facts}) > 1:
         by_facts = _told_apart(by_facts)
     return [
-        Problem(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
+        ProblemRows(facts, _latest_first(rows), _measured(rows, part), _torch(rows, part))
         for facts, rows in by_facts.items()
     ]
 

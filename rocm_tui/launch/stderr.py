@@ -22,6 +22,11 @@ import tty
 from collections.abc import Callable
 from typing import BinaryIO
 
+from rocm_tui.harmless import clean_bytes
+from rocm_tui.ingest.formats.autotune import grammar
+from rocm_tui.ingest.formats.autotune.grammar import Dtypes, Footer, Header, Row, Strides
+from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, only_part
+
 CHUNK = 1 << 16
 
 
@@ -120,11 +125,6 @@ class StderrRelay:
             select.select([], [self._target], [])
 
 
-from rocm_tui.harmless import clean_bytes
-from rocm_tui.ingest.formats.autotune import grammar
-from rocm_tui.ingest.formats.autotune.grammar import Dtypes, Footer, Header, Row, Strides
-from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, only_part
-
 _PREFIX = re.compile(
     rb"(?:\x1b\[[\d;]*m|\[[\w.:-]{1,40}\]:? ?|\d{4}-\d\d-\d\d[T ][\d:.,]+Z? ?|[ \t])*"
 )
@@ -175,9 +175,9 @@ class TableFilter:
             return line
         if not begun and self._is_ours(line[_prefix_end(line) :]):
             return b""
-        match = _INLINE.search(line)
-        if match is not None and self._is_ours(_COLOUR.sub(b"", line[match.start() :]).rstrip()):
-            return line[: match.start()]  # the bar goes on, on this line
+        inline = _INLINE.search(line)
+        if inline is not None and self._is_ours(line[inline.start() :]):
+            return line[: inline.start()]  # the bar goes on, on this line
         return line
 
     def _is_ours(self, line: bytes) -> bool:
@@ -212,15 +212,15 @@ class TableFilter:
 
     def _inline_start(self, part: bytes) -> int:
         """Where, in the middle of a line, a table may begin."""
-        match = _INLINE.search(part)
-        if match is not None:
-            return match.start()
-        for at in range(max(0, len(part) - len(_STATS)), len(part)):
-            if any(start.startswith(part[at:]) for start in (_STATS, _AUTOTUNE)):
+        inline = _INLINE.search(part)
+        if inline is not None:
+            return inline.start()
+        for at in range(max(0, len(part) - len(_TITLE)), len(part)):
+            if any(start.startswith(part[at:]) for start in (_TITLE, AUTOTUNE_MARK)):
                 return at
         return len(part)
 
 
-def _match_end(line: bytes) -> int:
-    match = _PREFIX.match(line)
-    return match.end() if match else 0
+def _prefix_end(line: bytes) -> int:
+    prefix = _PREFIX.match(line)
+    return prefix.end() if prefix else 0

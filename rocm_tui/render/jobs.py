@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
 from backend.model.pin import Pin
+from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress
 from rocm_tui.harmless import plain
@@ -12,9 +13,9 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
 
-def problem_title(problem: Tuning) -> str:
+def problem_title(problem: Problem) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
-    return plain(f"{problem.op} {fmt.operands(problem)} {stats.dtype_of(problem)}")
+    return plain(f"{problem.op} {stats.operands_text(problem.shapes)} {stats.dtype_of(problem)}")
 
 
 def pin_title(pin: Pin) -> str:
@@ -24,7 +25,7 @@ def pin_title(pin: Pin) -> str:
     except InputsKeyInvalid:
         return plain(pin.op)
     shapes, dtypes = tuple(spec.sizes for spec in specs), tuple(spec.dtype for spec in specs)
-    return problem_title(Tuning(pin.op, shapes=shapes, dtypes=dtypes))
+    return problem_title(Problem(pin.op, shapes=shapes, dtypes=dtypes))
 
 
 def progress_text(progress: Progress) -> str:

@@ -14,8 +14,7 @@ from statistics import median
 
 from backend.model.choice import Choice
 from backend.model.origin import device_kind
-from backend.model.problem import Problem
-from backend.model.session import Session
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
@@ -25,7 +24,6 @@ from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, R
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import versus, waited
-from rocm_tui.session.systems import systems_of
 
 MAY_WAIT = 0.9
 WAITS = 4
@@ -50,7 +48,7 @@ def report(part: Part) -> Report:
     )
 
 
-def bought(all_problems: Iterable[Problem], part: Part) -> Bought:
+def bought(all_problems: Iterable[ProblemRows], part: Part) -> Bought:
     """Time saved against ATen and seconds spent, over all problems."""
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
@@ -141,7 +139,7 @@ def _ranks(part: Part) -> int:
     return max(1, len(known))
 
 
-def repeated(all_problems: Iterable[Problem]) -> tuple[Repeated, ...]:
+def repeated(all_problems: Iterable[ProblemRows]) -> tuple[Repeated, ...]:
     """The problems that were tuned more than once, most seconds first."""
     again = [repeat for problem in all_problems if (repeat := _repeated(problem))]
     return tuple(sorted(again, key=lambda repeat: (-repeat.seconds, -repeat.times)))

@@ -18,19 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from backend.model.ops import factors, traffic
-from backend.model.origin import kind_of
+from backend.model.ops import factors, flops, traffic
 from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from backend.sharing.machine import Machine
-from rocm_tui.compare.verdict import _machine
 from rocm_tui.session import stats
-from rocm_tui.session.devices import MathKind
 from rocm_tui.session.model import Row
-from rocm_tui.session.systems import systems_of
 
-Kind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
+MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 """Kinds of arithmetic: `tf32` is float32 operands on TF32 or XF32 units, `half` fp16 and bf16."""
 
 
@@ -39,7 +34,7 @@ class Peak:
     """What a device can do at best. `source` says in words where the figures are from."""
 
     name: str
-    tflops: Mapping[Kind, float]
+    tflops: Mapping[MathKind, float]
     gbs: float
     source: str
 
@@ -102,7 +97,7 @@ _ALSO = {
 def _devices() -> Iterator[Device]:
     """The figures are those of the module or card, of which each die is a device."""
     head, *lines = _TABLE.strip().splitlines()
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: tuple[MathKind, ...] = get_args(MathKind)
     for line in lines:
         name, arch, units, dies, gbs, *figures = line.rsplit(maxsplit=len(head.split()) - 1)
         pairs = zip(kinds, figures, strict=True)
@@ -264,7 +259,7 @@ def machine_of(
     on_cpu = tuning.device == "cpu"
     hashes = systems_of(tuning, sessions)
     known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
-    machines = {_machine(session, on_cpu) for session in known}
+    machines = {_device(session, on_cpu) for session in known}
     if len(machines) == 1:
         return machines.pop()
     if on_cpu:
@@ -276,8 +271,8 @@ def machine_of(
 def _device(session: Session, on_cpu: bool) -> TunedDevice:
     """A GPU is the same everywhere, a CPU is one of its host."""
     if on_cpu:
-        return Machine("cpu", host=session.host)
-    return Machine(session.device or "", session.arch, session.compute_units)
+        return TunedDevice("cpu", host=session.host)
+    return TunedDevice(session.device or "", session.arch, session.compute_units)
 
 
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
@@ -285,7 +280,7 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     tuning = row.tuning
     best = stats.winner(tuning)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
-    work, moved, kind = stats.flops(tuning), traffic(tuning), kind_of(tuning)
+    work, moved, kind = flops(tuning), traffic(tuning), math_kind(tuning)
     if not rate or not work or not moved or kind is None:
         return None
     intensity = work / moved

@@ -52,8 +52,8 @@ class KernelResources:
 
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
-        for entry in code_search.entries(self._root):
-            known = None if entry in self._seen else code_search.source_of(entry)
+        for entry in code_cache.entries(self._root):
+            known = None if entry in self._seen else code_cache.source_of(entry)
             if known is not None:
                 target, source = known
                 self._seen.add(entry)

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from backend.model.choice import Choice, sort_choices
 from backend.model.origin import device_kind
-from backend.model.tuning import Tuning
-from backend.records import Seconds
+from backend.model.tuning import Seconds, Tuning
 
 PLACES = 4
 """Decimals of a time in an AUTOTUNE row."""

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from backend.model.choice import Choice, sort_choices
 from backend.model.measurement import Measurement
 from backend.model.pin import PinState
-from backend.model.session import Fault, Session
-from backend.model.session import Fault as Bucket
+from backend.model.session import Fault, Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
@@ -28,9 +27,9 @@ from rocm_tui.ingest.records import (
     SessionSeen,
     source_of,
 )
-from rocm_tui.session.join import Member, group, problem_of
+from rocm_tui.session.join import Bucket, Member, group, problem_of
 from rocm_tui.session.merge import merge
-from rocm_tui.session.systems import Measurements, systems_of
+from rocm_tui.session.systems import Measurements
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus

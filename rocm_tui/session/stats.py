@@ -19,12 +19,12 @@ are not recognised.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import comb, isfinite, prod
+from math import comb, isfinite
 from typing import Literal
 
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Verdict
-from backend.model.ops import flops
+from backend.model.ops import flops, gemm_sizes
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
@@ -226,55 +226,13 @@ def tflops(problem: Problem, ms: float | None) -> float | None:
     return rate if rate is not None and isfinite(rate) else None
 
 
-def gemm_sizes(tuning: Tuning) -> tuple[int, int, int, int] | None:
-    """(batch, M, N, K) of a matrix product, from the operands' sizes; None for other ops."""
-    op = tuning.op.lstrip("_")
-    operands = product_operands(tuning)
-    if operands is None:
-        return None
-    left, right = (tuning.shapes[at] for at in operands)
-    if op == "packed_linear":  # its weight is N x K
-        right = right[:-2] + right[-2:][::-1]
-    return _product(left, right)
-
-
-def product_operands(tuning: Tuning) -> tuple[int, int] | None:
-    """Which two operands a matrix product multiplies; None for other ops."""
-    operands = _OPERANDS.get(tuning.op.lstrip("_"))
-    return operands if operands and max(operands) < len(tuning.shapes) else None
-
-
-_OPERANDS = {
-    "mm": (0, 1),
-    "bmm": (0, 1),
-    "int_mm": (0, 1),
-    "scaled_mm": (0, 1),
-    "mixed_mm": (0, 1),
-    "addmm": (1, 2),
-    "baddbmm": (1, 2),
-    "packed_linear": (0, 2),
-}
-
-
-TOO_MANY = 1 << 100
-"""Operations or bytes: sizes from a damaged file."""
-
-
-def _product(left: Shape, right: Shape) -> tuple[int, int, int, int] | None:
-    if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
-        return None
-    batch = prod(left[:-2])
-    sizes = (batch, left[-2], right[-1], left[-1])
-    return sizes if all(size >= 0 for size in sizes) and prod(sizes) < TOO_MANY else None
-
-
-def sizes_text(tuning: Tuning) -> str:
+def sizes_text(problem: Problem) -> str:
     """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
-    sizes = gemm_sizes(tuning)
+    sizes = gemm_sizes(problem)
     if sizes is not None:
         batch, *rest = sizes
         return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
-    return operands_text(tuning.shapes)
+    return operands_text(problem.shapes)
 
 
 def operands_text(shapes: Iterable[Shape]) -> str:
@@ -282,7 +240,7 @@ def operands_text(shapes: Iterable[Shape]) -> str:
     return " · ".join("×".join(map(str, shape)) or "()" for shape in shapes)
 
 
-def dtype_of(tuning: Tuning) -> str:
+def dtype_of(problem: Problem) -> str:
     """The operands' dtype, short (`bf16`); several are joined by `·`, none is empty."""
     names: list[str] = []
     for dtype in problem.dtypes:

@@ -11,21 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.model.measurement import Measurement
-from backend.model.session import CACHE_FILES, Session
+from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import MeasurementSeen
-
-
-def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
-    """The system hashes that tell where it was tuned: its session's, and the names of the cache
-    files in which it stands. Another device or Triton has another one."""
-    places = (source.rsplit("/", 2) for source in tuning.sources)
-    names = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
-    session = sessions.get(tuning.session or "")
-    if session is not None and session.system_hash:
-        names.add(session.system_hash)
-    return frozenset(names)
 
 
 class Measurements:

@@ -24,13 +24,12 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, Order
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.choices import name_of
-from rocm_tui.render.detail import title
-from rocm_tui.render.jobs import outcome
+from rocm_tui.render.jobs import outcome, problem_title
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.render.pins import pin_warning
-from rocm_tui.session import numbers as fmt
+from rocm_tui.report.roofline import TunedDevice
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.session.roofline import Machine
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
@@ -159,10 +158,10 @@ class Asking:
         begins = "waits for its device" if job.state == "queued" else "begins"
         self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
 
-    def measure_peak(self, machine: Machine) -> None:
+    def measure_peak(self, machine: TunedDevice) -> None:
         self._begin(self._measure_peak(machine), "peak")
 
-    async def _measure_peak(self, machine: Machine) -> None:
+    async def _measure_peak(self, machine: TunedDevice) -> None:
         host = self._host
         try:
             require_here(machine)
@@ -179,7 +178,7 @@ class Asking:
 
 def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
     """What exactly a pin will change."""
-    lines = [f"{row.tuning.op}  {fmt.operands(row.tuning)}"]
+    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
@@ -206,7 +205,7 @@ def measure_order(
 
     return Order(
         kind="measure",
-        title=title(tuning),
+        title=problem_title(tuning),
         lane=lane(None, tuning.device),
         work=work,
         key=tuning.key,
@@ -225,7 +224,7 @@ def tune_order(problem: Tuning, answer: TuneAnswer, id: str) -> Order:
 
     return Order(
         kind="tune",
-        title=title(problem),
+        title=problem_title(problem),
         lane=lane(answer.device, problem.device),
         work=work,
         env=device_env(os.environ, answer.device),

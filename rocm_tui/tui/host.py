@@ -18,10 +18,9 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.jobs.queue import Job, JobQueue
-    from rocm_tui.report.roofline import Peak
+    from rocm_tui.report.roofline import Peak, TunedDevice
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
-    from rocm_tui.session.roofline import Machine
 
 
 class Requests(Protocol):
@@ -42,7 +41,7 @@ class Requests(Protocol):
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
         """Put the measurement of the marked choices, else of those near the best, in the queue."""
 
-    def measure_peak(self, machine: Machine) -> None:
+    def measure_peak(self, machine: TunedDevice) -> None:
         """Measure what `machine`, which must be this one, can do at best."""
 
 
@@ -64,7 +63,7 @@ class Host(App[int]):
     paths: list[str]
     layout: Layout
     python: str | None
-    peaks: dict[Machine, Peak]
+    peaks: dict[TunedDevice, Peak]
 
     @property
     def feed(self) -> Feed:

@@ -13,7 +13,8 @@ from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import CacheUnreadable, InputsKeyInvalid
 from backend.model.choice import Choice, sort_choices
 from backend.model.origin import kind_of
-from backend.model.problem import Problem, TuningKey
+from backend.model.problem import TuningKey
+from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable, timed_choice
@@ -32,8 +33,8 @@ def parse(data: bytes, source: str) -> list[Record]:
         if all(map(_is_clean, texts)):
             records.append(Seen(_uid(source, key), _tuning(key, timings, source)))
         else:
-            records.append(Problem(source, f"a key of {clean(key.op)[:60]} has control characters"))
-    records.extend(Problem(source, clean(problem.what)) for problem in file.problems)
+            records.append(Fault(source, f"a key of {clean(key.op)[:60]} has control characters"))
+    records.extend(Fault(source, clean(problem.what)) for problem in file.problems)
     return records
 
 

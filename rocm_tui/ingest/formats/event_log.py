@@ -27,8 +27,7 @@ from backend.model.events import (
 )
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.session import LATEST, Session
-from backend.model.tuning import State, Tuning
-from backend.records import Seconds
+from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import decode, decode_timed
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.tuning import Tuning
-from backend.records import Seconds
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.autotune.grammar import (
     Stats,

@@ -17,8 +17,7 @@ import re
 from typing import NamedTuple
 
 from backend.model.choice import Choice
-from backend.model.tuning import Tuning
-from backend.records import Seconds
+from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.formats.autotune.grammar import Origin
 
 MARKER = "Triton autotuning for function "

@@ -17,6 +17,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.render import side_by_side
+from rocm_tui.render.choices import Footprint
 from rocm_tui.render.resources import tell
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -24,7 +25,6 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.compare_view import CompareView, DiffView, Shown, with_whiskers
 from rocm_tui.tui.widgets.one_line import Key
-from tests.torch.hooks.test_failures import Told
 
 
 class CompareScreen(BaseScreen):
@@ -47,7 +47,7 @@ class CompareScreen(BaseScreen):
         self._row = row
         self._marked = marked
         self._all_keys = False
-        self._taken: Mapping[str, Told] = {}
+        self._taken: Mapping[str, Footprint] = {}
         self._choices: tuple[Choice, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -166,7 +166,7 @@ class CompareScreen(BaseScreen):
 # In threads, where the templates and jinja2 are loaded, which takes long.
 
 
-def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Told]:
+def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Footprint]:
     from rocm_tui.session.kernel_resources import KernelResources
 
     return tell(KernelResources(cache_root).of(choices))

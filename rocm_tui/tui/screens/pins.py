@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from asyncio import to_thread
 from collections.abc import Sequence
 from typing import ClassVar
@@ -11,41 +10,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import StoreError
-from backend.pins.file import HistoryEntry
 from backend.pins.state import PinStatus
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS
-from rocm_tui.render.table import Cells, Column, Line
-from rocm_tui.session import numbers as fmt
+from rocm_tui.render.table import Line, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
-from rocm_tui.widgets.tuning_cells import PIN_MARK, PIN_STYLE
-
-_PINS = (
-    Column("state", "STATE", 10, 10),
-    Column("id", "ID", 7, 7, drop=6),
-    Column("op", "OP", 6, 16, good=11),
-    Column("shape", "SHAPE", 8, 34, drop=2, good=14),
-    Column("choice", "CHOICE", 14, 40, good=18),
-    Column("who", "WHO", 4, 14, drop=5),
-    Column("when", "MADE", 6, 6, drop=3, right=True),
-    Column("drifts", "DRIFTS", 6, 6, drop=1, right=True),
-    Column("note", "NOTE", 6, 60, drop=7),
-)
-_HISTORY = (
-    Column("when", "WHEN", 16, 16),
-    Column("what", "WHAT", 8, 12),
-    Column("op", "OP", 6, 16, drop=2),
-    Column("choice", "CHOICE", 14, 40),
-    Column("who", "WHO", 4, 14, drop=1),
-    Column("note", "NOTE", 6, 60, drop=3),
-)
 
 
 class PinsScreen(BaseScreen):
@@ -94,7 +69,7 @@ class PinsScreen(BaseScreen):
             self._pins = pins
             self.reload()
         names = [(status.pin.key, status.pin.system_hash) for status in pins]
-        self.query_one("#pins", Grid).put([_pin_cells(status) for status in pins], names)
+        self.query_one("#pins", Grid).put([cells(PIN_COLUMNS, status) for status in pins], names)
         active = sum(status.state == "active" for status in pins)
         facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
         drifts = self.program.feed.drifts
@@ -126,7 +101,7 @@ class PinsScreen(BaseScreen):
             return
         newest_first = sorted(history, key=lambda entry: -entry.when)
         for grid in self.query("#history").results(Grid):  # none where this screen was left
-            grid.put([_history_cells(entry) for entry in newest_first])
+            grid.put([cells(HISTORY_COLUMNS, entry) for entry in newest_first])
 
     def reload(self) -> None:
         """The history has grown."""
@@ -144,39 +119,3 @@ class PinsScreen(BaseScreen):
         status = self.current
         if status is not None:
             self.program.copy(status.pin.id, "the pinned tuning's id")
-
-
-def _pin_cells(status: PinStatus) -> Cells:
-    pin = status.pin
-    return {
-        "state": (f"{PIN_MARK[status.state]} {status.state}", PIN_STYLE[status.state]),
-        "id": (pin.id, "dim"),
-        "op": (plain(pin.op), "strong"),
-        "shape": (plain(_shape(pin.inputs)), ""),
-        "choice": (plain(pin.label), ""),
-        "who": (plain(pin.who), "dim"),
-        "when": (fmt.age(pin.when or None, time.time()), "dim"),
-        "drifts": (str(pin.drifts), "warn" if pin.drifts else "dim"),
-        "note": (plain(pin.note), "dim"),
-    }
-
-
-def _history_cells(entry: HistoryEntry) -> Cells:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-    return {
-        "when": (when, "dim"),
-        "what": (plain(entry.what), ""),
-        "op": (plain(entry.op), "strong"),
-        "choice": (plain(entry.label), ""),
-        "who": (plain(entry.who), "dim"),
-        "note": (plain(entry.note), "dim"),
-    }
-
-
-def _shape(inputs: str) -> str:
-    """The operands' sizes of an inputs key, as far as it can be read."""
-    try:
-        specs = parse_inputs_key(inputs).specs
-    except StoreError:
-        return fmt.NONE
-    return " · ".join("×".join(map(str, spec.sizes)) or "()" for spec in specs)

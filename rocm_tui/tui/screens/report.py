@@ -15,7 +15,6 @@ from rocm_tui.compare.comparison import whole
 from rocm_tui.compare.types import Part
 from rocm_tui.render import pages as report_cells
 from rocm_tui.render.pages import PAGES, Page
-from rocm_tui.render.table import Column
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import NoPeak, Peak, Point, Roofline, TunedDevice, rooflines
 from rocm_tui.session.systems import device_names
@@ -27,13 +26,6 @@ from rocm_tui.tui.widgets.report_page import PageBar, ReportPage, RooflineView
 
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
-_PAGES: Mapping[str, tuple[Column, ...]] = {
-    "saved": report_cells.BOUGHT,
-    "repeated": report_cells.AGAIN,
-    "ranks": report_cells.RANKS,
-    "missing": report_cells.ABSENT,
-    "roofline": report_cells.ROOF,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class ReportScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             key(str(at), f"page('{name}')", f"report.{name}", f"the page: {name}")
-            for at, name in enumerate(_PAGES, start=1)
+            for at, name in enumerate(PAGES, start=1)
         ),
         key("tab,l,right", "turn(1)", "report.next", "the next page"),
         key("shift+tab,h,left", "turn(-1)", "report.before", "the page before"),

@@ -22,8 +22,8 @@ from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
+    from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
-    from tests.torch.hooks.test_failures import Told
 
 
 class FilterBar(Horizontal):
@@ -199,7 +199,7 @@ class Panes(Vertical):
         if row is not None and row.key == key:
             self.detail.tell(taken)
 
-    def _look_up(self, ours: list[Choice]) -> dict[str, Told]:
+    def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
         """In a thread, where the templates and the toolchain are loaded, which takes long."""
         from rocm_tui.render.resources import tell
         from rocm_tui.session.kernel_resources import KernelResources

@@ -15,8 +15,7 @@ from rocm_tui.render import drawing as log_plot
 from rocm_tui.render.drawing import Axis, Curve, Mark
 from rocm_tui.render.pages import Page
 from rocm_tui.render.table import Column, Line, Span
-from rocm_tui.report.roofline import NoPeak, Peak, Point, Roofline, attainable
-from rocm_tui.session.devices import MathKind
+from rocm_tui.report.roofline import MathKind, NoPeak, Peak, Point, Roofline, attainable
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import throughput
 from rocm_tui.tui.widgets.grid import Grid

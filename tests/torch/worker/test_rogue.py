@@ -18,6 +18,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
+from backend.processes import shared
 from backend.worker.protocol import Answers, Events
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
@@ -133,26 +134,26 @@ def test_endless_printing_is_ended_and_takes_no_disk(tmp_path: Path) -> None:
             worker.exchange({"job": "odd", "act": "prints_for_ever"}, limits=Limits())
         kept = "".join(worker.log())
     assert caught.value.blamed == "prints_for_ever"
-    assert "bytes before this are not kept" in kept and len(kept) < 2 * ring.KEPT
+    assert "bytes before this are not kept" in kept and len(kept) < 2 * shared.KEPT
 
 
 def test_the_end_of_what_is_printed_is_kept_and_the_rest_counted() -> None:
-    descriptor = ring.new_ring()
+    descriptor = shared.new_ring()
     os.write(descriptor, b"before\n")
-    assert ring.printed_text(descriptor) == "before\n"
-    log = ring.Ring(descriptor)
+    assert shared.printed_text(descriptor) == "before\n"
+    log = shared.Ring(descriptor)
     for number in range(100_000):
         log.add(b"line %d\n" % number)
-    log.add(b"z" * (3 * ring.KEPT) + b"\nthe last\n")
-    text = ring.printed_text(descriptor)
-    total = 7 + sum(len(b"line %d\n" % n) for n in range(100_000)) + 3 * ring.KEPT + 10
-    assert ring.printed_bytes(descriptor) == total
+    log.add(b"z" * (3 * shared.KEPT) + b"\nthe last\n")
+    text = shared.printed_text(descriptor)
+    total = 7 + sum(len(b"line %d\n" % n) for n in range(100_000)) + 3 * shared.KEPT + 10
+    assert shared.printed_bytes(descriptor) == total
     first, *_, last = text.splitlines()
     assert last == "the last" and "not kept" in first
     with pytest.raises(OSError):
-        os.pwrite(descriptor, b"x", 2 * ring.KEPT)
+        os.pwrite(descriptor, b"x", 2 * shared.KEPT)
     os.pwrite(descriptor, b"garbage" * 10, 0)
-    assert ring.printed_bytes(descriptor) == 0
+    assert shared.printed_bytes(descriptor) == 0
     os.close(descriptor)
 
 

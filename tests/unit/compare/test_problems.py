@@ -15,7 +15,7 @@ from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.compare.problems import Index, problems
 from rocm_tui.report.job import report
-from rocm_tui.session.device_of import DeviceKind
+from rocm_tui.session.devices import DeviceKind
 from tests.support.compare_lab import log, part, tuning
 from tests.support.places import CORPUS
 

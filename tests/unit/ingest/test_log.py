@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.model.session import Fault
-from backend.records import Seconds
+from backend.model.tuning import Seconds
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Seen

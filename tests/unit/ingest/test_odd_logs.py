@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from backend.records import Seconds
+from backend.model.tuning import Seconds
 from tests.support.log_lab import BMM, MM, read
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
 from tests.support.scan_lab import FILLER, scanned

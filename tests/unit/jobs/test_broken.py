@@ -16,6 +16,7 @@ from backend.model.tuning import Tuning
 from backend.processes.shared import MARK_SIZE, place_of
 from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
+from rocm_tui.jobs import run
 from rocm_tui.jobs.errors import WorkerDied
 from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import run_watched
@@ -90,7 +91,7 @@ def test_where_no_choice_is_to_blame_the_job_fails_at_once(lab: Lab) -> None:
 def test_the_end_of_a_failed_worker_s_log_is_kept_and_named(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_log, "KEPT", 2)
+    monkeypatch.setattr(run, "KEPT", 2)
     folder = lab.layout.home / "failed"
     for _ in range(3):
         with pytest.raises(WorkerDied) as caught:
@@ -103,9 +104,9 @@ def test_the_end_of_a_failed_worker_s_log_is_kept_and_named(
 
 
 def test_a_log_that_cannot_be_kept_or_says_nothing_is_not_named(tmp_path: Path) -> None:
-    assert job_log.keep_log(Layout(tmp_path / "cache"), "tune", ["", " "]) is None
+    assert run.keep_log(Layout(tmp_path / "cache"), "tune", ["", " "]) is None
     (tmp_path / "rocm_tui").write_text("no folder")
-    assert job_log.keep_log(Layout(tmp_path), "tune", ["a line"]) is None
+    assert run.keep_log(Layout(tmp_path), "tune", ["a line"]) is None
     assert with_log(WorkerDied("it died")) == "it died"
 
 

@@ -13,6 +13,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.report.roofline import (
     DEVICES,
+    MathKind,
     NoPeak,
     Peak,
     TunedDevice,
@@ -22,7 +23,6 @@ from rocm_tui.report.roofline import (
     math_kind,
     rooflines,
 )
-from rocm_tui.session.devices import MathKind
 from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {

@@ -10,7 +10,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
-from rocm_tui.render.side_by_side import default_choices, facts
+from rocm_tui.render.side_by_side import chosen, default_choices, facts
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen

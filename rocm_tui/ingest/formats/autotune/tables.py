@@ -11,8 +11,7 @@ from itertools import takewhile
 from backend.model.choice import Choice, sort_choices
 from backend.model.problem import Shape
 from backend.model.session import Fault
-from backend.model.tuning import State, Tuning
-from backend.records import Seconds
+from backend.model.tuning import Seconds, State, Tuning
 from rocm_tui.ingest.formats.autotune.grammar import (
     Dtypes,
     Footer,
