@@ -128,12 +128,16 @@ def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneRe
 def _tuned(problem: Problem, result: TuneResult) -> Tuning:
     if not result.ok:
         raise NotTuned(plain(result.reason))
-    return replace(
-        problem,
+    return Tuning(
         op=result.op,
-        inputs_key=result.inputs,
+        shapes=problem.shapes,
+        strides=problem.strides,
+        dtypes=problem.dtypes,
+        device=problem.device,
         precision=result.precision,
+        inputs_key=result.inputs,
         choices=sort_choices(list(result.choices)),
+        threads=problem.threads,
     )
 
 
@@ -214,7 +218,7 @@ def backends(text: str | None) -> tuple[str, ...] | None:
 
 def distinct(rows: Iterable[Row]) -> list[Row]:
     """One row a problem, in their order: a log tells the same one again and again."""
-    first: dict[Tuning, Row] = {}
+    first: dict[Problem, Row] = {}
     for row in rows:
         first.setdefault(problem_of(row.tuning), row)
     return list(first.values())

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.model.measurement import Measurement
-from backend.model.session import Session
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import MeasurementSeen

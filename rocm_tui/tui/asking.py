@@ -11,6 +11,7 @@ from functools import partial
 
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.pins.state import PinStatus
 from backend.pins.store import PinPlan
@@ -213,7 +214,7 @@ def measure_order(
     )
 
 
-def tune_order(problem: Tuning, answer: TuneAnswer, id: str) -> Order:
+def tune_order(problem: Problem, answer: TuneAnswer, id: str) -> Order:
     """The work of a tuning, for the queue."""
     given = problem
     if answer.device == "cpu" and problem.key is None:
