@@ -138,9 +138,9 @@ def _function(kernel: str) -> str:
     return name.rpartition("::")[2].partition(".")[0]
 
 
-Kind = Literal["cpu", "gpu"]
+DeviceKind = Literal["cpu", "gpu"]
 
-_KINDS: dict[str | None, Kind] = {
+_KINDS: dict[str | None, DeviceKind] = {
     "cpp": "cpu",
     "triton": "gpu",
     "ck": "gpu",
@@ -158,7 +158,7 @@ _TRITON_ONLY = "num_warps="
 """Stands in the configuration of a Triton kernel, which an MM log tells without a name."""
 
 
-def device_kind(tuning: Tuning) -> Kind | None:
+def device_kind(tuning: Tuning) -> DeviceKind | None:
     """Told by its device, else its inputs key, else its op and its choices; None where those say
     nothing, or contradict each other. An accelerator of any maker counts as a GPU."""
     device = tuning.device
@@ -174,7 +174,7 @@ def device_kind(tuning: Tuning) -> Kind | None:
     return "cpu" if "cpu" in kinds else "gpu"
 
 
-def _kind(choice: Choice) -> Kind | None:
+def _kind(choice: Choice) -> DeviceKind | None:
     backend = provider(choice)
     if backend == "aten":
         return "cpu" if is_library(choice) else None

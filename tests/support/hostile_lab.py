@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocm_tui.actions.share import share_text
+from backend.sharing.share import share_text
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.cache import lookup as later
 from backend.cache import lookup as tuned_cache
 from backend.cache.autotune import raise_ms as high
 from backend.cache.edit import dump
@@ -28,7 +29,6 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices
 from backend.pins.store import PinStore
-from backend.store import later
 
 KEY = TuningKey("mm", "[a]", "highest")
 SYSTEM = {"hash": "s"}

@@ -15,8 +15,7 @@ from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin, read_share
-from rocm_tui.actions.share import share_text
+from backend.sharing.share import Share, SharedPin, read_share, share_text
 from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
 from rocm_tui.compare.exports import is_export, tunings
 from rocm_tui.compare.types import Comparison, Pair, same_choice

@@ -34,8 +34,8 @@ from rocm_tui.actions.pin import (
     take_back,
 )
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
+from rocm_tui.report.roofline import TunedDevice
 from rocm_tui.session.model import Row
-from rocm_tui.session.roofline import Machine
 
 SYSTEM = "5" * 64
 INPUTS = "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]"
@@ -141,8 +141,8 @@ def test_tuning_again_keeps_our_kernels(hash: str) -> None:
 
 def test_a_peak_is_measured_where_the_machine_is() -> None:
     with pytest.raises(PeakElsewhere, match="made on elsewhere"):
-        require_here(Machine("cpu", host="elsewhere"))
-    require_here(Machine("gpu of any host"))
+        require_here(TunedDevice("cpu", host="elsewhere"))
+    require_here(TunedDevice("gpu of any host"))
 
 
 def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: Row) -> None:
@@ -154,8 +154,8 @@ def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: R
     take_all_back(layout)
     plan = share.ImportPlan(
         share.read_share(path),
-        share.Machine(system_hash=SYSTEM),
-        share.steps_of(pins, share.Machine(system_hash=SYSTEM), PinStore(layout)),
+        share.TunedDevice(system_hash=SYSTEM),
+        share.steps_of(pins, share.TunedDevice(system_hash=SYSTEM), PinStore(layout)),
     )
     assert plan.fits and [pin.hash for pin in plan.changes] == ["Cpp-c2"]
     layout.pins.write_text("no JSON")

@@ -14,10 +14,9 @@ import pytest
 from rocm_tui.session.kernel_source import source_diff
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.report import ReportScreen
-from tests import sample_job
-from tests.support.screen_lab import panes_of, screen_text, until
+from tests.support import sample_job
+from tests.support.screen_lab import panes_of, running, screen_text, until
 from tests.support.session_files import write_session
-from tests.test_screen_watch import running
 
 EVENTS = {"open", "os.listdir", "os.scandir"}
 
