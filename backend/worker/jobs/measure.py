@@ -25,6 +25,7 @@ from backend.measure.disturbance import disturbances
 from backend.model.choice import Choice
 from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.measurement import Measurement
+from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -161,7 +162,8 @@ def _teller(tell: TellProgress, names: Mapping[str, str]) -> OnRounds:
 def _operations(key: TuningKey, columns: int) -> float:
     """About as many multiplications as the op has, if it is a product of matrices."""
     specs = specs_of(key)
-    left = specs[1] if key.op in ("addmm", "baddbmm") else specs[0]
+    row = OPS.get(key.op)
+    left = specs[row.place("a") if row else 0]
     return float(prod(left.sizes) * columns)
 
 

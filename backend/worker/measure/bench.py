@@ -24,6 +24,7 @@ from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, moved
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
+from backend.model.ops import OPS
 from backend.processes.house import House, LeftRunning
 from backend.processes.shared import Mark
 from backend.worker.measure.rounds import ChoiceBroke, Sample
@@ -180,8 +181,6 @@ def _product(operations: float, device: torch.device) -> Run:
 MOST_OPERATIONS = 4e9
 """Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
 
-_BIAS_FIRST = {"addmm": 1, "baddbmm": 1}
-"""Where the operand A stands among the inputs, if not first."""
 _LOW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 8 * 2.0**-23}
 _COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
 """A float32 product of that precision has factors of ten, or seven, bits."""
@@ -218,6 +217,7 @@ class Truth:
 def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
     """What `op` makes of these inputs. Raises NoReference, and whatever torch raises."""
     a, b, bias = _operands(op, inputs)
+    dtype = a.dtype
     wide = torch.float64 if a.device.type == "cpu" or not a.is_floating_point() else torch.float32
     step = _step(a.shape, b.shape[-1]) if a.device.type == "cpu" else 1
     rows = slice(None, None, step)
@@ -229,7 +229,6 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
         added = bias.to(wide)
         added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
         values, terms = values + added, terms + added.abs()
-    dtype = inputs[_BIAS_FIRST.get(op, 0)].dtype
     if 0 in values.shape:
         return Truth(values, values, rows)
     if dtype.is_floating_point and not bool(values.abs().max() < 0.9 * torch.finfo(dtype).max):
@@ -246,18 +245,16 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
 
 def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
     """A, B and what is added."""
-    if op in ("mm", "bmm", "int_mm") and len(inputs) == 2:
-        return inputs[0], inputs[1], None
-    if op in ("addmm", "baddbmm") and len(inputs) == 3:
-        return inputs[1], inputs[2], inputs[0]
-    if op == "packed_linear" and len(inputs) == 3:  # the weight twice: packed, and as it was
-        return inputs[0], inputs[2].mT, None
-    if op == "linear_unary" and len(inputs) in (2, 3):
-        weight = inputs[1].to_dense() if inputs[1].layout is not torch.strided else inputs[1]
-        if inputs[0].shape[-1] != weight.shape[-1]:
+    row = OPS.get(op)
+    if row is None or not row.buildable or not row.takes(len(inputs)):
+        raise NoReference(f"no reference is known for {op} with {len(inputs)} inputs")
+    given = dict(zip(row.inputs, inputs, strict=False))
+    a, b = given["a"], given["b"]
+    if row.packed:
+        b = b.to_dense() if b.layout is not torch.strided else b
+        if a.shape[-1] != b.shape[-1]:
             raise NoReference("its packed weight cannot be read")
-        return inputs[0], weight.mT, inputs[2] if len(inputs) == 3 else None
-    raise NoReference(f"no reference is known for {op} with {len(inputs)} inputs")
+    return a, b.mT if row.weight else b, given.get("bias")
 
 
 def _step(shape: Sequence[int], columns: int) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from textual.binding import Binding
 
 from rocm_tui.tui.screens.help import key_groups, markdown
 from rocm_tui.tui.widgets.line_view import LineView
+from tests.support.places import ROOT
 
-PAGE = Path(__file__).parents[1] / "docs" / "glossary.md"
+PAGE = ROOT / "docs" / "glossary.md"
 
 
 def test_the_page_is_what_the_code_says() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +32,7 @@ from backend.wire.jobs import (
     job_words,
     progress_of,
 )
+from tests.support.places import ROOT
 
 BEST = MeasuredChoice("a-1", 1.0, 0.9, 1.1, 0.01, 9, 1.0, 0.0, float("inf"), "unclear")
 MEASURED = Measurement("mm", "[]", "highest", 1.0, (BEST,), (Choice("b", "b-1", failed=True),))
@@ -63,9 +63,7 @@ def test_what_goes_over_the_wire_comes_back(job: WorkerJob[Any], answer: Any) ->
 
 def test_each_kind_has_a_sample_and_a_module() -> None:
     assert {type(job) for job, _ in ANSWERED} == set(JOBS.values())
-    folder = Path(__file__).parents[1] / "backend" / "worker" / "jobs"
-    if not folder.exists():
-        folder = Path(__file__).parents[2] / "backend" / "worker" / "jobs"
+    folder = ROOT / "backend" / "worker" / "jobs"
     assert {path.stem for path in folder.glob("[a-z]*.py")} == set(JOBS)
 
 
