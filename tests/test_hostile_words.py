@@ -125,7 +125,8 @@ def test_the_kernel_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_what_a_mistake_of_ours_quotes() -> None:
-    code = "from rocm_tui.cli import entry\nentry._prepare_streams()\nraise ValueError('\\x1b[2J\\x9b')"
+    code = "from rocm_tui.cli import entry\nentry._prepare_streams()\n"
+    code += "raise ValueError('\\x1b[2J\\x9b')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert b"ValueError" in done.stderr and not obeyed(done.stderr)
 
