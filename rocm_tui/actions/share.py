@@ -102,7 +102,7 @@ def _environment(layout: Layout, python: str | None) -> Mapping[str, object]:
     return run_job(job, python=find_python(python), cache_dir=layout.root)
 
 
-def share_text(pins: Sequence[SharedPin]) -> str:
+def export_text(pins: Sequence[SharedPin]) -> str:
     """The file that `import` reads."""
     return encode(Share(tuple(pins), default_who(), time.time()))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 
 from backend.store.pins import PinPlan
-from rocm_tui import format as fmt
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
+from rocm_tui.harmless import plain
 from rocm_tui.session.as_json import plan_json, report_json
 from rocm_tui.session.pin_warning import pin_warning
 
@@ -50,8 +50,8 @@ def do_pin(args: argparse.Namespace) -> int:
 
 def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
     return (
-        f"would pin {fmt.plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
-        f"are raised out of reach in {fmt.plain(str(plan.path))}, {len(plan.graphs)} compiled "
+        f"would pin {plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
+        f"are raised out of reach in {plain(str(plan.path))}, {len(plan.graphs)} compiled "
         f"graph(s) are moved aside"
     )
 
@@ -59,7 +59,7 @@ def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
 def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     report = pinned.report
     return (
-        f"pinned {fmt.plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
+        f"pinned {plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
         f"{report.numbers} number(s) raised out of reach, {report.moved} compiled graph(s) moved "
         f"aside"
     )

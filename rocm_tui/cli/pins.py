@@ -21,6 +21,7 @@ from rocm_tui.actions.pin import (
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain
 from rocm_tui.session.as_json import history_json, status_json
 from rocm_tui.session.as_text import table
 from rocm_tui.session.find import find_pins
@@ -51,7 +52,7 @@ def do_unpin(args: argparse.Namespace) -> int:
         say.out_json({"unpinned": [pin.id for pin in pins]})
     elif pins:
         for pin in pins:
-            say.out(f"unpinned {fmt.plain(pin.label)} of {pin.id}")
+            say.out(f"unpinned {plain(pin.label)} of {pin.id}")
     else:
         say.out("nothing is pinned")
     return ExitCode.YES
@@ -86,19 +87,19 @@ def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) 
     for entry in history:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
         parts = [when, entry.what, entry.label, entry.who, entry.note]
-        say.out("  ".join(fmt.plain(part) for part in parts if part))
+        say.out("  ".join(plain(part) for part in parts if part))
 
 
 def _pin_cells(status: PinStatus) -> list[str]:
     pin = status.pin
     return [
         pin.id,
-        fmt.plain(pin.op),
-        fmt.shorten(fmt.plain(pin.label), 40),
+        plain(pin.op),
+        fmt.shorten(plain(pin.label), 40),
         status.state,
         str(pin.drifts),
-        fmt.plain(pin.who),
+        plain(pin.who),
         fmt.age(pin.when, time.time()),
-        fmt.plain(pin.note),
-        "" if status.state == "active" else fmt.plain(status.detail),
+        plain(pin.note),
+        "" if status.state == "active" else plain(status.detail),
     ]

@@ -18,7 +18,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.errors import UsageError
-from rocm_tui.format import plain
+from rocm_tui.harmless import plain
 from rocm_tui.python_env import find_python
 from rocm_tui.session.find import find_pins
 from rocm_tui.verifying import SECONDS, Result, Verifying, pin_title

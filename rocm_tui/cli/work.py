@@ -16,7 +16,8 @@ from backend.store.paths import Layout
 from rocm_tui import say
 from rocm_tui.actions.options import device_env
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import plain, shorten
+from rocm_tui.format import shorten
+from rocm_tui.harmless import plain
 from rocm_tui.job_run import run_watched
 from rocm_tui.jobs import Limits
 from rocm_tui.progress import progress_of
