@@ -13,7 +13,6 @@ from rocm_tui.errors import NoSuchTuning
 from rocm_tui.ingest.watcher import read_sources
 from rocm_tui.session.find import find_row
 from rocm_tui.session.model import Model, Row
-from rocm_tui.session.troubles import Trouble
 
 
 def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
@@ -43,5 +42,7 @@ def pick_row(model: Model, text: str) -> Row:
     except NoSuchTuning as error:
         if not model.problems:
             raise
-        first = Trouble(model.problems[0]).line()
-        raise NoSuchTuning(f"{error}. Not read: {first}") from error
+        first = model.problems[0]
+        where = first.source if first.line is None else f"{first.source}:{first.line}"
+        what = first.what if where in first.what else f"{where}: {first.what}"
+        raise NoSuchTuning(f"{error}. Not read: {what}") from error

@@ -12,6 +12,7 @@ from rocm_tui.collector import no_collector
 from rocm_tui.session import stats
 from rocm_tui.session.as_json import problem_json, row_json
 from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+from rocm_tui.session.troubles import troubles
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
@@ -34,5 +35,6 @@ def do_ls(args: argparse.Namespace) -> int:
     else:
         if rows:
             say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
-        common.print_problems(model.problems)
+        for trouble in troubles(model.problems):
+            say.err(trouble.line())
     return ExitCode.of(bool(rows))
