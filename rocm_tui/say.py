@@ -50,14 +50,14 @@ def out_json(value: object) -> None:
 
 def _strict(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _strict(one) for key, one in value.items()}
+        return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_strict(one) for one in value]
+        return [_strict(item) for item in value]
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def mistake(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """`sys.excepthook`: a mistake of ours may quote a file too."""
-    import traceback
+    import traceback  # slow to load, and seldom needed
 
     sys.stderr.write(visible("".join(traceback.format_exception(kind, error, trace))))

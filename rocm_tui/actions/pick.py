@@ -43,5 +43,7 @@ def pick_row(model: Model, text: str) -> Row:
     except NoSuchTuning as error:
         if not model.problems:
             raise
-        first = Trouble(model.problems[0]).line()
-        raise NoSuchTuning(f"{error}. Not read: {first}") from error
+        first = model.problems[0]
+        where = first.source if first.line is None else f"{first.source}:{first.line}"
+        what = first.what if where in first.what else f"{where}: {first.what}"
+        raise NoSuchTuning(f"{error}. Not read: {what}") from error

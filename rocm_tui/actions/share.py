@@ -104,7 +104,7 @@ def _environment(layout: Layout, python: str | None) -> Mapping[str, object]:
     return asdict(answer)
 
 
-def share_text(pins: Sequence[SharedPin]) -> str:
+def export_text(pins: Sequence[SharedPin]) -> str:
     """The file that `import` reads."""
     return share.share_text(Share(tuple(pins), default_who(), time.time()))
 

@@ -1,16 +1,13 @@
-"""What several commands share: options, the cache dir, what could not be read."""
+"""What several commands share: arguments, and the cache dir they mean."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.disk.layout import Layout, cache_dir
-from backend.model.session import Fault
-from rocm_tui import say
-from rocm_tui.render.tunings import troubles
+from backend.store.paths import Layout, cache_dir
 
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},
@@ -46,8 +43,3 @@ def add_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def layout_of(args: argparse.Namespace) -> Layout:
     return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
-
-
-def print_problems(problems: Iterable[Fault]) -> None:
-    for trouble in troubles(problems):
-        say.err(trouble.line())

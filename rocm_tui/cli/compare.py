@@ -12,12 +12,14 @@ from rocm_tui.cli.exits import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import UsageError
-from rocm_tui.ingest.collector import no_collector
-from rocm_tui.render import compare as compare_text
-from rocm_tui.render import report as report_text
-from rocm_tui.render.compare import comparison_json, regression_lines
-from rocm_tui.render.report import report_json
-from rocm_tui.report.job import report
+from rocm_tui.session import compare_text, report_text
+from rocm_tui.session.compare import compare, regressions
+from rocm_tui.session.compare_json import comparison_json
+from rocm_tui.session.compare_text import regression_lines
+from rocm_tui.session.compare_types import Comparison, Part
+from rocm_tui.session.report import report
+from rocm_tui.session.report_json import report_json
+from rocm_tui.session.troubles import troubles
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +112,8 @@ def _report(args: argparse.Namespace) -> int:
 def _read(layout: Layout, name: str, text: str, also: list[str]) -> Part:
     """Raises UsageError if the sources tell of no tuning at all."""
     part, problems = read_part(layout, name, text, also)
-    common.print_problems(problems)
+    for trouble in troubles(problems):
+        say.err(trouble.line())
     if not part.rows:
         raise UsageError(f"{name}: no tuning in {part.label}")
     return part

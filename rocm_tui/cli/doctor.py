@@ -8,11 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rocm_tui import harmless, say
+from rocm_tui import say
 from rocm_tui.actions.bundle import Examined, examine_bundle
 from rocm_tui.actions.doctor import Check, examine
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
+from rocm_tui.harmless import plain
 
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -72,7 +73,7 @@ def bundle_json(examined: Examined) -> dict[str, Any]:
 def _print(checks: Sequence[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        name = f"{harmless.plain(check.name):<{width}}"
-        say.out(f"{MARKS[check.verdict]}  {name}  {harmless.plain(check.value)}")
+        name = f"{plain(check.name):<{width}}"
+        say.out(f"{MARKS[check.verdict]}  {name}  {plain(check.value)}")
         if check.advice:
-            say.out(f"{'':<{width + 8}}{harmless.plain(check.advice)}")
+            say.out(f"{'':<{width + 8}}{plain(check.advice)}")

@@ -37,10 +37,9 @@ def _run(words: list[str]) -> int:
     args = parser.parse_args(words)
     args.argv = getattr(args, "argv", program)
     if args.print_completion:
-        # shtab and all commands are loaded for this alone.
-        from rocm_tui.cli.completion import print_completion
+        import shtab  # for this alone, as are the modules of all commands
 
-        print_completion(args.print_completion)
+        say.out(shtab.complete(build_parser(), shell=args.print_completion))
         return ExitCode.YES
     if args.command is None:
         parser.print_help()

@@ -16,17 +16,17 @@ from rocm_tui import harmless, say
 from rocm_tui.actions.share import (
     ImportPlan,
     apply_import,
+    export_text,
     pins_to_share,
     plan_import,
-    share_text,
     unknown_origins,
     write_shared,
 )
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
-from rocm_tui.render.table import table
-from rocm_tui.session import numbers as fmt
+from rocm_tui.harmless import plain
+from rocm_tui.session.as_text import table
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def do_export(args: argparse.Namespace) -> int:
             f"the {name} that {', '.join(ids)} was tuned with is not known (no session of "
             f"`rocm-tui run` tells it), so an import cannot check it"
         )
-    _write(args.output, share_text(pins))
+    _write(args.output, export_text(pins))
     _print_written(args, pins)
     return ExitCode.YES
 
@@ -93,7 +93,7 @@ def _print_written(
         return
     if not args.json:
         kind = "pin" if len(pins) == 1 else "pins"
-        say.out(f"wrote {len(pins)} {kind} to {harmless.plain(str(args.output))}")
+        say.out(f"wrote {len(pins)} {kind} to {plain(str(args.output))}")
         return
     left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
     say.out_json(
@@ -158,10 +158,10 @@ def _print_differences(plan: ImportPlan) -> None:
 def _step_cells(step: Step) -> tuple[str, ...]:
     return (
         step.pin.id,
-        harmless.plain(step.pin.op),
-        fmt.shorten(harmless.plain(step.pin.label or step.pin.hash), 40),
+        plain(step.pin.op),
+        fmt.shorten(plain(step.pin.label or step.pin.hash), 40),
         step.action,
-        harmless.plain(step.detail),
+        plain(step.detail),
     )
 
 

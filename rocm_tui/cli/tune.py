@@ -26,8 +26,11 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.render.jobs import problem_title
-from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.session.as_json import row_json
+from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
+from rocm_tui.session.troubles import troubles
+from rocm_tui.tune_request import SPACES, TuneOptions, problem_of, title, tune, words_of
+from rocm_tui.tune_words import distinct, is_shape, typed_problem
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +114,8 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, b
     if not words and not logs:
         raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
     model = load_model(layout, logs) if logs else load_model(layout, also=args.sources)
-    common.print_problems(model.problems)
+    for trouble in troubles(model.problems):
+        say.err(trouble.line())
     tunings = [
         row.tuning for row in [pick_row(model, word) for word in words] or distinct(model.rows())
     ]

@@ -150,7 +150,7 @@ def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: R
     pins = share.pins_to_share(layout, [], [], "/no/such/python")
     assert share.unknown_origins(pins) == {"arch": [row.id], "torch": [row.id]}
     path = layout.root / "pins.json"
-    share.write_shared(path, share.share_text(pins))
+    share.write_shared(path, share.export_text(pins))
     take_all_back(layout)
     plan = share.ImportPlan(
         share.read_share(path),
