@@ -31,7 +31,7 @@ class Welcome(LineView):
         self._paths = paths
         self._states: Mapping[str, str] = {}
 
-    def tell(self, states: Mapping[str, str]) -> None:
+    def put(self, states: Mapping[str, str]) -> None:
         """How each source is, by path."""
         self._states = states
         self.sync()
@@ -154,9 +154,9 @@ class WatchScreen(BaseScreen):
             self._welcome()
 
     def _welcome(self) -> None:
-        states = {one.path: one.state for one in self.program.feed.watcher.sources()}
+        states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            welcome.tell(states)
+            welcome.put(states)
 
     def commands(self) -> Iterator[SystemCommand]:
         row, panes = self.row, self.panes
