@@ -95,6 +95,9 @@ class RocmTui(Host):
         jobs = self._jobs.jobs() if self._jobs is not None else []
         return [job for job in jobs if not job.over]
 
+    def count_troubles(self) -> int:
+        return later.count_troubles(self.feed.model.problems)
+
     @property
     def ask(self) -> Requests:
         if self._ask is None:
@@ -108,7 +111,7 @@ class RocmTui(Host):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen()
+        return WatchScreen(partial(later.panes, layout=self.layout))
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()

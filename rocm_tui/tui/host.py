@@ -80,6 +80,10 @@ class Host(App[int]):
         """The jobs that run or wait, newest first."""
         raise NotImplementedError
 
+    def count_troubles(self) -> int:
+        """How many things could not be used of what is read, each once."""
+        raise NotImplementedError
+
     @property
     def asking(self) -> bool:
         """Whether a question stands above the screens: there is never more than one."""

@@ -1,8 +1,7 @@
 """Colours: one calm accent on quiet greys, dark and light, and one for 16-colour terminals.
 
-The styles of a line, by name, from the colours of the theme.
-
-Component classes would say the same in style sheets, but each costs time at every start.
+From them come the styles of a line, by name. Component classes would say the same in style sheets,
+but each costs time at every start.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class CompareScreen(BaseScreen):
         self._row = row
         self._marked = marked
         self._all_keys = False
-        self._taken: Mapping[str, Footprint] = {}
+        self._footprints: Mapping[str, Told] = {}
         self._choices: tuple[Choice, ...] = ()
 
     def compose_body(self) -> ComposeResult:
@@ -79,7 +79,7 @@ class CompareScreen(BaseScreen):
     def _fill(self) -> None:
         tuning = self._row.tuning
         self._choices = side_by_side.chosen(tuning, self._marked)
-        facts = side_by_side.facts(tuning, self._choices, self._taken, all_keys=self._all_keys)
+        facts = side_by_side.facts(tuning, self._choices, self._footprints, all_keys=self._all_keys)
         lines = with_whiskers(tuning, self._choices, facts)
         self.view.put(Shown(tuning, self._choices, tuple(lines)))
         self._describe()
@@ -100,8 +100,8 @@ class CompareScreen(BaseScreen):
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""
-        self._taken = await to_thread(_kernels, self.program.layout.root, self._choices)
-        if self._taken:
+        self._footprints = await to_thread(_kernels, self.program.layout.root, self._choices)
+        if self._footprints:
             self._fill()
 
     # Keys.

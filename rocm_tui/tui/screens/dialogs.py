@@ -121,7 +121,7 @@ class TuneScreen(Dialog[TuneAnswer]):
 
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "yes", "tune.yes", "start", priority=True),
+        key("enter", "yes", "tune.yes", "yes", priority=True),
     ]
 
     def __init__(self, row: Row, problem: Problem) -> None:

@@ -26,7 +26,7 @@ from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
-_KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
+KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Lists", LineView.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Everywhere", Host.BINDINGS),
@@ -57,7 +57,7 @@ _WORDS = 16
 
 def key_groups() -> Iterator[Group]:
     """The keys of each screen; those with one explanation are one entry."""
-    for title, bindings in _KEYBOARDS:
+    for title, bindings in KEYBOARDS:
         ours = (binding for binding in bindings if isinstance(binding, Binding))
         entries = []
         for about, same in groupby(ours, key=lambda binding: binding.tooltip):
@@ -141,7 +141,7 @@ def _lines(width: int) -> Iterator[Line]:
     """All of it, folded where a line is wider than that."""
     signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
     keys = list(key_groups())
-    words = sorted((*glossary.groups(), *screen_groups(), signs), key=_place)
+    words = _once(sorted((*glossary.groups(), *screen_groups(), signs), key=_place))
     for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
         yield ((group.title, "accent"),)
         for entry in group.entries:
@@ -157,3 +157,11 @@ def _lines(width: int) -> Iterator[Line]:
 def _place(group: Group) -> int:
     starts = (at for at, start in enumerate(_FIRST) if group.title.startswith(start))
     return next(starts, len(_FIRST))
+
+
+def _once(groups: Iterable[Group]) -> Iterator[Group]:
+    """Without columns that stand in an earlier group with the same sentence."""
+    explained: set[Entry] = set()
+    for group in groups:
+        yield Group(group.title, tuple(e for e in group.entries if e not in explained))
+        explained.update(group.entries)

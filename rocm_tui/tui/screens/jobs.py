@@ -110,18 +110,18 @@ class JobLog(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="log")
-        self._told: Span = ("", "")
+        self._outcome: Span = ("", "")
         self._log: list[str] = []
         self._pieces: list[str] = []
         self._fitted: object = None
 
-    def put(self, told: Span, log: list[str]) -> None:
+    def put(self, outcome: Span, log: list[str]) -> None:
         """Show the sentence `told`, and these lines below it; follow their end from there."""
-        if (told, log) == (self._told, self._log):
+        if (outcome, log) == (self._outcome, self._log):
             return
         at_end = self.top + self.room >= len(self._pieces)  # not scrolled up to read
-        follow = told != self._told or (at_end and self.cursor >= len(self._pieces) - 1)
-        self._told, self._log = told, log
+        follow = outcome != self._outcome or (at_end and self.cursor >= len(self._pieces) - 1)
+        self._outcome, self._log = outcome, log
         self._fit(self.size.width)
         if follow:
             self.cursor = max(0, len(self._pieces) - 1)
@@ -136,7 +136,7 @@ class JobLog(LineView):
         if self._fitted != (width, self._log):
             self._fit(width)
             self.cursor, self.top = len(self._pieces) - 1, len(self._pieces)
-        text, style = self._told
+        text, style = self._outcome
         parts: list[Line] = [((f" {part}", style),) for part in wrap(text, max(20, width - 3))]
         return [*parts[:_MOST], ()] if parts else []
 
@@ -147,7 +147,7 @@ class JobLog(LineView):
         return ((self._pieces[index], "dim"),)
 
     def empty(self, width: int) -> list[Line]:
-        return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._told[0] else []
+        return [(("  The worker wrote nothing to stderr.", "dim"),)] if self._outcome[0] else []
 
 
 def _folded(line: str, width: int) -> list[str]:
@@ -199,9 +199,9 @@ class JobsScreen(BaseScreen):
         queued = sum(job.state == "queued" for job in self._jobs)
         facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
         self.show_title("Jobs", facts)
-        self._tell()
+        self._describe()
 
-    def _tell(self) -> None:
+    def _describe(self) -> None:
         job = self.current
         about, log = self.query_one("#about", OneLine), self.query_one(JobLog)
         if job is None:
@@ -209,12 +209,12 @@ class JobsScreen(BaseScreen):
             log.put(("", ""), [])
             return
         about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
-        told = (job.reason, "bad") if job.reason else (job.outcome, "strong")
-        log.put(told, self.program.jobs.log(job.id))
+        outcome = (job.reason, "bad") if job.reason else (job.outcome, "strong")
+        log.put(outcome, self.program.jobs.log(job.id))
 
     @on(LineView.CursorMoved, "#jobs")
     def _moved(self) -> None:
-        self._tell()
+        self._describe()
 
     def action_cancel(self) -> None:
         job = self.current

@@ -75,19 +75,19 @@ class PinsScreen(BaseScreen):
         drifts = self.program.feed.drifts
         facts += [f"{drifts} drift{'s' * (drifts != 1)} seen"] if drifts else []
         self.show_title("Pins", facts, plain(problem.what) if problem else "")
-        self._tell()
+        self._describe()
 
-    def _tell(self) -> None:
+    def _describe(self) -> None:
         status = self.current
         line: Line = ((" History", "head"),)
         if status is not None:
-            told = status.detail or "every later torch.compile takes this choice"
-            line = ((f" {status.state}: {plain(told)}", "head"),)
+            text = status.detail or "every later torch.compile takes this choice"
+            line = ((f" {status.state}: {plain(text)}", "head"),)
         self.query_one("#about", OneLine).put(line)
 
     @on(LineView.CursorMoved, "#pins")
     def _moved(self) -> None:
-        self._tell()
+        self._describe()
 
     def tick(self) -> None:
         """Time has passed: the pins are older."""

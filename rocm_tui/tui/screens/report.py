@@ -29,16 +29,16 @@ _EVERY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Contents:
     pages: Mapping[str, Page]
     points: tuple[tuple[Roofline, Point], ...]
 
 
-def _look(part: Part, measured: Mapping[TunedDevice, Peak]) -> _Found:
+def _look(part: Part, measured: Mapping[Machine, Peak]) -> _Contents:
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
-    found = rooflines(part.rows, part.sessions, measured, headers)
-    points = report_cells.by_share(found)
-    return _Found(report_cells.pages(report(part), points), tuple(points))
+    curves = rooflines(part.rows, part.sessions, measured, headers)
+    points = report_cells.by_share(curves)
+    return _Contents(report_cells.pages(report(part), points), tuple(points))
 
 
 class ReportScreen(BaseScreen):
@@ -96,16 +96,16 @@ class ReportScreen(BaseScreen):
             self._stale = False
             part = whole("", self.program.feed.model)
             measured = dict(self.program.peaks)
-            found = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
-            self._show(found)
+            contents = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
+            self._show(contents)
             if not self._stale:
                 break
             await sleep(_EVERY)
         self._busy = False
 
-    def _show(self, found: _Found) -> None:
-        self._points = found.points
-        for name, page in found.pages.items():
+    def _show(self, contents: _Contents) -> None:
+        self._points = contents.points
+        for name, page in contents.pages.items():
             self.page(name).show(page)
             self._counts[name] = page.count
         self._describe()

@@ -134,7 +134,7 @@ class SourcesScreen(BaseScreen):
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         count = len(self._statuses)
         self.show_title("Sources", [f"{count} files" if count != 1 else "1 file"])
-        self._tell()
+        self._describe()
 
     @property
     def _sources(self) -> Grid:
@@ -160,16 +160,16 @@ class SourcesScreen(BaseScreen):
     @on(LineView.CursorMoved)
     @on(DescendantFocus)
     def _moved(self) -> None:
-        self._tell()
+        self._describe()
 
-    def _tell(self) -> None:
+    def _describe(self) -> None:
         """What the list cuts, in full; else how many problems there are."""
         count = len(self._problems)
-        told = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
-        told += f", {_MOST} shown" if count > _MOST else ""
+        text = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
+        text += f", {_MOST} shown" if count > _MOST else ""
         if self._problem is not None:
-            told = self._problem.what
-        self.query_one("#about", OneLine).put(((f" {plain(told)}", "head"),))
+            text = self._problem.what
+        self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:
         if self._problem is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,8 +12,6 @@ from textual.events import DescendantFocus
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
-from rocm_tui.session.numbers import shorten
-from rocm_tui.tui import later
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
@@ -33,7 +31,7 @@ class Welcome(LineView):
         self._paths = paths
         self._states: Mapping[str, str] = {}
 
-    def tell(self, states: Mapping[str, str]) -> None:
+    def put(self, states: Mapping[str, str]) -> None:
         """How each source is, by path."""
         self._states = states
         self.sync()
@@ -114,6 +112,10 @@ class WatchScreen(BaseScreen):
     ]
     panes: Panes | None = None
 
+    def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
+        super().__init__()
+        self._make_panes = make_panes
+
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths)
 
@@ -140,7 +142,7 @@ class WatchScreen(BaseScreen):
             self.describe()
 
     def _open_panes(self) -> None:
-        self.panes = later.panes(self.program.feed.model.rows(), self.program.layout)
+        self.panes = self._make_panes(self.program.feed.model.rows())
         self.query_one("#body").mount(self.panes)
         self.query_one("#welcome").remove()
 
@@ -152,9 +154,9 @@ class WatchScreen(BaseScreen):
             self._welcome()
 
     def _welcome(self) -> None:
-        states = {one.path: one.state for one in self.program.feed.watcher.sources()}
+        states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            welcome.tell(states)
+            welcome.put(states)
 
     def commands(self) -> Iterator[SystemCommand]:
         row, panes = self.row, self.panes
@@ -183,7 +185,7 @@ class WatchScreen(BaseScreen):
         model = self.program.feed.model
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
-        problems = later.count_troubles(model.problems)
+        problems = self.program.count_troubles()
         facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
         facts += [f"{running} running"] if running else []
         facts += _of_jobs(self.program.unfinished)

@@ -118,9 +118,9 @@ class CompareView(LineView):
 
     def _style(self, shown: Shown, fact: Fact, at: int) -> str:
         if fact.title == "verdict" or fact.title == whiskers_title(shown.tuning):
-            told = stats.measured(shown.tuning, shown.choices[at])
-            if told is not None:
-                return verdict_style(shown.tuning, told) or "strong"
+            measured = stats.measured(shown.tuning, shown.choices[at])
+            if measured is not None:
+                return verdict_style(shown.tuning, measured) or "strong"
             clear = fact.texts[at] == "fastest"
             return "good" if clear else "bad" if fact.texts[at] == "failed" else "dim"
         return "accent" if at in fact.differs else ""
@@ -140,8 +140,8 @@ def with_whiskers(tuning: Tuning, choices: Sequence[Choice], facts: Sequence[Fac
     if measurement is None:
         return list(facts)
     scale = whiskers.scale_of(measurement.choices, _DRAWN)
-    told = [measurement.of(choice.hash) for choice in choices]
-    drawn = tuple(whiskers.interval(scale, one) if one else "" for one in told)
+    measured = [measurement.of(choice.hash) for choice in choices]
+    drawn = tuple(whiskers.interval(scale, choice) if choice else "" for choice in measured)
     at = next((i for i, fact in enumerate(facts) if fact.title == "spread"), len(facts))
     return [*facts[:at], Fact(whiskers_title(tuning), drawn), *facts[at:]]
 

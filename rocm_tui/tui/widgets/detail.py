@@ -34,7 +34,7 @@ class Detail(LineView):
         super().__init__(id=id)
         self.row: Row | None = None
         self.marked: frozenset[str] = frozenset()
-        self._told: Mapping[str, Footprint] = choice_lines.NOTHING
+        self._footprints: Mapping[str, Told] = choice_lines.NOTHING
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._moved = False
@@ -54,7 +54,7 @@ class Detail(LineView):
         if row is None or before is None or not _same(before, row):
             self.cursor = self.top = 0
             self._moved = False
-            self._told = choice_lines.NOTHING
+            self._footprints = choice_lines.NOTHING
             self.marked = frozenset()
         elif self._moved and current is not None and current.hash is not None:
             hashes = [choice.hash for choice in row.tuning.choices]
@@ -62,9 +62,9 @@ class Detail(LineView):
                 self.cursor = hashes.index(current.hash)
         self.sync()
 
-    def tell(self, told: Mapping[str, Footprint]) -> None:
+    def show_footprints(self, footprints: Mapping[str, Told]) -> None:
         """Say what the kernels of this tuning take of their GPU, by choice hash."""
-        self._told = told
+        self._footprints = footprints
         self.sync()
 
     def mark(self, names: frozenset[str]) -> None:
@@ -88,10 +88,10 @@ class Detail(LineView):
     def _layout(self, width: int) -> tuple[Slot, ...]:
         assert self.row is not None
         tuning = self.row.tuning
-        state = (width, self.row.key, tuning.choices, tuning.measured, self._told)
+        state = (width, self.row.key, tuning.choices, tuning.measured, self._footprints)
         if state != self._fitted:
             self._fitted = state
-            self._slots = choice_lines.choice_slots(self.row, width, self._told)
+            self._slots = choice_lines.choice_slots(self.row, width, self._footprints)
         return self._slots
 
     def heading(self, width: int) -> list[Line]:
@@ -108,19 +108,20 @@ class Detail(LineView):
 
     def _said(self, row: Row, room: int) -> list[Line]:
         """What stands above the choices; the least important gives way where room is short."""
-        told = detail_lines.takes(self.current, self._told) if self._told else None
+        known = self._footprints
+        takes = detail_lines.takes(self.current, known) if known else None
         lines = [
             (0, detail_lines.verdict(row.tuning)),
             (1, detail_lines.measured(row.tuning)),
             (3, detail_lines.cost(row.tuning)),
             (2, detail_lines.pin_line(row)),
             (4, self._about_choice()),
-            (5, told),
+            (5, takes),
         ]
-        said = [(rank, line) for rank, line in lines if line is not None]
-        while len(said) > room:
-            said.remove(max(said, key=lambda one: one[0]))
-        return [line for _, line in said]
+        kept = [(rank, line) for rank, line in lines if line is not None]
+        while len(kept) > room:
+            kept.remove(max(kept, key=lambda ranked: ranked[0]))
+        return [line for _, line in kept]
 
     def _about_choice(self) -> Line:
         """The choice under the cursor, in full where the list cuts it; blank without focus."""
@@ -135,7 +136,7 @@ class Detail(LineView):
     def line(self, index: int, width: int) -> Line:
         assert self.row is not None
         slots = self._layout(width)
-        return choice_lines.choice_line(self.row, index, slots, self._told, self.marked)
+        return choice_lines.choice_line(self.row, index, slots, self._footprints, self.marked)
 
 
 def _same(before: Row, after: Row) -> bool:

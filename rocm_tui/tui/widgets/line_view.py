@@ -257,16 +257,16 @@ def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
     if old[-1:] != new[-1:]:
         return 0, width
     start = 0
-    for one, two in zip(old, new, strict=False):
-        if one != two:
+    for before, after in zip(old, new, strict=False):
+        if before != after:
             break
-        start += cell_len(one[0])
+        start += cell_len(before[0])
     end = width
     if _width(old) == _width(new) == width:
-        for one, two in zip(reversed(old), reversed(new), strict=False):
-            if one != two:
+        for before, after in zip(reversed(old), reversed(new), strict=False):
+            if before != after:
                 break
-            end -= cell_len(one[0])
+            end -= cell_len(before[0])
     return (start, end) if start < end else (0, width)
 
 

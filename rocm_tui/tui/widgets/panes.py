@@ -75,13 +75,13 @@ class FilterBar(Horizontal):
             self.query_one(Input).value = ""
         self._close()
 
-    def told(self, found: int, total: int) -> None:
+    def count(self, passed: int, total: int) -> None:
         """Say what the filter does."""
         banner = self.query_one("#banner", OneLine)
         if self.text:
             text = plain(self.text)
             what = f" filter active: {text}" if not self.has_class("-open") else " filter active"
-            banner.put(((what, "title"), (f"  {found} of {total} · esc clears", "head")))
+            banner.put(((what, "title"), (f"  {passed} of {total} · esc clears", "head")))
         else:
             banner.put(((" filter", "title"), ("  words that a row must hold", "head")))
 
@@ -194,10 +194,10 @@ class Panes(Vertical):
 
     async def _tell_resources(self, key: str, ours: list[Choice]) -> None:
         await sleep(_PAUSE)
-        taken = await to_thread(self._look_up, ours)
+        footprints = await to_thread(self._look_up, ours)
         row = self.table.current
         if row is not None and row.key == key:
-            self.detail.tell(taken)
+            self.detail.show_footprints(footprints)
 
     def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
         """In a thread, where the templates and the toolchain are loaded, which takes long."""
@@ -247,7 +247,7 @@ class Panes(Vertical):
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
         self.table.order(words=tuple(event.text.lower().split()))
-        self.filter.told(len(self.table.rows), self.table.total)
+        self.filter.count(len(self.table.rows), self.table.total)
         self._follow()
 
     @on(FilterBar.Closed)

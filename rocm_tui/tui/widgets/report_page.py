@@ -1,7 +1,4 @@
-"""One page of the report: what it says in a sentence, then its table.
-
-The roofline of the device whose tuning is under the cursor of the table below it.
-"""
+"""The report's pages, the line of their names, and the roofline above the table of points."""
 
 from __future__ import annotations
 
@@ -46,10 +43,10 @@ class ReportPage(Grid):
     def heading(self, width: int) -> list[Line]:
         if self._page is None:
             return []
-        said: list[Line] = []
+        sentences: list[Line] = []
         for text, style in self._page.said:
-            said += [((f" {part}", style),) for part in wrap(text, width - 2)]
-        above: list[Line] = [(), *said, ()] if said else []
+            sentences += [((f" {part}", style),) for part in wrap(text, width - 2)]
+        above: list[Line] = [(), *sentences, ()] if sentences else []
         return [*above, *super().heading(width)] if self._page.cells else above
 
     def empty(self, width: int) -> list[Line]:
@@ -107,48 +104,52 @@ class RooflineView(LineView, can_focus=False):
         return 0
 
     def heading(self, width: int) -> list[Line]:
-        found = self._roofline
-        if found is None:
+        roofline = self._roofline
+        if roofline is None:
             return []
-        head = detail_lines.filled(about(found, self._point), width)
+        head = detail_lines.filled(about(roofline, self._point), width)
         room = self.size.height - 1 - log_plot.BESIDES
-        if not found.points or room < 3:
+        if not roofline.points or room < 3:
             return [head]
-        return [head, *_plot(found, self._point, width - log_plot.PADDING, room)]
+        return [head, *_plot(roofline, self._point, width - log_plot.PADDING, room)]
 
 
-def about(found: Roofline, point: Point | None) -> Line:
+def about(roofline: Roofline, point: Point | None) -> Line:
     """The device, its peaks for the arithmetic in question, and who says so."""
-    line: list[Span] = [(f" {plain(found.machine.label)}", "title")]
-    if isinstance(found.peak, NoPeak):
-        return (*line, (f"   no roof: {plain(found.peak.reason)}", "head"))
-    flat = found.peak.tflops.get(point.kind) if point else None
+    line: list[Span] = [(f" {plain(roofline.machine.label)}", "title")]
+    if isinstance(roofline.peak, NoPeak):
+        return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
+    flat = roofline.peak.tflops.get(point.kind) if point else None
     if point is not None and flat is not None:
         line.append((f"   {throughput(flat)} TFLOP/s {WORDS[point.kind]}", "head"))
-    told = f" · {_bandwidth(found.peak)} · {plain(found.peak.source)}"
-    return (*line, (told, "head"))
+    source = f" · {_bandwidth(roofline.peak)} · {plain(roofline.peak.source)}"
+    return (*line, (source, "head"))
 
 
 def _bandwidth(peak: Peak) -> str:
     return f"{peak.gbs / 1e3:.1f} TB/s" if peak.gbs >= 1e3 else f"{peak.gbs:.0f} GB/s"
 
 
-def _plot(found: Roofline, point: Point | None, width: int, height: int) -> list[Line]:
-    across = [one.intensity for one in found.points]
-    up = [one.tflops for one in found.points]
+def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> list[Line]:
+    across = [other.intensity for other in roofline.points]
+    up = [other.tflops for other in roofline.points]
     curves: list[Curve] = []
-    if isinstance(found.peak, Peak):
-        kinds = _kinds(found.points, point)
-        flats = [flat for kind in kinds if (flat := found.peak.tflops.get(kind))]
+    if isinstance(roofline.peak, Peak):
+        kinds = _kinds(roofline.points, point)
+        flats = [flat for kind in kinds if (flat := roofline.peak.tflops.get(kind))]
         up += flats
-        across += [flat * 1e3 / found.peak.gbs for flat in flats]
-        curves = [Curve(partial(attainable, found.peak, kind), "rail") for kind in kinds]
+        across += [flat * 1e3 / roofline.peak.gbs for flat in flats]
+        curves = [Curve(partial(attainable, roofline.peak, kind), "rail") for kind in kinds]
         curves[:1] = [Curve(curve.value, "") for curve in curves[:1]]
     x, y = log_plot.axis(across, width), log_plot.axis(up, height, 1.6)
-    marks = [Mark(one.intensity, one.tflops, "•", "dim") for one in found.points]
+    marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
     if point is not None:
         marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "good")]
-    left = f"; {found.left_out} left out, whose operations are not known" if found.left_out else ""
+    left = (
+        f"; {roofline.left_out} left out, whose operations are not known"
+        if roofline.left_out
+        else ""
+    )
     return log_plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
 
 
@@ -160,7 +161,7 @@ def _room(y: Axis, point: Point) -> list[Mark]:
     return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
 
 
-def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
-    """The kinds of arithmetic of the points, that of the highlighted one first."""
+def _kinds(points: Sequence[Point], point: Point | None) -> list[Kind]:
+    """The kinds of arithmetic of the points, that of the highlighted each first."""
     first = [point.kind] if point else []
-    return list(dict.fromkeys([*first, *(one.kind for one in points)]))
+    return list(dict.fromkeys([*first, *(other.kind for other in points)]))

@@ -17,7 +17,7 @@ from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.widgets.line_view import LineView
 
-_Told = TypeVar("_Told")
+_Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
 _MEASURED = ("op", "shape", "dtype", "winner", "pin")
@@ -45,8 +45,8 @@ def searched(row: Row) -> str:
     """
     cells = tuning_cells.cells(row, 0.0)
     state = f"pinned {row.pin.state}" if row.pin else ""
-    told = [cells[key][0] for key in ("op", "shape", "dtype", "winner", "lead")]
-    text = " ".join((*told, state, row.tuning.state, row.id)).lower()
+    texts = [cells[key][0] for key in ("op", "shape", "dtype", "winner", "lead")]
+    text = " ".join((*texts, state, row.tuning.state, row.id)).lower()
     return text.replace("×", "x")
 
 
@@ -61,23 +61,23 @@ def _widths(row: Row) -> tuple[int, ...]:
     return tuple(cell_len(cells[key][0]) for key in _MEASURED)
 
 
-class _OfRows(Generic[_Told]):
+class _OfRows(Generic[_Answer]):
     """What a function says of each row, asked again only when the row has changed."""
 
-    def __init__(self, ask: Callable[[Row], _Told]) -> None:
+    def __init__(self, ask: Callable[[Row], _Answer]) -> None:
         self._ask = ask
-        self._told: dict[str, tuple[Row, _Told]] = {}
+        self._answers: dict[str, tuple[Row, _Answer]] = {}
 
-    def of(self, row: Row) -> _Told:
-        known = self._told.get(row.key)
+    def of(self, row: Row) -> _Answer:
+        known = self._answers.get(row.key)
         if known is None or known[0] is not row:
-            known = self._told[row.key] = row, self._ask(row)
+            known = self._answers[row.key] = row, self._ask(row)
         return known[1]
 
     def keep(self, rows: list[Row]) -> None:
         """Forget the rows that are gone, once they are as many as these."""
-        if len(self._told) > 2 * len(rows):
-            self._told = {row.key: (row, self.of(row)) for row in rows}
+        if len(self._answers) > 2 * len(rows):
+            self._answers = {row.key: (row, self.of(row)) for row in rows}
 
 
 def _added(before: list[Row], rows: list[Row]) -> int:
@@ -167,20 +167,20 @@ class TuningsTable(LineView):
 
     def _find(self, current: Row) -> None:
         offset = self.cursor - self.top
-        found = next((at for at, row in enumerate(self.rows) if row.key == current.key), None)
-        if found is None:
+        place = next((at for at, row in enumerate(self.rows) if row.key == current.key), None)
+        if place is None:
             names = _names(current)
             fits = (at for at, row in enumerate(self.rows) if not names.isdisjoint(_names(row)))
-            found = next(fits, None)
-        if found is not None:
-            self.cursor, self.top = found, found - offset
+            place = next(fits, None)
+        if place is not None:
+            self.cursor, self.top = place, place - offset
 
     def go_to(self, row: Row) -> bool:
         """Put the cursor on this row; False if it is not shown."""
-        found = [at for at, one in enumerate(self.rows) if one.key == row.key]
-        if found:
-            self.move_cursor(found[0])
-        return bool(found)
+        place = next((at for at, shown in enumerate(self.rows) if shown.key == row.key), None)
+        if place is not None:
+            self.move_cursor(place)
+        return place is not None
 
     def tick(self) -> None:
         """Repaint the ages that read differently by now."""
@@ -198,9 +198,9 @@ class TuningsTable(LineView):
     def _measure(self) -> None:
         """The widest content of each column, among the newest rows."""
         sample = self._all[:_SAMPLE]
-        found = [self._widths.of(row) for row in sample]
+        widths = [self._widths.of(row) for row in sample]
         self._wants = {
-            key: max((w[at] for w in found), default=0) for at, key in enumerate(_MEASURED)
+            key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
         if any(row.tuning.rank is not None for row in sample):
