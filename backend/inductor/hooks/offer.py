@@ -16,6 +16,7 @@ from backend.inductor.hip import linear as rocm_linear
 from backend.inductor.hip.kernel import DTYPES
 from backend.inductor.hip.linear import DataProcessorTemplateWrapper, Preprocessor
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
@@ -28,8 +29,7 @@ from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import GemmProblem
-from backend.toolchain import targets
-from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
+from backend.toolchain.target import Target
 
 CPU_FLOP = 2e9
 """On the CPU, GPU threads are emulated: a larger product would take longer than it may."""
@@ -113,13 +113,13 @@ def offer(
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
     try:
-        found = _generated(make, layout.device)
+        offered = _generated(make, layout.device)
     except UnsupportedProblemError:
         return []
     key = torch_api.tuning_key(op, input_nodes, layout, {})
-    for choice in found:
+    for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
-    return found
+    return offered
 
 
 def _template(
@@ -148,12 +148,12 @@ def _template(
 
 
 def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCaller]:
-    found: list[ChoiceCaller] = []
+    choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
-        found += _compiled(functools.partial(make, target), target)
+        choices += _compiled(functools.partial(make, target), target)
     if (triton := triton_target.target_of(device)) is not None:
-        found += triton_offer.choices(functools.partial(make, triton), triton, budget())
-    return found
+        choices += triton_offer.choices(functools.partial(make, triton), triton, budget())
+    return choices
 
 
 def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
@@ -195,21 +195,10 @@ def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any
 @functools.cache
 def target_of(device: torch.device) -> Target | None:
     """What to compile for; None where there is no such device or no compiler, which is said."""
-    target: Target
-    if device.type == "cpu":
-        target = cpu()
-    elif device.type == "cuda":
-        facts = torch.cuda.get_device_properties(device)
-        target = (
-            amdgpu(facts.gcnArchName) if torch.version.hip else cuda(f"{facts.major}.{facts.minor}")
-        )
-    else:
+    if device.type not in ("cpu", "cuda"):
         return None
-    found = targets.find(target)
-    if isinstance(found, Missing):
-        say_once(f"our templates are off for {target}: {found.reason}")
-        return None
-    if not found.loadable:
-        say_once(f"our templates are off for {target}: {found.version} makes no library")
+    target = template_target(device)
+    if reason := no_library(target):
+        say_once(f"our templates are off for {target}: {reason}")
         return None
     return target

@@ -87,9 +87,9 @@ def this_machine() -> BackendFacts:
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     major = units = 0
     if kind == "cuda":
-        found = torch.cuda.get_device_properties(torch.cuda.current_device())
-        major, units = int(found.major), int(found.multi_processor_count)
-    return BackendFacts(
+        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
+        major, units = int(facts.major), int(facts.multi_processor_count)
+    return Machine(
         kind=kind,
         hip=bool(torch.version.hip),
         arch=torch_api.device_facts().arch or "",
@@ -100,30 +100,39 @@ def this_machine() -> BackendFacts:
         wanted_arches=torch_api.setting("rocm.arch") or (),
         cutlass_dir=_cutlass_dir(),
         missing=missing,
-        template_target=_template_target(kind, major),
+        template_target=template_target(torch.device(kind)),
     )
 
 
 def _cutlass_dir() -> str:
     """It moved in torch 2.11."""
     names = ("cutlass.cutlass_dir", "cuda.cutlass_dir")
-    return next((str(found) for name in names if (found := torch_api.setting(name))), "")
+    return next((str(folder) for name in names if (folder := torch_api.setting(name))), "")
 
 
-def _template_target(kind: str, major: int) -> Target:
-    if kind == "cpu":
+def template_target(device: torch.device) -> Target:
+    """What our templates in HIP are compiled for on a CPU or a GPU."""
+    if device.type == "cpu":
         return cpu()
-    arch = torch_api.device_facts().arch or ""
+    arch = torch_api.device_facts(device).arch or ""
     return amdgpu(arch) if torch.version.hip else cuda(arch)
+
+
+def no_library(target: Target) -> str:
+    """Why none can be made for it here; nothing if one can."""
+    compiler = targets.find(target)
+    if isinstance(compiler, Missing):
+        return compiler.reason
+    return "" if compiler.loadable else f"{compiler.version} makes no library"
 
 
 def missing(module: str) -> str:
     """Why a module cannot be imported, in a line; nothing if it is installed."""
     try:
-        found = importlib.util.find_spec(module)
+        spec = importlib.util.find_spec(module)
     except (ImportError, ValueError) as error:
         return f"{module} cannot be imported: {error}"
-    return "" if found else f"{module} is not installed"
+    return "" if spec else f"{module} is not installed"
 
 
 def _triton(machine: BackendFacts) -> str:
@@ -187,10 +196,7 @@ def _cpp(machine: BackendFacts) -> str:
 
 def _rocm(machine: BackendFacts) -> str:
     """Our templates in Triton need no compiler of ours, so this says why there are no others."""
-    found = targets.find(machine.template_target)
-    if isinstance(found, Missing):
-        return found.reason
-    return "" if found.loadable else f"{found.version} makes no library"
+    return no_library(machine.template_target)
 
 
 def _bare(arch: str) -> str:

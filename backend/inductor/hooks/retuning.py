@@ -231,8 +231,8 @@ class _Again(Selector):
 
     def _known(self, key: TuningKey) -> Mapping[str, Any]:
         """What the cache says of `key`: times by choice hash."""
-        found = self._tuned().view().get(key.op, {}).get(key.inputs) or {}
-        times: Mapping[str, Any] = found.get(key.precision, {})
+        by_precision = self._tuned().view().get(key.op, {}).get(key.inputs) or {}
+        times: Mapping[str, Any] = by_precision.get(key.precision, {})
         return times
 
 

@@ -157,13 +157,15 @@ class DeviceFacts:
     compute_units: int | None
 
 
-def device_facts() -> DeviceFacts:
-    """The current GPU, else the CPU."""
-    if not torch.cuda.is_available():
+def device_facts(device: torch.device | None = None) -> DeviceFacts:
+    """Of `device`; without one the current GPU, else the CPU."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
         return DeviceFacts("cpu", torch.backends.cpu.get_cpu_capability(), None)
-    device = torch.cuda.get_device_properties(torch.cuda.current_device())
-    arch = device.gcnArchName if torch.version.hip else f"sm_{device.major}{device.minor}"
-    return DeviceFacts(device.name, arch, device.multi_processor_count)
+    facts = torch.cuda.get_device_properties(device)
+    arch = facts.gcnArchName if torch.version.hip else f"sm_{facts.major}{facts.minor}"
+    return DeviceFacts(facts.name, arch, facts.multi_processor_count)
 
 
 def threads() -> int:
