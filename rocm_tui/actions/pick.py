@@ -11,7 +11,6 @@ from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchTuning
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.watcher import read_sources
-from rocm_tui.render.tunings import Trouble
 from rocm_tui.session.find import find_row
 from rocm_tui.session.model import Model, Row
 

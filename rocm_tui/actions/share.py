@@ -17,11 +17,10 @@ from backend.errors import StoreError
 from backend.pins.file import read_pin_file
 from backend.pins.held import default_who
 from backend.pins.store import PinStore
-from backend.sharing import share
 from backend.sharing.machine import Machine, completed, machine_here, machine_of
 from backend.sharing.plan import Difference, Step, differences, steps_of
-from backend.sharing.share import Share, SharedPin, read_share
-from backend.wire.jobs import EnvironmentJob
+from backend.sharing.share import Share, SharedPin, read_share, share_text
+from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
@@ -92,21 +91,20 @@ class _Origins:
         """What the user's torch says of this machine; nothing where there is none."""
         if self._environment is None:
             try:
-                self._environment = _environment(self._layout, self._python)
+                self._environment = asdict(_ask_worker(self._layout, self._python))
             except RocmTuiError:
                 self._environment = {}
         return self._environment
 
 
-def _environment(layout: Layout, python: str | None) -> Mapping[str, object]:
+def _ask_worker(layout: Layout, python: str | None) -> Environment:
     """What the user's torch says of this machine. Raises NoTorchPython and JobError."""
-    answer = run_job(EnvironmentJob(), python=find_python(python), cache_dir=layout.root)
-    return asdict(answer)
+    return run_job(EnvironmentJob(), python=find_python(python), cache_dir=layout.root)
 
 
 def export_text(pins: Sequence[SharedPin]) -> str:
     """The file that `import` reads."""
-    return share.share_text(Share(tuple(pins), default_who(), time.time()))
+    return share_text(Share(tuple(pins), default_who(), time.time()))
 
 
 def unknown_origins(pins: Sequence[SharedPin]) -> dict[str, list[str]]:
@@ -166,7 +164,7 @@ def plan_import(path: Path, ids: Sequence[str], layout: Layout, python: str | No
     pins = _pins_of(share, ids)
     if not pins:
         return ImportPlan(share, Machine())
-    here = machine_here(_environment(layout, python))
+    here = machine_here(asdict(_ask_worker(layout, python)))
     if here.system_hash is None:
         raise JobFailed("torch does not tell the name of this machine's cache file")
     origins = dict.fromkeys(pin.machine for pin in pins)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.store.paths import Layout, cache_dir
+from backend.disk.layout import Layout, cache_dir
 
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},

@@ -12,14 +12,13 @@ from rocm_tui.cli.exits import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import UsageError
-from rocm_tui.session import compare_text, report_text
-from rocm_tui.session.compare import compare, regressions
-from rocm_tui.session.compare_json import comparison_json
-from rocm_tui.session.compare_text import regression_lines
-from rocm_tui.session.compare_types import Comparison, Part
-from rocm_tui.session.report import report
-from rocm_tui.session.report_json import report_json
-from rocm_tui.session.troubles import troubles
+from rocm_tui.ingest.collector import no_collector
+from rocm_tui.render import compare as compare_text
+from rocm_tui.render import report as report_text
+from rocm_tui.render.compare import comparison_json, regression_lines
+from rocm_tui.render.report import report_json
+from rocm_tui.render.tunings import troubles
+from rocm_tui.report.job import report
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:

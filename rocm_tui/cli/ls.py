@@ -9,11 +9,8 @@ from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.render.tunings import problem_json, row_json, tunings_text
+from rocm_tui.render.tunings import problem_json, row_json, troubles, tunings_text
 from rocm_tui.session import stats
-from rocm_tui.session.as_json import problem_json, row_json
-from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
-from rocm_tui.session.troubles import troubles
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +32,7 @@ def do_ls(args: argparse.Namespace) -> int:
         say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
     else:
         if rows:
-            say.out(table(HEADER, [row_cells(row) for row in rows], RIGHT))
+            say.out(tunings_text(rows))
         for trouble in troubles(model.problems):
             say.err(trouble.line())
     return ExitCode.of(bool(rows))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from backend.store.pins import PinPlan
+from backend.pins.store import PinPlan
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.harmless import plain
-from rocm_tui.session.as_json import plan_json, report_json
-from rocm_tui.session.pin_warning import pin_warning
+from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
 
 
 def add_pin(parser: argparse.ArgumentParser) -> None:

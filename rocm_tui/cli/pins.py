@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from backend.pins.file import HistoryEntry
 from backend.pins.state import PinStatus
-from rocm_tui import harmless, say
+from rocm_tui import say
 from rocm_tui.actions.pin import (
     list_pins,
     pin_history,
@@ -21,8 +21,8 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.session.as_json import history_json, status_json
-from rocm_tui.session.as_text import table
+from rocm_tui.render.pins import PIN_LIST, history_json, history_line, status_json
+from rocm_tui.render.table import text_table
 from rocm_tui.session.find import find_pins
 
 
@@ -81,21 +81,4 @@ def do_pins(args: argparse.Namespace) -> int:
 def _print_pins(statuses: Sequence[PinStatus], history: Sequence[HistoryEntry]) -> None:
     say.out(text_table(PIN_LIST, statuses) if statuses else "nothing is pinned")
     for entry in history:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.when))
-        parts = [when, entry.what, entry.label, entry.who, entry.note]
-        say.out("  ".join(plain(part) for part in parts if part))
-
-
-def _pin_cells(status: PinStatus) -> list[str]:
-    pin = status.pin
-    return [
-        pin.id,
-        plain(pin.op),
-        fmt.shorten(plain(pin.label), 40),
-        status.state,
-        str(pin.drifts),
-        plain(pin.who),
-        fmt.age(pin.when, time.time()),
-        plain(pin.note),
-        "" if status.state == "active" else plain(status.detail),
-    ]
+        say.out(history_line(entry))

@@ -12,7 +12,7 @@ from typing import Any
 from backend.sharing.lookup_table import Table, as_json, lookup_table
 from backend.sharing.plan import Step
 from backend.sharing.share import SharedPin
-from rocm_tui import harmless, say
+from rocm_tui import say
 from rocm_tui.actions.share import (
     ImportPlan,
     apply_import,
@@ -26,7 +26,8 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.session.as_text import table
+from rocm_tui.render.table import table
+from rocm_tui.session import numbers as fmt
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:

@@ -26,11 +26,8 @@ from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
-from rocm_tui.session.as_json import row_json
-from rocm_tui.session.as_text import HEADER, RIGHT, row_cells, table
-from rocm_tui.session.troubles import troubles
-from rocm_tui.tune_request import SPACES, TuneOptions, problem_of, title, tune, words_of
-from rocm_tui.tune_words import distinct, is_shape, typed_problem
+from rocm_tui.render.jobs import problem_title
+from rocm_tui.render.tunings import row_json, troubles, tunings_text
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

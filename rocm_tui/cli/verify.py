@@ -24,7 +24,7 @@ from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.python_env import find_python
+from rocm_tui.render.jobs import pin_title
 from rocm_tui.session.find import find_pins
 
 

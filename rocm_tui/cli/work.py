@@ -18,12 +18,13 @@ from rocm_tui import say
 from rocm_tui.actions.options import device_env
 from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.format import shorten
 from rocm_tui.harmless import plain
-from rocm_tui.job_run import run_watched
-from rocm_tui.jobs import Limits
-from rocm_tui.progress import progress_of
-from rocm_tui.python_env import find_python
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
+from rocm_tui.render.jobs import progress_text
+from rocm_tui.session.numbers import shorten
+
+R = TypeVar("R")
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 

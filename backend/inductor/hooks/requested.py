@@ -89,7 +89,7 @@ def this_machine() -> BackendFacts:
     if kind == "cuda":
         facts = torch.cuda.get_device_properties(torch.cuda.current_device())
         major, units = int(facts.major), int(facts.multi_processor_count)
-    return Machine(
+    return BackendFacts(
         kind=kind,
         hip=bool(torch.version.hip),
         arch=torch_api.device_facts().arch or "",

@@ -47,7 +47,7 @@ class CompareScreen(BaseScreen):
         self._row = row
         self._marked = marked
         self._all_keys = False
-        self._footprints: Mapping[str, Told] = {}
+        self._footprints: Mapping[str, Footprint] = {}
         self._choices: tuple[Choice, ...] = ()
 
     def compose_body(self) -> ComposeResult:

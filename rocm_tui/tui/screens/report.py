@@ -34,7 +34,7 @@ class _Contents:
     points: tuple[tuple[Roofline, Point], ...]
 
 
-def _look(part: Part, measured: Mapping[Machine, Peak]) -> _Contents:
+def _look(part: Part, measured: Mapping[TunedDevice, Peak]) -> _Contents:
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
     curves = rooflines(part.rows, part.sessions, measured, headers)
     points = report_cells.by_share(curves)

@@ -12,6 +12,7 @@ from textual.events import DescendantFocus
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
+from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView

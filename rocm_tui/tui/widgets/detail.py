@@ -34,7 +34,7 @@ class Detail(LineView):
         super().__init__(id=id)
         self.row: Row | None = None
         self.marked: frozenset[str] = frozenset()
-        self._footprints: Mapping[str, Told] = choice_lines.NOTHING
+        self._footprints: Mapping[str, Footprint] = choice_lines.NOTHING
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._moved = False
@@ -62,7 +62,7 @@ class Detail(LineView):
                 self.cursor = hashes.index(current.hash)
         self.sync()
 
-    def show_footprints(self, footprints: Mapping[str, Told]) -> None:
+    def show_footprints(self, footprints: Mapping[str, Footprint]) -> None:
         """Say what the kernels of this tuning take of their GPU, by choice hash."""
         self._footprints = footprints
         self.sync()

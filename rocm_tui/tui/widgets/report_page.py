@@ -161,7 +161,7 @@ def _room(y: Axis, point: Point) -> list[Mark]:
     return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
 
 
-def _kinds(points: Sequence[Point], point: Point | None) -> list[Kind]:
-    """The kinds of arithmetic of the points, that of the highlighted each first."""
+def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
+    """The kinds of arithmetic of the points, that of the highlighted one first."""
     first = [point.kind] if point else []
     return list(dict.fromkeys([*first, *(other.kind for other in points)]))

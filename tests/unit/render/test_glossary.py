@@ -6,8 +6,7 @@ import os
 
 from textual.binding import Binding
 
-from rocm_tui.tui.screens.help import key_groups, markdown
-from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.screens.help import KEYBOARDS, key_groups, markdown
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "glossary.md"
