@@ -22,8 +22,8 @@ def add(commands: common.Subparsers) -> None:
         description="Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
         "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
         "of its id or of its log's name. With A alone, or nothing (the cache dir): who chose "
-        "differently, which backends were asked for and are absent, what tuning bought, what was "
-        "tuned again.",
+        "differently, which backends were asked for and are missing, what tuning saves, what was "
+        "tuned more than once.",
         epilog="exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source "
         "without tunings",
     )

@@ -42,7 +42,7 @@ _KEYS = (
         "Everywhere",
         (
             ("P", "pins: state and history; r applies again, u takes back"),
-            ("C", "report: time bought, ranks, absent backends, roofline, ..."),
+            ("C", "report: time saved, ranks, missing backends, roofline, ..."),
             ("J", "jobs: progress, results, logs; x cancels"),
             ("S", "sources: what is read, how far, what could not be used"),
             ("ctrl+p", "every command that applies now"),
@@ -62,7 +62,7 @@ _KEYS = (
 _CHOICES = (
     ("│━├─●─┤", "time over the best's, and its 95 % interval, when measured"),
     ("│━━━━━○", "the same of one number; ▸ is beyond the scale"),
-    ("EXTRA", "how much longer than the best choice a call takes"),
+    ("VS BEST", "how much longer than the best choice a call takes"),
     ("VERDICT", "fastest, tied, slower, or unclear: more rounds may tell"),
     ("apart", "same key, but no program is known that offers it beside these"),
 )
