@@ -11,7 +11,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, pinned_choice
-from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.render.table import Column, Field, Span, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -232,7 +232,10 @@ def row_problem_json(row: Row) -> dict[str, Any]:
 
 
 def row_json(row: Row) -> dict[str, Any]:
-    """One tuning; times in milliseconds and seconds, unknown values are null."""
+    """One tuning; times in milliseconds and seconds, unknown values are null.
+
+    Written out, as that of its choices: there may be millions of them.
+    """
     tuning = row.tuning
     return {
         "id": row.id,
@@ -280,7 +283,7 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
 
 
 def problem_json(problem: Problem) -> dict[str, Any]:
-    return {"source": problem.source, "line": problem.line, "what": problem.what}
+    return attributes(problem, "source line what")
 
 
 # Problems of sources: what one says thirty times is one line with a count.
