@@ -74,7 +74,7 @@ def load(layout: Layout, paths: Sequence[str]) -> Model:
 
 
 def print_problems(model: Model) -> None:
-    from rocm_tui.render.tunings import troubles
+    from rocm_tui.render.problems import troubles
 
     for trouble in troubles(model.problems):
         say.err(trouble.line())
@@ -83,7 +83,7 @@ def print_problems(model: Model) -> None:
 def find_row(model: Model, id_: str) -> Row:
     """The tuning a person means. Raises NoSuchTuning, which names what could not be read."""
     from rocm_tui.errors import NoSuchTuning
-    from rocm_tui.render.tunings import Trouble
+    from rocm_tui.render.problems import Trouble
     from rocm_tui.session import find
 
     try:

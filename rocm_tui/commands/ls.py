@@ -34,7 +34,8 @@ def _run(args: argparse.Namespace) -> int:
     model = common.load(common.layout_of(args), args.paths)
     rows = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
     if args.json:
-        from rocm_tui.render.tunings import problem_json, row_json
+        from rocm_tui.render.problems import problem_json
+        from rocm_tui.render.tunings import row_json
 
         say.out_json(
             {

@@ -13,6 +13,10 @@ from rocm_tui.render.tunings import PROBLEM, row_problem_json
 from rocm_tui.report.types import Absent, Bought, Disagreement, Gain, Repeated, Report
 from rocm_tui.session import numbers as fmt
 
+AGREED = "Ranks and hosts agree: no problem has two choices in use."
+ALL_WORK = "Every backend that was asked for has a choice that works."
+NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
+TUNED_ONCE = "No problem was tuned twice."
 _LONG = 30 * 86400.0
 """Seconds between tunings from which it is said when they were made."""
 
@@ -133,7 +137,7 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
                 f"{fmt.duration(party.ms)}{there}"
             )
     if not lines:
-        return ["Ranks and hosts agree: no problem has two choices in use."]
+        return [AGREED]
     return [f"Chosen differently by {parties(disagreements)}:", *lines]
 
 
@@ -157,8 +161,8 @@ def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
     if lines:
         return ["Missing backends:", *lines]
     if known:
-        return ["Every backend that was asked for has a choice that works."]
-    return ["Which backends were asked for is told by sessions of `rocm-tui run` only."]
+        return [ALL_WORK]
+    return [NOT_TOLD]
 
 
 def missing_line(backend: Absent) -> str:
@@ -253,7 +257,7 @@ def _paid(bought: Bought) -> str:
 
 def _repeated(repeated: Sequence[Repeated]) -> list[str]:
     if not repeated:
-        return ["No problem was tuned twice."]
+        return [TUNED_ONCE]
     return ["Tuned more than once:", text_table(REPEATED, repeated)]
 
 

@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.harmless import plain
+from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Column
-from rocm_tui.render.tunings import Trouble, troubles
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.widgets.grid import Cells, Grid
 from rocm_tui.widgets.line_view import LineView, Span

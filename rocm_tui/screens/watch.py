@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.events import DescendantFocus
 
 from rocm_tui.harmless import plain
-from rocm_tui.render.tunings import troubles
+from rocm_tui.render.problems import troubles
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.session.numbers import shorten
 from rocm_tui.widgets.line_view import Line, LineView
