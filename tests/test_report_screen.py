@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rocm_tui.render.drawing import BESIDES, Curve, Mark, axis, draw
+from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
 from rocm_tui.report.roofline import Peak
 from rocm_tui.screens.report import ReportScreen
 from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.session.systems import device_names
+from rocm_tui.session.cache_headers import device_names
 from rocm_tui.widgets.report_page import ReportPage
 from rocm_tui.widgets.roofline_view import RooflineView
 from tests import sample_job

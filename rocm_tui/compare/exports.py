@@ -9,7 +9,7 @@ from backend.records import Choice, Tuning, sort_choices
 from backend.store.errors import InputsKeyInvalid
 from backend.store.inputs_key import InputsKey, parse_inputs_key
 from backend.store.share import FORMAT, Share, SharedPin
-from rocm_tui.ingest.clean import clean
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import Seen, uid_of
 
 _HEAD = 4096

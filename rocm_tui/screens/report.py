@@ -19,7 +19,7 @@ from rocm_tui.report.job import report
 from rocm_tui.report.roofline import Machine, NoPeak, Peak, Point, Roofline, rooflines
 from rocm_tui.screens.base import BaseScreen
 from rocm_tui.screens.watch import WatchScreen
-from rocm_tui.session.systems import device_names
+from rocm_tui.session.cache_headers import device_names
 from rocm_tui.widgets.line_view import LineView
 from rocm_tui.widgets.one_line import Key, KeyBar
 from rocm_tui.widgets.report_page import PageBar, ReportPage

@@ -7,8 +7,8 @@ from functools import partial
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail as detail_lines
-from rocm_tui.render import drawing as log_plot
-from rocm_tui.render.drawing import Axis, Curve, Mark
+from rocm_tui.render import plot as log_plot
+from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.report.roofline import Kind, NoPeak, Peak, Point, Roofline, attainable
 from rocm_tui.session.numbers import throughput
 from rocm_tui.widgets.line_view import Line, LineView, Span
