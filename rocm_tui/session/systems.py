@@ -18,8 +18,9 @@ CACHE_FILES = "cache"
 def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
     """The system hashes that tell where it was tuned: its session's, and the names of the cache
     files in which it stands. Another device or Triton has another one."""
-    places = (source.rsplit("/", 2) for source in tuning.sources)
-    names = {place[-1] for place in places if place[-2:-1] == [CACHE_FILES]}
+    inside = f"{CACHE_FILES}/"
+    places = [source.rsplit("/", 2) for source in tuning.sources if inside in source]
+    names = {place[-1] for place in places if place[-2] == CACHE_FILES}
     session = sessions.get(tuning.session or "")
     if session is not None and session.system_hash:
         names.add(session.system_hash)
