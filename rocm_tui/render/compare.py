@@ -4,6 +4,7 @@ JSON."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from backend.model.choice import Choice
@@ -12,6 +13,7 @@ from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import (
     Field,
+    attributes,
     code_span,
     fields_of,
     markdown_table,
@@ -237,31 +239,22 @@ def regression_lines(pairs: Iterable[Pair]) -> list[str]:
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """Times in milliseconds, ratios B over A; unknown values are null."""
-    totals, noise = comparison.totals, comparison.noise
+    totals = comparison.totals
     return {
-        "a": comparison.a,
-        "b": comparison.b,
+        **attributes(comparison, "a b"),
         "common": [pair_json(pair) for pair in comparison.common],
         "only_a": [point_json(point) for point in comparison.only_a],
         "only_b": [point_json(point) for point in comparison.only_b],
         "untimed": [row.id for row in comparison.untimed],
         "totals": {
-            "a_ms": totals.a_ms,
-            "b_ms": totals.b_ms,
-            "lost_ms": totals.lost_ms,
-            "gained_ms": totals.gained_ms,
+            **attributes(totals, "a_ms b_ms lost_ms gained_ms"),
             "verdicts": dict(totals.verdicts),
             "a_tuning_seconds": totals.a_seconds,
             "b_tuning_seconds": totals.b_seconds,
             "a_tuning_untold": totals.a_untold,
             "b_tuning_untold": totals.b_untold,
         },
-        "noise": {
-            "band": noise.band,
-            "choices": noise.choices,
-            "problems": noise.problems,
-            "shift": noise.shift,
-        },
+        "noise": asdict(comparison.noise),
         "notes": list(comparison.notes),
     }
 
@@ -271,18 +264,9 @@ def pair_json(pair: Pair) -> dict[str, Any]:
         **row_problem_json(pair.b.row),
         "a": point_json(pair.a),
         "b": point_json(pair.b),
-        "same_choice": pair.same_choice,
-        "same_tuning": pair.same_tuning,
-        "ratio": pair.ratio,
+        **attributes(pair, "same_choice same_tuning ratio"),
         "raw_ratio": pair.raw,
-        "low": pair.low,
-        "high": pair.high,
-        "lost_ms": pair.lost_ms,
-        "calls": pair.calls,
-        "lost_total_ms": pair.lost_total_ms,
-        "verdict": pair.verdict,
-        "reason": pair.reason,
-        "alike": pair.alike,
+        **attributes(pair, "low high lost_ms calls lost_total_ms verdict reason alike"),
     }
 
 
@@ -294,12 +278,9 @@ def point_json(point: Standpoint) -> dict[str, Any]:
         "shapes": [list(shape) for shape in point.tuning.shapes],
         "choice": point.choice.label,
         "hash": point.choice.hash,
-        "ms": point.ms,
         "from": point.basis,
-        "low": point.low,
-        "high": point.high,
+        **attributes(point, "ms low high calls"),
         "measurements": len(point.measurements),
         "occurrences": len(point.rows),
-        "calls": point.calls,
         "sources": list(point.tuning.sources),
     }

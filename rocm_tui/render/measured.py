@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, text_table
+from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 
@@ -284,33 +284,22 @@ def _times(low: float, high: float) -> str:
 
 # As JSON.
 
-_NUMBERS = ("ms", "low", "high", "spread", "rounds", "ratio", "ratio_low", "ratio_high")
+_NUMBERS = "ms low high spread rounds ratio ratio_low ratio_high"
 
 
 def measurement_json(measurement: Measurement) -> dict[str, Any]:
     """A repeated measurement, best choice first; a number that is not finite is null."""
     return {
-        "when": measurement.when,
-        "rounds": measurement.rounds,
-        "seconds": measurement.seconds,
-        "flushed": measurement.flushed,
-        "reference_ms": measurement.reference_ms,
-        "trouble": list(measurement.trouble),
-        "session": measurement.session,
+        **attributes(measurement, "when rounds seconds flushed reference_ms trouble session"),
         "choices": [
-            {"name": choice.name, "hash": choice.hash, **measured_json(choice)}
+            {**attributes(choice, "name hash"), **measured_json(choice)}
             for choice in measurement.choices
         ],
-        "failed": [
-            {"name": choice.name, "hash": choice.hash, "reason": choice.reason}
-            for choice in measurement.failed
-        ],
+        "failed": [attributes(choice, "name hash reason") for choice in measurement.failed],
     }
 
 
 def measured_json(choice: MeasuredChoice) -> dict[str, Any]:
-    numbers = {name: getattr(choice, name) for name in _NUMBERS}
-    return {
-        **{name: value if isfinite(value) else None for name, value in numbers.items()},
-        "verdict": choice.verdict,
-    }
+    numbers = attributes(choice, _NUMBERS).items()
+    finite = {name: value if isfinite(value) else None for name, value in numbers}
+    return {**finite, "verdict": choice.verdict}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.drawing import bar, number
+from rocm_tui.render.drawing import bar
+from rocm_tui.render.plot import number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline
@@ -186,7 +187,7 @@ def _saved(bought: Bought) -> Page:
 
 def _repeated(repeated: Sequence[Repeated]) -> Page:
     more = sum(problem.seconds for problem in repeated)
-    sentence = "No problem was tuned twice."
+    sentence = words.TUNED_ONCE
     if repeated:
         problems = "One problem was" if len(repeated) == 1 else f"{len(repeated)} problems were"
         least = "at least " if any(problem.untold for problem in repeated) else ""
@@ -212,7 +213,7 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
             line = cells(_PARTIES, _PartyLine(disagreement, party))
             rows.append(party.row)
             lines.append(_without(_PROBLEM, line) if at else line)
-    sentence = "Ranks and hosts agree: no problem has two choices in use."
+    sentence = words.AGREED
     if disagreements:
         matter = sum(disagreement.matters for disagreement in disagreements)
         what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
@@ -229,11 +230,11 @@ def _missing(backends: Sequence[Absent], known: bool) -> Page:
         for at, why in enumerate(words.reason_lines(backend)):
             line = cells(_REASONS, _Reason(backend, why))
             lines.append(_without(_REASONS[:-1], line) if at else line)
-    sentence = "Every backend that was asked for has a choice that works."
+    sentence = words.ALL_WORK
     if backends:
         sentence = "Backends that were asked for, and of which there is no choice to use."
     elif not known:
-        sentence = "Which backends were asked for is told by sessions of `rocm-tui run` only."
+        sentence = words.NOT_TOLD
     return Page(((sentence, ""),), tuple(lines), (), len(backends))
 
 

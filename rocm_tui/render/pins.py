@@ -13,7 +13,7 @@ from backend.model.choice import Choice
 from backend.model.pin import PinState
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field
+from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -159,20 +159,9 @@ def status_json(status: PinStatus) -> dict[str, Any]:
     """One pin with its state; `timings` are the measured milliseconds, null where one failed."""
     pin = status.pin
     return {
-        "id": pin.id,
-        "op": pin.op,
+        **attributes(pin, "id op precision hash label drifts device system_hash who when note"),
         "inputs_key": pin.inputs,
-        "precision": pin.precision,
-        "hash": pin.hash,
-        "label": pin.label,
-        "state": status.state,
-        "detail": status.detail,
-        "drifts": pin.drifts,
-        "device": pin.device,
-        "system_hash": pin.system_hash,
-        "who": pin.who,
-        "when": pin.when,
-        "note": pin.note,
+        **attributes(status, "state detail"),
         "timings": {
             precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
             for precision, times in pin.timings.items()
@@ -204,17 +193,8 @@ def pin_report_json(report: PinReport) -> dict[str, Any]:
 
 
 def history_json(entry: HistoryEntry) -> dict[str, Any]:
-    return {
-        "when": entry.when,
-        "who": entry.who,
-        "what": entry.what,
-        "op": entry.op,
-        "inputs_key": entry.inputs,
-        "precision": entry.precision,
-        "hash": entry.hash,
-        "label": entry.label,
-        "note": entry.note,
-    }
+    names = "when who what op precision hash label note"
+    return {**attributes(entry, names), "inputs_key": entry.inputs}
 
 
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:

@@ -8,11 +8,15 @@ from typing import Any
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
-from rocm_tui.render.table import Field, fields_of, problem_line, text_table
+from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
 from rocm_tui.report.types import Absent, Bought, Disagreement, Gain, Repeated, Report
 from rocm_tui.session import numbers as fmt
 
+AGREED = "Ranks and hosts agree: no problem has two choices in use."
+ALL_WORK = "Every backend that was asked for has a choice that works."
+NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
+TUNED_ONCE = "No problem was tuned twice."
 _LONG = 30 * 86400.0
 """Seconds between tunings from which it is said when they were made."""
 
@@ -133,7 +137,7 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
                 f"{fmt.duration(party.ms)}{there}"
             )
     if not lines:
-        return ["Ranks and hosts agree: no problem has two choices in use."]
+        return [AGREED]
     return [f"Chosen differently by {parties(disagreements)}:", *lines]
 
 
@@ -157,8 +161,8 @@ def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
     if lines:
         return ["Missing backends:", *lines]
     if known:
-        return ["Every backend that was asked for has a choice that works."]
-    return ["Which backends were asked for is told by sessions of `rocm-tui run` only."]
+        return [ALL_WORK]
+    return [NOT_TOLD]
 
 
 def missing_line(backend: Absent) -> str:
@@ -253,7 +257,7 @@ def _paid(bought: Bought) -> str:
 
 def _repeated(repeated: Sequence[Repeated]) -> list[str]:
     if not repeated:
-        return ["No problem was tuned twice."]
+        return [TUNED_ONCE]
     return ["Tuned more than once:", text_table(REPEATED, repeated)]
 
 
@@ -268,18 +272,11 @@ def report_json(report: Report) -> dict[str, Any]:
         "missing": [_missing_json(entry) for entry in report.absent],
         "backends_told": report.told,
         "saved": {
-            "saved_ms": bought.saved_ms,
-            "seconds": bought.seconds,
-            "ranks": bought.ranks,
-            "unknown": bought.unknown,
+            **attributes(bought, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
             "tuned": bought.tunings,
             "problems": len(bought.gains),
             "problems_without_aten": len(bought.gains) - len(bought.valued),
-            "runs_to_pay": bought.runs_to_pay,
             "runs_at_least": bought.at_least,
-            "systems": list(bought.systems),
-            "since": bought.since,
-            "until": bought.until,
             "tunings": [_gain_json(gain) for gain in bought.gains],
         },
         "repeated": [_repeated_json(entry) for entry in report.repeated],
@@ -306,13 +303,8 @@ def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
 
 def _missing_json(backend: Absent) -> dict[str, Any]:
     return {
-        "backend": backend.backend,
-        "ops": list(backend.ops),
-        "tunings": backend.tunings,
-        "everywhere": backend.everywhere,
-        "failed": backend.failed,
-        "reasons": [{"text": reason.text, "count": reason.count} for reason in backend.reasons],
-        "sessions": list(backend.sessions),
+        **attributes(backend, "backend ops tunings everywhere failed sessions"),
+        "reasons": [attributes(reason, "text count") for reason in backend.reasons],
     }
 
 
@@ -321,21 +313,13 @@ def _gain_json(gain: Gain) -> dict[str, Any]:
         **row_problem_json(gain.row),
         "choice": gain.choice.label,
         "hash": gain.choice.hash,
-        "saved_ms": gain.saved_ms,
-        "tied": gain.tied,
-        "waited": gain.waited,
-        "calls": gain.calls,
-        "seconds": gain.seconds,
-        "untold": gain.untold,
+        **attributes(gain, "saved_ms tied waited calls seconds untold"),
     }
 
 
 def _repeated_json(repeated: Repeated) -> dict[str, Any]:
     return {
         **row_problem_json(repeated.row),
-        "times": repeated.times,
-        "processes": repeated.processes,
-        "seconds": repeated.seconds,
-        "untold": repeated.untold,
+        **attributes(repeated, "times processes seconds untold"),
         "winners": [{"choice": label, "times": times} for label, times in repeated.winners],
     }

@@ -9,7 +9,7 @@ from backend.model.choice import Choice
 from backend.toolchain.resources import Occupancy, Unknown
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES, Footprint
-from rocm_tui.render.table import table
+from rocm_tui.render.table import attributes, table
 from rocm_tui.session.kernel_resources import Known
 
 
@@ -74,13 +74,7 @@ def resources_json(known: Known | Unknown | None) -> dict[str, Any] | None:
     taken, held = known.resources, known.occupancy
     return {
         "target": str(known.target),
-        "vgprs": taken.vgprs,
-        "agprs": taken.agprs,
-        "sgprs": taken.sgprs,
-        "lds": taken.lds,
-        "scratch": taken.scratch,
-        "vgpr_spills": taken.vgpr_spills,
-        "sgpr_spills": taken.sgpr_spills,
+        **attributes(taken, "vgprs agprs sgprs lds scratch vgpr_spills sgpr_spills"),
         "waves_per_simd": held.waves_per_simd if held else None,
         "most_waves_per_simd": held.of if held else None,
         "limited_by": held.limited_by if held else None,

@@ -1,4 +1,4 @@
-"""A table as text, as Markdown and as cells of the screen, made of one description.
+"""A table as text, as Markdown and as cells of the screen, made of one description; and JSON.
 
 A column says what it is called, how a cell is got from a thing and written, how it stands and is
 coloured, and in one sentence what it means: headings, help and glossary all come from there.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rocm_tui.harmless import plain
 
@@ -115,6 +115,12 @@ def markdown_table(fields: Sequence[Field[_T]], things: Iterable[_T]) -> list[st
     rule = ["---:" if field.right else "---" for field in fields]
     rows = [[field.text(thing) for field in fields] for thing in things]
     return [f"| {' | '.join(row)} |" for row in ([f.heading for f in fields], rule, *rows)]
+
+
+def attributes(thing: object, names: str) -> dict[str, Any]:
+    """JSON of what bears the same name there; tuples are lists."""
+    values = {name: getattr(thing, name) for name in names.split()}
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
 def code_span(value: str) -> str:

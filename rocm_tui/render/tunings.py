@@ -1,16 +1,12 @@
-"""Tunings as `ls` lists them, as Watch shows them and as JSON; problems of sources beside them."""
+"""Tunings as `ls` lists them, as Watch shows them, and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice
-from backend.model.origin import provider
-from backend.model.session import Fault
-from backend.model.tuning import Tuning
+from backend.records import Choice, MeasuredChoice, Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json
@@ -235,7 +231,10 @@ def row_problem_json(row: Row) -> dict[str, Any]:
 
 
 def row_json(row: Row) -> dict[str, Any]:
-    """One tuning; times in milliseconds and seconds, unknown values are null."""
+    """One tuning; times in milliseconds and seconds, unknown values are null.
+
+    Written out, as that of its choices: there may be millions of them.
+    """
     tuning = row.tuning
     return {
         "id": row.id,
@@ -280,42 +279,3 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "reason": choice.reason,
         "measured": None if measured is None else measured_json(measured),
     }
-
-
-def problem_json(problem: Fault) -> dict[str, Any]:
-    return {"source": problem.source, "line": problem.line, "what": problem.what}
-
-
-# Problems of sources: what one says thirty times is one line with a count.
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A problem, where it was seen first, and how often its source tells of it."""
-
-    problem: Fault
-    count: int = 1
-
-    @property
-    def what(self) -> str:
-        """In one line, harmless to a terminal."""
-        words = plain(self.problem.what)
-        return words if self.count == 1 else f"{words} ({self.count} times)"
-
-    def line(self) -> str:
-        """The same with the place, unless the words name it."""
-        problem = self.problem
-        where = problem.source if problem.line is None else f"{problem.source}:{problem.line}"
-        where = plain(where)
-        return self.what if where in self.what else f"{where}: {self.what}"
-
-
-def troubles(problems: Iterable[Fault]) -> list[Trouble]:
-    """Each thing that each source says, once, in the order of the last time it was said."""
-    first: dict[tuple[str, str], Fault] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for problem in problems:
-        key = (problem.source, problem.what)
-        first.setdefault(key, problem)
-        counts[key] = counts.pop(key, 0) + 1
-    return [Trouble(first[key], count) for key, count in counts.items()]

@@ -83,9 +83,10 @@ from rocm_tui.render import (
 from rocm_tui.render.compare import comparison_json
 from rocm_tui.render.jobs import progress_text
 from rocm_tui.render.pins import status_json
+from rocm_tui.render.problems import problem_json
 from rocm_tui.render.report import report_json
 from rocm_tui.render.resources import resources_json
-from rocm_tui.render.tunings import problem_json, row_json
+from rocm_tui.render.tunings import row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
 from rocm_tui.session.kernel_resources import Known

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from rocm_tui.render.drawing import BESIDES, Curve, Mark, axis, draw
+from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
 from rocm_tui.report.roofline import Peak
 from rocm_tui.session.systems import device_names
 from rocm_tui.tui.screens.report import ReportScreen

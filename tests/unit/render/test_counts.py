@@ -13,7 +13,8 @@ from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.detail import tuning_facts
-from rocm_tui.render.tunings import row_cells, troubles
+from rocm_tui.render.problems import troubles
+from rocm_tui.render.tunings import row_cells
 from rocm_tui.session.model import Model, Row
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
 

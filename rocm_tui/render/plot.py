@@ -1,0 +1,168 @@
+"""A plot with two logarithmic axes in cells of text: curves of Braille dots, points as marks.
+
+A charting library would paint the whole plot anew in colours of its own; here each cell is a span
+of a line, so that a moved cursor repaints two marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import floor, log10
+
+from rocm_tui.render.table import Line, Span
+
+_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+"""The bits of a Braille cell: two columns of four dots."""
+_SPAN = 8
+"""Cells of the longest span: a `LineView` repaints whole spans."""
+_LABEL = 7
+"""Cells left of the vertical axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """`value` of an x, or None where there is none; drawn in `style`."""
+
+    value: Callable[[float], float | None]
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point; later ones cover earlier ones."""
+
+    x: float
+    y: float
+    text: str
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high`, both positive, over `cells`."""
+
+    low: float
+    high: float
+    cells: int
+
+    def place(self, value: float) -> float:
+        """0 at the low end, `cells` at the high end."""
+        return log10(value / self.low) / log10(self.high / self.low) * self.cells
+
+    def cell(self, value: float) -> int:
+        return max(0, min(self.cells - 1, floor(self.place(value))))
+
+    def value(self, place: float) -> float:
+        return float(self.low * (self.high / self.low) ** (place / self.cells))
+
+    def ticks(self, apart: int) -> list[float]:
+        """Round values at least so many cells apart, as dense as that allows."""
+        for steps in ((1, 2, 5), (1,)):
+            values = [
+                step * 10.0**power
+                for power in range(floor(log10(self.low)), floor(log10(self.high)) + 1)
+                for step in steps
+                if self.low <= step * 10.0**power <= self.high
+            ]
+            places = [self.place(value) for value in values]
+            if all(two - one >= apart for one, two in pairwise(places)):
+                break
+        return values
+
+
+def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
+    """One that holds all values, with a factor `room` on both sides, and at least a decade."""
+    low, high = min(values) / room, max(values) * room
+    if high / low < 10:
+        middle = (low * high) ** 0.5
+        low, high = middle / 10**0.5, middle * 10**0.5
+    return Axis(low, high, max(1, cells))
+
+
+def draw(
+    x: Axis, y: Axis, curves: Sequence[Curve], marks: Sequence[Mark], title: str
+) -> list[Line]:
+    """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
+    dots = [_curve(x, y, curve) for curve in curves]
+    points = {(x.cell(mark.x), y.cell(mark.y)): mark for mark in marks}
+    labels = {y.cell(value): number(value) for value in y.ticks(2)}
+    lines: list[Line] = [((" " * _LABEL + title, "dim"),)]
+    for row in reversed(range(y.cells)):
+        tick = labels.get(row, "")
+        line: list[Span] = [(f"{tick:>{_LABEL - 1}} {'┤' if tick else '│'}", "dim")]
+        line += _cells(row, x.cells, dots, curves, points)
+        lines.append(tuple(line))
+    return [*lines, *_below(x)]
+
+
+def number(value: float) -> str:
+    """At most six characters: `0.05`, `20`, `1000`, `5e-05`."""
+    if not 1e-3 <= value < 1e6:
+        return f"{value:.0e}"
+    return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
+
+
+def _cells(
+    row: int,
+    count: int,
+    dots: Sequence[Mapping[tuple[int, int], int]],
+    curves: Sequence[Curve],
+    points: Mapping[tuple[int, int], Mark],
+) -> list[Span]:
+    spans: list[Span] = []
+    for column in range(count):
+        mark = points.get((column, row))
+        at = next((i for i, cells in enumerate(dots) if (column, row) in cells), None)
+        if mark is not None:
+            span = (mark.text, mark.style)
+        elif at is not None:
+            span = (chr(0x2800 + dots[at][column, row]), curves[at].style)
+        else:
+            span = (" ", "")
+        if column % _SPAN and spans[-1][1] == span[1]:
+            spans[-1] = (spans[-1][0] + span[0], span[1])
+        else:
+            spans.append(span)
+    return spans
+
+
+def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
+    """The dots of a curve by cell. Steep parts are filled up, so that the line does not break."""
+    dots: dict[tuple[int, int], int] = {}
+    before: int | None = None
+    for dot in range(x.cells * 2):
+        value = curve.value(x.value((dot + 0.5) / 2))
+        if value is None or value <= 0:
+            before = None
+            continue
+        here = floor(y.place(value) * 4)
+        start = here if before is None else before + (here > before) - (here < before)
+        for high in range(min(start, here), max(start, here) + 1):
+            row, rest = divmod(high, 4)
+            if 0 <= row < y.cells:
+                cell = (dot // 2, row)
+                dots[cell] = dots.get(cell, 0) | _DOTS[dot % 2][3 - rest]
+        before = here
+    return dots
+
+
+def _below(x: Axis) -> list[Line]:
+    """The horizontal axis: its ticks and their values."""
+    ticks = {x.cell(value): number(value) for value in x.ticks(8)}
+    rule = "".join("┬" if at in ticks else "─" for at in range(x.cells))
+    values = [" "] * (x.cells + 8)
+    for at, text in ticks.items():
+        start = max(0, at - len(text) // 2)
+        values[start : start + len(text)] = text
+    blank = " " * _LABEL
+    return [
+        ((f"{blank}└{rule}", "dim"),),
+        ((f"{blank} {''.join(values).rstrip()}", "dim"),),
+    ]
+
+
+PADDING = _LABEL + 1
+"""Cells beside the plot itself; the lines besides it are the title's and the axis' two."""
+BESIDES = 3
