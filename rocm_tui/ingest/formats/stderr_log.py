@@ -15,10 +15,11 @@ from pathlib import Path
 
 from backend.records import Problem
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.ingest.formats.autotune.lines import MARKERS
+from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
 from rocm_tui.ingest.formats.autotune.parser import LogParser
 from rocm_tui.ingest.formats.autotune.search import (
     LOOK_BACK,
+    MAX_TABLE,
     count_lines,
     is_forced,
     line_end,
@@ -32,10 +33,10 @@ from rocm_tui.ingest.records import Record
 
 BIG = 8 << 20
 """Bytes from which on a scan is faster than the streaming reader."""
-_READ = 16 << 10
+_READ = MAX_TABLE
 """Bytes that are read around a marker; then twice as many each time, while what follows is wanted
 or has a marker, and at most:"""
-_READ_MOST = 1 << 20
+_READ_MOST = 512 << 10
 
 
 class StderrLog:
@@ -91,14 +92,14 @@ class StderrLog:
                 before, self._skipped = self._skipped, b""
                 self._parser.look_back(before, partial(self._place_in, before, base + at))
             place = self._line if self._numbers is None else base + at
-            table_end = self._parser.table(data, at, base + at, place)
+            ended = data[end - 1] == ord("\n")
+            line = data[at : end - ended]
+            table_end = AUTOTUNE_MARK in line and self._parser.table(data, at, base + at, place)
             if table_end:
                 self._line += data.count(b"\n", at, table_end)
                 at = table_end
                 continue
-            ended = data[end - 1] == ord("\n")
-            cut = is_forced(data, end)
-            self._parser.line(data[at : end - ended], base + at, place, cut)
+            self._parser.line(line, base + at, place, is_forced(data, end))
             self._line += ended
             at = end
         self._offset = base + at
@@ -114,7 +115,8 @@ class StderrLog:
             if not 0 <= line_end(data, start) < place + size:
                 break
             after = place + 1  # cut in two with its line, which has no end within reason
-        self._line += data.count(b"\n", at, start)
+        if self._numbers is None:
+            self._line += data.count(b"\n", at, start)
         skipped = self._skipped + data[max(at, start - LOOK_BACK) : start]
         self._skipped = skipped[-LOOK_BACK:]
         return start

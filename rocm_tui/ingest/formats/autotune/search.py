@@ -197,7 +197,7 @@ def count_lines(fd: int, start: int, stop: int) -> int:
 
 def line_start(fd: int, at: int, floor: int) -> int:
     """Where the line that holds the offset `at` begins; `floor` if that is not behind it."""
-    reach = LOOK_BACK
+    reach = 1 << 10
     while at > floor:
         low = max(floor, at - reach)
         newline = read_between(fd, low, at).rfind(b"\n")
