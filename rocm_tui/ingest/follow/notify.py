@@ -1,9 +1,8 @@
-"""Where inotify is blind: file systems whose changes happen on another machine.
-
-inotify through watchdog, for folders, without their subfolders.
+"""inotify through watchdog, for folders without their subfolders; and where inotify is blind.
 
 watchdog's default filter reports every open and close, which our own reading causes; on a cache dir
-that is all it then does. So the filter here names what we need.
+that is all it then does. So the filter here names what we need. watchdog is loaded when the first
+folder is watched: it is slow to import, and most commands watch nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# File systems whose changes happen on another machine
 _REMOTE = frozenset(
     "9p afs beegfs ceph cifs glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs panfs smb2 smb3 "
     "smbfs virtiofs wekafs".split()

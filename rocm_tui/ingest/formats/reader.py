@@ -132,7 +132,7 @@ def json_object(text: Any) -> dict[str, Any] | None:
 
 
 def timed_choice(
-    ms: float, *, name: str | None = None, hash: str | None = None, description: str = ""
+    ms: float, name: str | None = None, hash: str | None = None, description: str = ""
 ) -> Choice:
     """A choice and its time, which is infinite or no number if it failed."""
     failed = not math.isfinite(ms)

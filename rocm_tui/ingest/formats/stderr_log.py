@@ -7,9 +7,10 @@ rule, so they find the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from backend.model.session import Fault
@@ -19,18 +20,23 @@ from rocm_tui.ingest.formats.autotune.parser import LogParser
 from rocm_tui.ingest.formats.autotune.search import (
     LOOK_BACK,
     MAX_TABLE,
-    FileLines,
     count_lines,
     is_forced,
     line_end,
+    line_start,
     marker_offsets,
     piece_start,
+    read_between,
 )
 from rocm_tui.ingest.formats.reader import LOGS, Format
 from rocm_tui.ingest.records import Record
 
 BIG = 8 << 20
 """Bytes from which on a scan is faster than the streaming reader."""
+_READ = MAX_TABLE
+"""Bytes that are read around a marker; then twice as many each time, while what follows is wanted
+or has a marker, and at most:"""
+_READ_MOST = 512 << 10
 
 
 class StderrLog:
@@ -40,24 +46,13 @@ class StderrLog:
     in which `numbers` can look for the number when it is asked for.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, numbers: LineNumbers | None = None) -> None:
         self._parser = LogParser(source)
-        self._numbers: LineNumbers | None = None
+        self._numbers = numbers
         self._offset = 0
         self._line = 1
         self._carry = b""
         self._skipped = b""
-
-    @classmethod
-    def resume(
-        cls, parser: LogParser, numbers: LineNumbers, offset: int, skipped: bytes
-    ) -> StderrLog:
-        """Go on where `parser` has read up to the line at `offset`; `skipped` are the last bytes
-        before it that the parser was not given."""
-        self = cls(parser.source)
-        self._parser, self._numbers = parser, numbers
-        self._offset, self._skipped = offset, skipped
-        return self
 
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
@@ -97,14 +92,14 @@ class StderrLog:
                 before, self._skipped = self._skipped, b""
                 self._parser.look_back(before, partial(self._place_in, before, base + at))
             place = self._line if self._numbers is None else base + at
-            table_end = self._parser.table(data, at, base + at, place)
+            ended = data[end - 1] == ord("\n")
+            line = data[at : end - ended]
+            table_end = AUTOTUNE_MARK in line and self._parser.table(data, at, base + at, place)
             if table_end:
                 self._line += data.count(b"\n", at, table_end)
                 at = table_end
                 continue
-            ended = data[end - 1] == ord("\n")
-            cut = is_forced(data, end)
-            self._parser.line(data[at : end - ended], base + at, place, cut)
+            self._parser.line(line, base + at, place, is_forced(data, end))
             self._line += ended
             at = end
         self._offset = base + at
@@ -112,12 +107,41 @@ class StderrLog:
 
     def _skip(self, data: bytes, at: int) -> int:
         """Where the next line with a marker begins; without one, the last that has no end yet."""
-        places = [place for marker, _ in MARKERS if (place := data.find(marker, at)) >= 0]
-        start = piece_start(data, at, min(places, default=len(data)))
-        self._line += data.count(b"\n", at, start)
+        after = at
+        while True:
+            places = [(place, len(m)) for m, _ in MARKERS if (place := data.find(m, after)) >= 0]
+            place, size = min(places, default=(len(data), 0))
+            start = piece_start(data, at, place)
+            if not 0 <= line_end(data, start) < place + size:
+                break
+            after = place + 1  # cut in two with its line, which has no end within reason
+        if self._numbers is None:
+            self._line += data.count(b"\n", at, start)
         skipped = self._skipped + data[max(at, start - LOOK_BACK) : start]
         self._skipped = skipped[-LOOK_BACK:]
         return start
+
+    # For a file of which not all is fed
+
+    @property
+    def busy(self) -> bool:
+        """Whether it wants what follows, whatever that holds."""
+        return self._parser.busy(self._offset)
+
+    @property
+    def offset(self) -> int:
+        """Where the line begins that has no end yet."""
+        return self._offset
+
+    @property
+    def fed(self) -> int:
+        """Up to where the bytes were fed."""
+        return self._offset + len(self._carry)
+
+    def jump(self, offset: int, skipped: bytes) -> None:
+        """Go on at a later line; `skipped` are the last bytes before it that were not fed."""
+        self._skipped = (self._skipped + skipped)[-LOOK_BACK:]
+        self._offset, self._carry = offset, b""
 
     def _place_in(self, before: bytes, end: int, start: int) -> int:
         """The place of the line that begins at an index of `before`, which ends at `end`."""
@@ -132,53 +156,24 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
 
     Raises OSError if it cannot be read. Needs a few MiB of memory, whatever the size.
     """
-    lines = FileLines(fd, size, MARKERS)
-    parser = LogParser(source)
-    at = _follow(parser, lines, 0)
-    for marker in marker_offsets(fd, size, MARKERS):
-        if marker < at:
-            continue
-        start = lines.start_of(marker, at)
-        if not lines.holds(start, marker):
-            continue  # cut in two with its line, which has no end within reason
-        parser.busy(start)
-        skipped = lines.text(max(at, start - LOOK_BACK), start)
-        after = _take(parser, lines, start, skipped)
-        if after is None:
-            break  # not ended yet: the reader that goes on takes it
-        at = _follow(parser, lines, after)
-    end = lines.last_line()
-    numbers = LineNumbers(source)
-    records = numbers.put_in(parser.take(), fd)
-    rest = StderrLog.resume(parser, numbers, end, lines.text(max(at, end - LOOK_BACK), end))
-    records += rest.feed(lines.text(end, size))
-    return records, rest
-
-
-def _follow(parser: LogParser, lines: FileLines, at: int) -> int:
-    """Parse on while the parser wants it; return where it stopped."""
-    while parser.busy(at):
-        after = _take(parser, lines, at)
-        if after is None:
-            return at
-        at = after
-    return at
-
-
-def _take(parser: LogParser, lines: FileLines, at: int, before: bytes = b"") -> int | None:
-    """Parse the line or the table at `at`; return what follows it, None if it has no end yet."""
-    line, after, cut = lines.line(at)
-    if after is None:
-        return None
-    if before:
-        parser.look_back(before, partial(int.__add__, at - len(before)))
-    if AUTOTUNE_MARK in line:
-        window, low = lines.window(at, MAX_TABLE)
-        end = parser.table(window, low, at, at)
-        if end:
-            return at + end - low
-    parser.line(line, at, at, cut)
-    return after
+    log = StderrLog(source, LineNumbers(source))
+    records: list[Record] = []
+    step, before = _READ, -1
+    for place in chain(marker_offsets(fd, size, MARKERS), (size,)):
+        while log.fed <= place and log.fed < size:
+            start = log.offset
+            if before < start and not log.busy:  # what is there of its line has no marker
+                start = line_start(fd, place, start)
+            if start > log.offset:
+                log.jump(start, read_between(fd, max(log.offset, start - LOOK_BACK), start))
+                step = _READ
+            data = read_between(fd, log.fed, min(log.fed + step, size))
+            if not data:
+                break
+            records += log.feed(data)
+            step = min(2 * step, _READ_MOST)
+        before = place
+    return records, log
 
 
 class LineNumbers:
@@ -186,38 +181,24 @@ class LineNumbers:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._last = (0, 1)
+        self._known = {0: 1}
 
-    def put_in(self, records: list[Record], fd: int | None = None) -> list[Record]:
-        """The same, with the numbers of lines in place of offsets; `fd` is the file, if open."""
-        offsets = {record.line for record in records if isinstance(record, Fault)} - {None}
-        if not offsets:
-            return records
-        if fd is not None:
-            return _with_lines(records, self._count(fd, offsets))
-        try:
-            with Path(self._path).open("rb") as file:
-                return _with_lines(records, self._count(file.fileno(), offsets))
-        except OSError:  # it was there; now nobody can tell
-            return _with_lines(records, {})
+    def put_in(self, records: list[Record]) -> list[Record]:
+        """The same, with the numbers of lines in place of offsets."""
+        offsets = sorted(r.line for r in records if isinstance(r, Problem) and r.line is not None)
+        if offsets:
+            with contextlib.suppress(OSError), Path(self._path).open("rb") as file:
+                self._count(file.fileno(), offsets)
+        return [replace(r, line=self._number(r)) if isinstance(r, Problem) else r for r in records]
 
-    def _count(self, fd: int, offsets: Iterable[int | None]) -> dict[int | None, int]:
-        places = sorted(offset for offset in offsets if offset is not None)
-        at, number = self._last if self._last[0] <= places[0] else (0, 1)
-        numbers: dict[int | None, int] = {}
-        for offset in places:
-            number += count_lines(fd, at, offset)
-            numbers[offset] = number
-            at = offset
-        self._last = at, number
-        return numbers
+    def _count(self, fd: int, offsets: list[int]) -> None:
+        for offset in offsets:
+            near = max(known for known in self._known if known <= offset)
+            self._known[offset] = self._known[near] + count_lines(fd, near, offset)
 
-
-def _with_lines(records: list[Record], numbers: Mapping[int | None, int]) -> list[Record]:
-    return [
-        replace(record, line=numbers.get(record.line)) if isinstance(record, Fault) else record
-        for record in records
-    ]
+    def _number(self, problem: Problem) -> int | None:
+        """None if the file was there, and now nobody can tell."""
+        return None if problem.line is None else self._known.get(problem.line)
 
 
 FORMAT = Format("stderr log", suffixes=LOGS, stream=StderrLog, scan=scan, scan_from=BIG)

@@ -6,9 +6,8 @@
     best config selected: BLOCK_M: 64, num_warps: 4, num_ctas: 1, num_stages: 3, maxnreg: None;
 
 Older versions write one line without a key: `... matmul_kernel finished after 1.23s; best config
-selected: ...;`. Nothing is said of the other configurations, nor of any time of a kernel.
-
-Triton's own autotuning as a log tells it: four lines, or one, make a tuning.
+selected: ...;`. Four lines, or one, make a tuning; nothing is said of the other configurations, nor
+of any time of a kernel.
 """
 
 from __future__ import annotations

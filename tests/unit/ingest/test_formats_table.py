@@ -13,7 +13,9 @@ from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.formats import registry
+from rocm_tui.ingest.formats.autotune import search
 from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
+from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Record, Seen
 
 
@@ -73,3 +75,15 @@ def test_whole_lines_however_the_bytes_come(size: int) -> None:
     assert found[:3] == [b"a", b"", b"bc"] and lines.rest() == b"last"
     assert lines.dropped == (0 if size == 100 else 2)  # what is there with its end is no burden
     assert lines.rest() == b""
+
+
+def test_a_marker_cut_in_two_is_lost_however_the_bytes_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "MAX_LINE", 300)
+    before = b"step 1\n" * 20_000 + b"[x] out of resource: y\n"
+    data = before + b"z" * 295 + b"AUTOTUNE mm(4x4, 4x4)\nstep 2\n"
+    for size in (7, len(data)):
+        log = StderrLog("a.log")
+        records = [r for at in range(0, len(data), size) for r in log.feed(data[at : at + size])]
+        assert records + log.close() == []

@@ -2,7 +2,7 @@
 
 A log may hold several processes' output. Where a prefix names the process, each has tables of its
 own. Where none does, a header ends the table before it, unless what follows shows that two
-processes write at once (see `doubt`): then a line goes to the one open table that it can belong to
+processes write at once (see `Doubt`): then a line goes to the one open table that it can belong to
 by its numbers, and a line that could belong to two, or to none, is a problem and not a guess.
 """
 

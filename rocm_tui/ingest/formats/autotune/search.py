@@ -22,8 +22,6 @@ MAX_TABLE = 12 << 10
 """Bytes of the biggest table that is taken in one go."""
 LOOK_BACK = 16 << 10
 """Bytes before a header in which its statistics, and choices that failed, may stand."""
-_READ = 48 << 10
-"""Bytes read at a time where lines are read one after another."""
 _COUNT = 1 << 20
 
 
@@ -197,110 +195,20 @@ def count_lines(fd: int, start: int, stop: int) -> int:
     return number
 
 
-class FileLines:
-    """Lines of a file at given offsets, through one small window."""
-
-    def __init__(self, fd: int, size: int, markers: Sequence[Marker]) -> None:
-        self._fd = fd
-        self._size = size
-        self._markers = [marker for marker, _ in markers]
-        self._longest = max(map(len, self._markers))
-        self._start = 0
-        self._window = b""
-        self._last = (-1, 0)
-
-    def text(self, start: int, stop: int) -> bytes:
-        """The bytes between two offsets."""
-        low = start - self._start
-        if low >= 0 and stop - self._start <= len(self._window):
-            return self._window[low : stop - self._start]
-        return _pread(self._fd, start, min(stop, self._size))
-
-    def window(self, at: int, size: int) -> tuple[bytes, int]:
-        """Bytes that hold `size` from `at` on, as far as the file goes; and where `at` is there."""
-        stop = min(at + size, self._size)
-        if not self._start <= at < stop <= self._start + len(self._window):
-            self._load(at, max(size, _READ))
-        return self._window, at - self._start
-
-    def line(self, at: int) -> tuple[bytes, int | None, bool]:
-        """The line that begins at `at`, or its next piece, without its end; where what follows
-        begins; and whether it was cut where nothing new begins.
-
-        None instead of that place if the line has no end yet.
-        """
-        end = self._end(at)
-        if end is None:
-            return b"", None, False
-        low, high = at - self._start, end - self._start
-        ended = self._window[high - 1] == ord("\n")
-        return self._window[low : high - ended], end, is_forced(self._window, high)
-
-    def _end(self, at: int) -> int | None:
-        """Where the line or the piece that begins at `at` ends, which is in the window then."""
-        if self._last[0] == at:
-            return self._last[1]
-        end = self._search_end(at)
-        if end is not None:
-            self._last = at, end
-        return end
-
-    def _search_end(self, at: int) -> int | None:
-        for size in (_READ, MAX_LINE + 1):
-            if not self._start <= at < self._start + len(self._window):
-                self._load(at, size)
-            end = line_end(self._window, at - self._start)
-            if end >= 0:
-                return self._start + end
-            if self._start + len(self._window) >= self._size:
-                return None
-            self._load(at, size)
-        end = line_end(self._window, at - self._start)
-        return self._start + end if end >= 0 else None
-
-    def start_of(self, at: int, floor: int) -> int:
-        """Where the line that holds the offset `at` begins, or the piece; not before `floor`,
-        where a line or a piece begins."""
-        low = max(floor, at - LOOK_BACK)
-        if not self._start <= low <= at < self._start + len(self._window):
-            self._load(low, at - low + MAX_TABLE)
-        newline = self._window.rfind(b"\n", low - self._start, at - self._start)
+def line_start(fd: int, at: int, floor: int) -> int:
+    """Where the line that holds the offset `at` begins; `floor` if that is not behind it."""
+    reach = 1 << 10
+    while at > floor:
+        low = max(floor, at - reach)
+        newline = read_between(fd, low, at).rfind(b"\n")
         if newline >= 0:
-            start = self._start + newline + 1
-        else:
-            start = low if low == floor else self._far_start(low, floor)
-        while (end := self._end(start)) is not None and end <= at:
-            start = end
-        return start
-
-    def _far_start(self, at: int, floor: int) -> int:
-        """The same for a line that is longer than most."""
-        while at > floor:
-            low = max(floor, at - MAX_LINE)
-            newline = _pread(self._fd, low, at).rfind(b"\n")
-            if newline >= 0:
-                return low + newline + 1
-            at = low
-        return floor
-
-    def holds(self, start: int, marker: int) -> bool:
-        """Whether the marker at an offset stands in the line that begins at `start`."""
-        end = self._end(start)
-        if end is None or end - marker >= self._longest:
-            return True
-        return self.text(marker, end).startswith(tuple(self._markers))
-
-    def last_line(self) -> int:
-        """Where the last line begins, which has no end yet; the size if there is none."""
-        return self.start_of(self._size, 0) if self._size else 0
-
-    def _load(self, at: int, size: int) -> None:
-        self._start = at
-        self._last = (-1, 0)
-        self._window = _pread(self._fd, at, min(at + size, self._size))
+            return low + newline + 1
+        at, reach = low, MAX_LINE
+    return floor
 
 
-def _pread(fd: int, start: int, stop: int) -> bytes:
+def read_between(fd: int, start: int, stop: int) -> bytes:
+    """The bytes between two offsets, as far as the file goes."""
     parts: list[bytes] = []
     while start < stop and (part := os.pread(fd, stop - start, start)):
         parts.append(part)

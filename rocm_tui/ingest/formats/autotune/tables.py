@@ -152,7 +152,7 @@ class Block:
         if self.header.quoted:  # inside a CSV cell quotes are doubled
             description = description.replace('""', '"')
         # The same few configs stand in every table.
-        return timed_choice(row.ms, name=row.name or None, description=sys.intern(description))
+        return timed_choice(row.ms, row.name or None, None, sys.intern(description))
 
 
 def _share_fits(best: float, row: Row) -> bool:
