@@ -41,7 +41,7 @@ class Token:
         return float(self.text)
 
 
-Found = Mapping[str, Mapping[str, Token]]
+Numbers = Mapping[str, Mapping[str, Token]]
 """The numbers of one (op, inputs): by precision, then by choice hash."""
 
 
@@ -58,7 +58,7 @@ class CacheText:
         except UnicodeDecodeError as error:
             raise CacheUnreadable(f"{path} is not UTF-8; move the file away") from error
 
-    def find(self, op: str, inputs: str) -> Found:
+    def find(self, op: str, inputs: str) -> Numbers:
         """The numbers of (op, inputs). Raises CacheUnreadable if the text is not JSON there.
 
         Of keys that occur twice in an object the last one counts, as for every reader.

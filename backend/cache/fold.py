@@ -48,33 +48,33 @@ def fold(
     """
     journal, kept = Journal(root, path), Kept(root, path)
     journal.patience = patience
-    found = journal.read()
-    if not found.lines and found.is_all_of(exchange.signature_of(path)):
+    unfolded = journal.read()
+    if not unfolded.lines and unfolded.is_all_of(exchange.signature_of(path)):
         return
     safe.make_folder(root, path.parent)
     safe.check_file(root, path)
     with safe.locked(root, path, patience):
-        found = journal.read()
+        unfolded = journal.read()
         if not path.exists():  # somebody cleared the cache, and meant it
             kept.forget()
-            if not found.lines:
+            if not unfolded.lines:
                 return
-        edit = _Edit(path, found, kept, pinned)
+        edit = _Edit(path, unfolded, kept, pinned)
         _make(path, {"system": system, "cache": {}})
-        told_all = not exchange.leftover_path(path).exists()
+        complete = not exchange.leftover_path(path).exists()
         if exchange.update(path, edit, merge_missing):
             after = edit.written()
-            told_all = told_all and edit.calls == 1 and not edit.more
+            complete = complete and edit.calls == 1 and not edit.more
         else:
             after = exchange.signature_of(path)
             data = read_bytes(path)
             if edit(data) != data:
                 return  # others wrote faster than we could; next time
-            told_all = not edit.more
-        if not found.lines:
+            complete = not edit.more
+        if not unfolded.lines:
             return
-        kept.add(found.lines)
-        journal.rotate(found, edit.before if told_all else None, after)
+        kept.add(unfolded.lines)
+        journal.rotate(unfolded, edit.before if complete else None, after)
 
 
 class Recaller:
@@ -112,10 +112,10 @@ def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
-    def __init__(self, path: Path, found: Read, kept: Kept, pinned: Pinned) -> None:
+    def __init__(self, path: Path, unfolded: Read, kept: Kept, pinned: Pinned) -> None:
         self._path = path
-        self._found = found
-        self._news = tuned_in(found.lines)
+        self._unfolded = unfolded
+        self._news = tuned_in(unfolded.lines)
         self._kept = kept
         self._pinned = pinned
         self.calls = 0
@@ -132,7 +132,7 @@ class _Edit:
         pins = self._pinned(self._path)
         changed = False
         news = self._news
-        if not self._found.is_all_of(self.before):
+        if not self._unfolded.is_all_of(self.before):
             changed = _lowered(cache, pins)
             lost = self._kept.lost(cache)
             self.more = self.more or changed or bool(lost)
@@ -259,10 +259,10 @@ class Kept:
     def lost(self, index: Index) -> list[Tuned]:
         """What `index`, all that the cache file has, lacks of what is kept."""
         try:
-            found = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
+            kept = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
         except CacheUnreadable:
             return []
-        return [lack for tuned in _merged(found) if (lack := missing(index, tuned)) is not None]
+        return [lack for tuned in _merged(kept) if (lack := missing(index, tuned)) is not None]
 
     def forget(self) -> None:
         """Keep nothing more of what was folded until now."""
@@ -273,7 +273,7 @@ class Kept:
         tuned = _merged(tuned_in(read_bytes(self.path, 2 * MOST_BYTES)))
         lines: list[bytes] = []
         room = MOST_BYTES // 2
-        for line in map(line_of, sorted(tuned, key=lambda one: one.when, reverse=True)):
+        for line in map(line_of, sorted(tuned, key=lambda part: part.when, reverse=True)):
             room -= len(line)
             if room < 0:
                 break
@@ -281,11 +281,11 @@ class Kept:
         safe.write_atomic(self.path, b"".join(reversed(lines)))
 
 
-def _merged(found: Iterable[Tuned]) -> list[Tuned]:
+def _merged(kept: Iterable[Tuned]) -> list[Tuned]:
     """One a tuning, those of a day; of two times of one choice the later line's."""
     since = time.time() - SECONDS
     by_key: dict[tuple[str, str, str], Tuned] = {}
-    for tuned in found:
+    for tuned in kept:
         if tuned.when < since:
             continue
         key = tuned.op, tuned.inputs, tuned.precision

@@ -78,10 +78,10 @@ class TunedCache:
             first = self._stamp == ()
             self._refresh()
             to_fold = self._recall() or (first and bool(self._read.lines))
-            found = view(self._index)
+            known = view(self._index)
         if to_fold:
             self._fold_soon()
-        return found
+        return known
 
     def insert(self, news: Sequence[Tuned]) -> None:
         """Keep new timings. Raises UnsafePath, and then nobody else will know them.
@@ -223,7 +223,9 @@ class TunedCache:
             if self.path.exists():
                 self._tell(error)
             return
-        self._index = {op: found for op, found in cache.items() if isinstance(found, dict)}
+        self._index = {
+            op: by_inputs for op, by_inputs in cache.items() if isinstance(by_inputs, dict)
+        }
 
     def _apply(self, lines: bytes) -> None:
         for tuned in tuned_in(lines):

@@ -100,8 +100,8 @@ def missing(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
 class _Timings(dict[str, Any]):
     """One tuning's times. `news` are those that were set."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        super().__init__(found)
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        super().__init__(stored)
         self.news: dict[str, float] = {}
 
     def __setitem__(self, name: str, ms: Any) -> None:
@@ -112,14 +112,14 @@ class _Timings(dict[str, Any]):
 class _Inputs(dict[str, Any]):
     """What was asked for of one op; the rest is looked up in the index when it is asked for."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, stored: Mapping[str, Any]) -> None:
         super().__init__()
-        self._found = found
+        self._stored = stored
 
     def get(self, inputs: str, default: Any = None) -> Any:
         there = super().get(inputs)
         if there is None:
-            there = _copied(self._found.get(inputs))
+            there = _copied(self._stored.get(inputs))
             if there is None:
                 return default
             self[inputs] = there
@@ -148,10 +148,10 @@ def _copied(by_precision: object) -> dict[str, Any] | None:
 
 
 def _numbers(times: object) -> Mapping[str, Any]:
-    found = _object(times)
-    if set(map(type, found.values())) <= {float, int}:
-        return found
-    return {name: ms for name, ms in found.items() if type(ms) in (float, int)}
+    stored = _object(times)
+    if set(map(type, stored.values())) <= {float, int}:
+        return stored
+    return {name: ms for name, ms in stored.items() if type(ms) in (float, int)}
 
 
 def _leaves(looked_up: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:

@@ -112,7 +112,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
 
     A last line without its end is still being written, or was cut by a kill: it is left out.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     problems: list[Problem] = []
     bad = 0
     try:
@@ -136,12 +136,12 @@ def read_log(path: Path) -> tuple[list[Event], list[Problem]]:
                         problems.append(Problem(str(path), what, number))
                     continue
                 if event is not None:
-                    found.append(event)
+                    events.append(event)
     except OSError as error:
         problems.append(Problem(str(path), f"cannot read it: {error.strerror}"))
     if bad > MAX_PROBLEMS:
         problems.append(Problem(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
-    return found, problems
+    return events, problems
 
 
 def _file_name(session: Session) -> str:

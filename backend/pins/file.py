@@ -260,12 +260,12 @@ def read_pin_file(path: Path) -> PinFile:
     if not isinstance(version, int) or version > VERSION:
         raise CacheUnreadable(f"{path} was written by another version of rocm-tui; update this one")
     try:
-        found = read(_Document, document)
+        content = read(_Document, document)
     except (WireError, RecursionError) as error:
         raise CacheUnreadable(
             f"{path} does not hold pins as it should; move the file away"
         ) from error
-    return PinFile(path, found.pins, found.released, found.history, found.unknown, data)
+    return PinFile(path, content.pins, content.released, content.history, content.unknown, data)
 
 
 _dump = json.JSONEncoder(allow_nan=False).encode

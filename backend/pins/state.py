@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY
-from backend.cache.edit import Found
+from backend.cache.edit import Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.pins.file import Record
@@ -113,7 +113,7 @@ class GraphSweeper:
         for entry, verdict in zip(packages, self._index.verdicts(packages, wanted), strict=True):
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
-        doubts = tuple(Doubt(tuple(p), *said) for said, p in doubtful.items() if p)
+        doubts = tuple(Doubt(tuple(p), *words) for words, p in doubtful.items() if p)
         return Judged(tuple(stale), doubts)
 
     def folder(self, record: Record) -> Path:
@@ -205,19 +205,21 @@ class PinStatus:
     detail: str = ""
 
 
-def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
-    """The state of a pin; `found` are its numbers in the file, None if the file is gone."""
+def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
+    """The state of a pin; `stored` are its numbers in the file, None if the file is gone."""
     pin = record.pin
-    if not found:
-        what = "the cache file is gone" if found is None else "the tuning is no longer in the cache"
+    if not stored:
+        what = (
+            "the cache file is gone" if stored is None else "the tuning is no longer in the cache"
+        )
         return PinStatus(pin, "orphaned", f"{what}; it counts again once tuned again")
-    record = learn(record, found)
-    held = [precision for precision in found if is_held(record, found, precision)]
+    record = learn(record, stored)
+    held = [precision for precision in stored if is_held(record, stored, precision)]
     if not held:
         return PinStatus(
             pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
         )
-    changes = holding(record, found)
+    changes = holding(record, stored)
     if changes and not record.raised:
         what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
         return PinStatus(pin, "drifted", what)
@@ -228,17 +230,17 @@ def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
     if graphs.stale:
         what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
         return PinStatus(pin, "drifted", what)
-    free = sorted(set(found) - set(held))
+    free = sorted(set(stored) - set(held))
     if free:
         where = brief(", ".join(free), 60)
         what = f"also tuned with precision {where}, without a time for {brief(record.label, 60)}"
         return PinStatus(pin, "shadowed", what)
     if graphs.doubts:
-        return PinStatus(pin, "unproven", "; ".join(_told(doubt) for doubt in graphs.doubts))
+        return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
     return PinStatus(pin, "active")
 
 
-def _told(doubt: Doubt) -> str:
+def _line(doubt: Doubt) -> str:
     """The line of one doubt: how many graphs, why, where, and what to do."""
     many = len(doubt.paths) > 1
     words = {"it": "them" if many else "it"}

@@ -231,7 +231,7 @@ def hidden_pins(bundle: Bundle, layout: Layout) -> list[Hiding]:
     pairs = [(record.pin, sweeper.wanted(record)) for record in read_pin_file(layout.pins).pins]
     pins = [(pin, wanted) for pin, wanted in pairs if wanted is not None]
     graphs = [a for a in bundle.artifacts if a.is_graph and a.loaded] if pins else []
-    found: list[Hiding] = []
+    hidden: list[Hiding] = []
     for artifact, data in bundle.contents(graphs):
         concerned = [(pin, wanted) for pin, wanted in pins if may_hold(data, wanted)]
         if not concerned:
@@ -240,8 +240,8 @@ def hidden_pins(bundle: Bundle, layout: Layout) -> list[Hiding]:
         for pin, wanted in concerned:
             verdict = judge(text, wanted)
             if verdict not in ("absent", "same"):
-                found.append(Hiding(pin, artifact, verdict))
-    return found
+                hidden.append(Hiding(pin, artifact, verdict))
+    return hidden
 
 
 Overwriting = Literal["new", "same", "other"]

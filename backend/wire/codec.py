@@ -376,11 +376,11 @@ def _fields_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("derived")]
     kept = next((field.name for field in fields if field.metadata.get("kept")), None)
-    told = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]
+    written = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]
 
     def write(value: Any) -> dict[str, Any]:
         document = {} if kept is None else dict(getattr(value, kept))
-        for name, write_one in told:
+        for name, write_one in written:
             item = getattr(value, name)
             document[name] = item if write_one is _same else write_one(item)
         return document

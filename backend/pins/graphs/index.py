@@ -97,13 +97,13 @@ class FolderMemory:
 
 def stamp(folder: Path, depth: int) -> tuple[_Identity, ...]:
     """Of `folder` and, if `depth` is 2, of what is in it."""
-    found: list[_Identity] = []
+    identities: list[_Identity] = []
     with contextlib.suppress(OSError):
-        found.append(_identity(os.lstat(folder)))
+        identities.append(_identity(os.lstat(folder)))
         if depth > 1:
             with os.scandir(folder) as children:
-                found += [_identity(child.stat(follow_symlinks=False)) for child in children]
-    return tuple(found)
+                identities += [_identity(child.stat(follow_symlinks=False)) for child in children]
+    return tuple(identities)
 
 
 def _read(root: Path, name: str, depth: int, identity: _Identity, settled: bool) -> _Listing:
@@ -158,14 +158,14 @@ class GraphIndex:
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
         question += repr((sorted(wanted.config.items()), sorted(wanted.constants.items())))
         known = self._verdicts.setdefault(question, {})
-        found = []
+        verdicts = []
         for entry in entries:
             identity = (entry.relative, entry.mtime, entry.size)
             verdict = known.get(identity)
             if verdict is None:
                 verdict = known[identity] = self._judge(entry, identity, wanted)
-            found.append(verdict)
-        return found
+            verdicts.append(verdict)
+        return verdicts
 
     def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
         """See `match.judge`. What of an entry cannot be read may hold anything."""
@@ -279,7 +279,7 @@ MAX_PACKAGES = 1000
 
 def packages_below(root: Path) -> list[GraphEntry]:
     """The wrapper of each package that was compiled with the cache dir `root`."""
-    found: list[GraphEntry] = []
+    wrappers: list[GraphEntry] = []
     try:
         with os.scandir(root) as children:
             names = sorted(child.name for child in children if _FOLDER.fullmatch(child.name))
@@ -287,10 +287,10 @@ def packages_below(root: Path) -> list[GraphEntry]:
         return []
     for name in names[:MAX_PACKAGES]:
         with contextlib.suppress(OSError):
-            found += [
+            wrappers += [
                 GraphEntry(root / name / file, f"{name}/{file}", status.st_mtime, status.st_size)
                 for file in sorted(path.name for path in (root / name).iterdir())
                 if file.endswith(PACKAGE)
                 and stat.S_ISREG((status := (root / name / file).lstat()).st_mode)
             ]
-    return found
+    return wrappers

@@ -146,13 +146,13 @@ _VIEWS = {"permute", "view", "reshape", "slice", "expand", "select", "t", "trans
 
 def printed_graphs(text: str) -> list[str]:
     """The text of each printed graph, up to its `return`."""
-    found = []
+    graphs = []
     starts = [match.end() for match in HEADER.finditer(text)]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
         last = _RETURN.search(text, start, end)
         if last:
-            found.append(text[start : last.start()])
-    return found
+            graphs.append(text[start : last.start()])
+    return graphs
 
 
 def graph_inputs(part: str, hints: Hints) -> Known:

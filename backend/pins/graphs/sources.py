@@ -35,9 +35,9 @@ _OTHERWISE = {"INDEX_DTYPE"}
 def kernel_config(source: str, kind: str) -> tuple[tuple[str, str], ...]:
     """The constants of a template's kernel, sorted by name; none for a compiler not known."""
     if kind == "triton":
-        found = dict(_CONSTEXPR.findall(source))
-        found.update(_LAUNCH.findall(source))
-        return tuple(sorted((k, v) for k, v in found.items() if k not in _OTHERWISE))
+        constants = dict(_CONSTEXPR.findall(source))
+        constants.update(_LAUNCH.findall(source))
+        return tuple(sorted((k, v) for k, v in constants.items() if k not in _OTHERWISE))
     if kind == "cpp":
         values: dict[str, list[str]] = {}
         for name, value in _CPP_CONSTANT.findall(source):
