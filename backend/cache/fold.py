@@ -1,10 +1,9 @@
 """Folding the journal into Inductor's own cache file, where stock PyTorch finds the timings.
 
-What was folded within a day, so that it can be brought back: `<system hash>.kept.jsonl`.
-
 Stock PyTorch replaces the cache file by a copy that it read minutes ago and added to. What was
 folded in between is then gone from the file, and the process that had measured it may have ended.
-Whoever of ours looks next at a file that somebody else wrote compares it with what is kept here.
+So what was folded within a day is kept in `<system hash>.kept.jsonl`, and whoever of ours looks
+next at a file that somebody else wrote compares it with that.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import cache_paths, is_raised, measured_ms, raise_ms
+from backend.cache.autotune import cache_of, cache_paths, is_raised, measured_ms, raise_ms, walk
 from backend.cache.edit import dump, merge_missing
 from backend.cache.journal import Journal, Read, append_lines
 from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
@@ -26,6 +25,14 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, StoreError
+
+SECONDS = 86_400.0
+"""A process that tunes for longer than this between two writes loses what others folded."""
+
+MOST_BYTES = 64 << 20
+LEAST_BYTES = 1 << 20
+"""Below this, and below twice the cache file, lines that say the same are left as they are."""
+
 
 Pinned = Callable[[Path], Mapping[tuple[str, str], str]]
 """What is pinned in a cache file: the choice that shall win of each (op, inputs), empty where it is
@@ -101,14 +108,6 @@ class Recaller:
                 fold(root, path, {}, self._pinned, 0.0)
 
 
-def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The "cache" object of the parsed file `path`. Raises CacheUnreadable."""
-    cache = document.get("cache")
-    if not isinstance(cache, dict):
-        raise _unusable(path)
-    return cache
-
-
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
@@ -157,7 +156,9 @@ class _Edit:
         for name in (tuned.op, tuned.inputs, tuned.precision):
             timings = timings.setdefault(name, {})
             if not isinstance(timings, dict):
-                raise _unusable(self._path)
+                raise CacheUnreadable(
+                    f"{self._path} is no autotune cache; move the file away to start afresh"
+                )
         # The rivals of a choice that has no time are not raised; see `pins.held.holding`.
         own = {**timings, **tuned.timings}.get(winner)
         holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
@@ -174,28 +175,12 @@ class _Edit:
 def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
     """Take back what was raised for a pin that is no more, which an old copy of the file has."""
     changed = False
-    for op, inputs, timings in _raised(cache):
-        if (op, inputs) not in pins:
-            raised = {name: ms for name, ms in timings.items() if _is_raised(ms)}
+    for op, inputs, _, timings in walk(cache):
+        raised = {name: ms for name, ms in timings.items() if is_raised(ms)}
+        if raised and (op, inputs) not in pins:
             timings.update({name: measured_ms(ms) for name, ms in raised.items()})
             changed = True
     return changed
-
-
-def _raised(cache: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for op, by_inputs in _objects(cache):
-        for inputs, by_precision in _objects(by_inputs):
-            for _, timings in _objects(by_precision):
-                if any(map(_is_raised, timings.values())):
-                    yield op, inputs, timings
-
-
-def _objects(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    return ((name, value) for name, value in node.items() if isinstance(value, dict))
-
-
-def _is_raised(ms: object) -> bool:
-    return type(ms) in (float, int) and is_raised(ms)  # type: ignore[arg-type]
 
 
 def _same(first: object, second: float) -> bool:
@@ -218,18 +203,6 @@ def _make(path: Path, document: Mapping[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def _unusable(path: Path) -> CacheUnreadable:
-    return CacheUnreadable(f"{path} is no autotune cache; move the file away to start afresh")
-
-
-SECONDS = 86_400.0
-"""A process that tunes for longer than this between two writes loses what others folded."""
-
-MOST_BYTES = 64 << 20
-LEAST_BYTES = 1 << 20
-"""Below this, and below twice the cache file, lines that say the same are left as they are."""
 
 
 class Kept:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backend.cache.autotune import walk
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 
@@ -74,7 +75,7 @@ def written(looked_up: Mapping[str, Any]) -> list[Tuned]:
     now = time.time()
     return [
         Tuned(op, inputs, precision, timings, now)
-        for op, inputs, precision, leaf in _leaves(looked_up)
+        for op, inputs, precision, leaf in walk(looked_up)
         if (timings := leaf.news if isinstance(leaf, _Timings) else leaf)
     ]
 
@@ -152,13 +153,6 @@ def _numbers(times: object) -> Mapping[str, Any]:
     if set(map(type, stored.values())) <= {float, int}:
         return stored
     return {name: ms for name, ms in stored.items() if type(ms) in (float, int)}
-
-
-def _leaves(looked_up: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    for op, by_inputs in looked_up.items():
-        for inputs, by_precision in by_inputs.items():
-            for precision, timings in by_precision.items():
-                yield op, inputs, precision, timings
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
             base = data if rescued is None else rescued.merged_with(path, data, signature, merge)
             content = edit(base)
             if content == data:
-                _remove(leftover)
+                safe.remove(leftover)
                 return False
             patient = turn < PATIENT_ROUNDS
             _prepare(path, leftover, content, patient)
@@ -72,7 +72,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
                 continue
             displaced = _swap(leftover, path, signature)
         if displaced is None:
-            _remove(leftover)
+            safe.remove(leftover)
             if not patient:
                 safe.sync(path)
             safe.sync(path.parent)
@@ -80,7 +80,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
         if displaced.data is not None:
             rescued = displaced.joined(path, rescued, merge)
     if rescued is None:
-        _remove(leftover)
+        safe.remove(leftover)
     else:
         _prepare(path, leftover, rescued.data or b"{}", True)
     return False
@@ -169,7 +169,7 @@ def _prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
     try:
         temporary.replace(leftover)
     except OSError as error:
-        _remove(temporary)
+        safe.remove(temporary)
         raise safe.not_writable(path, error) from error
 
 
@@ -224,8 +224,3 @@ def _renameat2() -> Any:
             ctypes.c_uint,
         ]
     return function
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()

@@ -1,8 +1,7 @@
 """A session's event log: `rocm_tui/sessions/<host>-<pid>-<start>-<random>.jsonl`.
 
-Append-only, one writer a file, so no lock is needed: each event is one `write` of one line.
-
-The end of an event log whose writer was killed: the screen shall not wait for more of it.
+Append-only, one writer a file, so no lock is needed: each event is one `write` of one line. Whoever
+ends a writer ends its log, since the screen shall not wait for more of it.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ from backend.wire.events import decode, encode
 MAX_LINE = 16 << 20
 MAX_PROBLEMS = 20
 """Bad lines that are named one by one; the rest is counted."""
+
+
+_TAIL = 1 << 16
 
 
 class EventWriter:
@@ -148,9 +150,6 @@ def _file_name(session: Session) -> str:
     host = re.sub(r"[^A-Za-z0-9.-]", "_", session.host)[:64].lstrip(".") or "host"
     started = int(session.started or time.time())
     return f"{host}-{session.pid or os.getpid()}-{started}-{secrets.token_hex(4)}.jsonl"
-
-
-_TAIL = 1 << 16
 
 
 def end_log(layout: Layout, path: Path) -> bool:

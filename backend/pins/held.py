@@ -1,6 +1,6 @@
-"""What a pin changes in an autotune cache file: pure functions from text to text.
+"""The autotune cache files, made to agree with the pins.
 
-The autotune cache files, made to agree with the pins.
+What a pin changes in the text of one is worked out by pure functions; `HeldCache` applies them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from backend.pins.graphs.match import is_own
 from backend.records import TuningKey
 
 Changes = dict[Token, str]
+
+
+RELEASED_SECONDS = 86_400.0
+"""How long a released pin is watched for: a process that read the cache file while the pin held
+and benchmarks for long writes our raised numbers back."""
 
 
 def learn(record: Record, stored: Numbers) -> Record:
@@ -157,11 +162,6 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], str]:
         for pin in pins
         if pin.system_hash == cache_path.name
     }
-
-
-RELEASED_SECONDS = 86_400.0
-"""How long a released pin is watched for: a process that read the cache file while the pin held
-and benchmarks for long writes our raised numbers back."""
 
 
 class HeldCache:

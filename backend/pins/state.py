@@ -1,6 +1,6 @@
-"""Compiled graphs that contradict a pin, moved aside; those that a released pin hides, restored.
+"""Whether a pin holds, as a cache file and the compiled graphs tell.
 
-Whether a pin holds, as a cache file and the compiled graphs tell.
+Graphs that contradict a pin are moved aside, and those that a released pin hides are restored.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -22,7 +22,7 @@ from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted, kind_of
 from backend.pins.graphs.sources import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
-from backend.records import Pin, PinState
+from backend.records import Pin, PinState, TuningKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +203,39 @@ class PinStatus:
     pin: Pin
     state: PinState
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PinPlan:
+    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
+    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
+    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
+
+    key: TuningKey
+    hash: str
+    system_hash: str
+    path: Path
+    numbers: int
+    precisions: tuple[str, ...]
+    graphs: tuple[GraphEntry, ...]
+    timings: Mapping[str, Mapping[str, float]]
+    replaces: Pin | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinReport:
+    """What was done: numbers changed in `path`, graphs moved aside and brought back.
+
+    `status` is what was read back after a pin; None after an unpin.
+    """
+
+    pin: Pin
+    path: Path
+    numbers: int
+    moved: int
+    restored: int
+    status: PinStatus | None = None
 
 
 def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:

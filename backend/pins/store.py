@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from backend.cache.autotune import INFINITY, cache_paths, is_raised
@@ -42,41 +42,15 @@ from backend.pins.held import (
     learn,
     releasing,
 )
-from backend.pins.state import GRAPHS_APPEARED, GraphSweeper, PinStatus, state_of
+from backend.pins.state import (
+    GRAPHS_APPEARED,
+    GraphSweeper,
+    PinPlan,
+    PinReport,
+    PinStatus,
+    state_of,
+)
 from backend.records import Pin, TuningKey
-
-
-@dataclass(frozen=True, slots=True)
-class PinPlan:
-    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
-    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
-    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
-
-    key: TuningKey
-    hash: str
-    system_hash: str
-    path: Path
-    numbers: int
-    precisions: tuple[str, ...]
-    graphs: tuple[GraphEntry, ...]
-    timings: Mapping[str, Mapping[str, float]]
-    replaces: Pin | None = None
-    waits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PinReport:
-    """What was done: numbers changed in `path`, graphs moved aside and brought back.
-
-    `status` is what was read back after a pin; None after an unpin.
-    """
-
-    pin: Pin
-    path: Path
-    numbers: int
-    moved: int
-    restored: int
-    status: PinStatus | None = None
 
 
 class PinStore:

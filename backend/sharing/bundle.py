@@ -1,11 +1,10 @@
-"""A mega-cache file: what `torch.compiler.save_cache_artifacts()` returns, written to a file.
+"""A mega-cache file, what `torch.compiler.save_cache_artifacts()` returns, and what loading it would
+do to the pins and to what lies in the cache dir.
 
 Its form (torch 2.8 to 2.15): a big-endian crc32 of the rest, a version, then sections of a type, a
 count and that many pairs of key and content. Numbers are 8 bytes, big-endian; texts are base64.
 Graphs are pickles, which are never loaded here; PyTorch does load them, so a file from a stranger
 is a program from a stranger. Nothing is believed: each length is checked against what is left.
-
-What loading a mega-cache would do to the pins and to what lies in the cache dir.
 """
 
 from __future__ import annotations
@@ -36,6 +35,9 @@ MAX_ARTIFACTS = 200_000
 MAX_SECTIONS = 1000
 MAX_CONTENT = 256 << 20
 """A bigger graph is not looked at: it is constants, not code."""
+
+_MAX_CONFIG = 1 << 20
+
 
 _VERSION = 1
 _MAX_TYPE, _MAX_KEY = 200, 8000
@@ -210,9 +212,6 @@ class _File:
 
 
 _opened = _File
-
-
-_MAX_CONFIG = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

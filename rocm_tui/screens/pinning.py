@@ -17,8 +17,7 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.pin_warning import pin_warning
 
 if TYPE_CHECKING:
-    from backend.pins.state import PinStatus
-    from backend.pins.store import PinPlan
+    from backend.pins.state import PinPlan, PinStatus
     from rocm_tui.screens.program import RocmTui
 
 

@@ -11,8 +11,7 @@ from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:
     from backend.pins.file import HistoryEntry
-    from backend.pins.state import PinStatus
-    from backend.pins.store import PinPlan, PinReport
+    from backend.pins.state import PinPlan, PinReport, PinStatus
 
 
 def row_json(row: Row) -> dict[str, Any]:

@@ -1,19 +1,17 @@
-"""Looking through the graph caches again and again: a folder is read only after it changed.
-
-Whatever puts a file into a folder, or takes one out, changes the folder's times. One of them, that
-of its status, cannot be set back, as copying programs do with the other.
-
-Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: found by text, moved, restored.
+"""Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: judged by text, moved, restored.
 
 Entries are pickles at `fxgraph/<2 letters>/<key>/<content hash>` and
 `aotautograd/<key>/<content hash>`. They are never loaded. An entry of `aotautograd/` matters only
 where it holds the generated code itself (`bundled_autograd_cache`); otherwise it names an entry of
 `fxgraph/`, and finding that gone, PyTorch compiles again.
 
-What AOTInductor leaves below a cache dir: `<hash>/<hash>.wrapper.cpp`, with its kernels beside.
+What AOTInductor leaves is `<hash>/<hash>.wrapper.cpp`, with its kernels beside. Such a package is
+never looked up in a cache: it keeps the kernels that it was compiled with, wherever it is taken to.
+Its code below the cache dir tells which they are.
 
-A package is never looked up in a cache: it keeps the kernels that it was compiled with, wherever it
-is taken to. Its code below the cache dir tells which they are.
+The folders are looked through again and again, so one is read only after it changed. Whatever puts
+a file into a folder, or takes one out, changes the folder's times. One of them, that of its status,
+cannot be set back, as copying programs do with the other.
 """
 
 from __future__ import annotations
@@ -32,6 +30,17 @@ from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
+
+MAX_BYTES = 256 << 20
+"""So much of an entry is read: what comes later is constants and binaries, not code."""
+PACKAGE = ".wrapper.cpp"
+"""How the name of the wrapper of an AOTInductor package ends."""
+_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
+_Version = tuple[str, float, int]
+_FOLDER = re.compile(r"c[a-z2-7]{51}")
+MAX_PACKAGES = 1000
+"""More folders than this are not looked into."""
+
 
 _SETTLED = 2.0
 """Seconds after which a folder's time tells a new change: some file systems count in seconds."""
@@ -127,15 +136,6 @@ def _identity(status: os.stat_result) -> _Identity:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-MAX_BYTES = 256 << 20
-"""So much of an entry is read: what comes later is constants and binaries, not code."""
-
-PACKAGE = ".wrapper.cpp"
-"""How the name of the wrapper of an AOTInductor package ends."""
-
-_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
-
-
 class GraphIndex:
     """The entries of one cache dir; each is read once and its judgements are remembered."""
 
@@ -186,9 +186,6 @@ class GraphIndex:
         if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
             return "unclear" if may_hold_loosely(text, wanted) else "absent"
         return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
-
-
-_Version = tuple[str, float, int]
 
 
 def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:
@@ -270,11 +267,6 @@ def read_entry(entry: GraphEntry) -> bytes | None:
 def _content(path: Path) -> bytes:
     with open_regular(path) as stream:
         return stream.read(MAX_BYTES)
-
-
-_FOLDER = re.compile(r"c[a-z2-7]{51}")
-MAX_PACKAGES = 1000
-"""More folders than this are not looked into."""
 
 
 def packages_below(root: Path) -> list[GraphEntry]:
