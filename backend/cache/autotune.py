@@ -26,7 +26,6 @@ from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.records import Problem, TuningKey
 
-
 FACTOR = 2.0**40
 LEAST = 1e7
 """Milliseconds. A kernel of 10 ns, raised, is above; no real time comes near."""

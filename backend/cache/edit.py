@@ -26,7 +26,6 @@ from backend.errors import CacheUnreadable
 _SCALARS = {str, int, float, bool, type(None)}
 _STEP = "    "
 
-
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
 

@@ -22,7 +22,6 @@ from backend.errors import Busy, CacheUnreadable, NotWritable, UnsafePath, brief
 MAX_BYTES = 512 << 20
 """10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
 
-
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.01
 """Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""

@@ -1,5 +1,5 @@
-"""A mega-cache file, what `torch.compiler.save_cache_artifacts()` returns, and what loading it would
-do to the pins and to what lies in the cache dir.
+"""A mega-cache file, what `torch.compiler.save_cache_artifacts()` returns: what is in it, and what
+loading it would do to the pins and to what lies in the cache dir.
 
 Its form (torch 2.8 to 2.15): a big-endian crc32 of the rest, a version, then sections of a type, a
 count and that many pairs of key and content. Numbers are 8 bytes, big-endian; texts are base64.
@@ -37,7 +37,6 @@ MAX_CONTENT = 256 << 20
 """A bigger graph is not looked at: it is constants, not code."""
 
 _MAX_CONFIG = 1 << 20
-
 
 _VERSION = 1
 _MAX_TYPE, _MAX_KEY = 200, 8000

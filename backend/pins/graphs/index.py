@@ -41,7 +41,6 @@ _FOLDER = re.compile(r"c[a-z2-7]{51}")
 MAX_PACKAGES = 1000
 """More folders than this are not looked into."""
 
-
 _SETTLED = 2.0
 """Seconds after which a folder's time tells a new change: some file systems count in seconds."""
 
