@@ -13,8 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TORCH_FREE = [
     *sorted((ROOT / "rocm_tui").rglob("*.py")),
-    *sorted((ROOT / "backend" / "store").rglob("*.py")),
-    *sorted((ROOT / "backend" / "toolchain").rglob("*.py")),
+    *(
+        path
+        for room in ("wire", "disk", "cache", "pins", "sharing", "toolchain")
+        for path in sorted((ROOT / "backend" / room).rglob("*.py"))
+    ),
     *sorted((ROOT / "backend").glob("*.py")),
 ]
 FOR_TORCH = {ROOT / "backend" / "demo.py"}

@@ -195,7 +195,7 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
 def exchange(first: Path, second: Path) -> bool:
     """Exchange two files of one folder in one step; False if the file system cannot. Raises OSError
     for any other reason."""
-    import ctypes
+    import ctypes  # slow to load, and only a writer needs it
 
     rename = _renameat2()
     if rename is None:
@@ -212,7 +212,7 @@ def exchange(first: Path, second: Path) -> bool:
 @functools.cache
 def _renameat2() -> Any:
     """glibc's `renameat2`, or None where the C library has none."""
-    import ctypes
+    import ctypes  # as above
 
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pwd
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -330,8 +331,6 @@ def drifted(file: PinFile, record: Record) -> Record:
 
 def default_who() -> str:
     """`user@host`."""
-    import pwd
-
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
