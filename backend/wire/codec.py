@@ -359,6 +359,9 @@ def _writer(hint: Any) -> Writer:
     if origin in (Union, types.UnionType):
         write = next((made for kind in inner if (made := _writer(kind)) is not _same), _same)
         return write if write is _same else lambda value: None if value is None else write(value)
+    if origin is tuple and inner[-1] is not Ellipsis:
+        writers = [_writer(kind) for kind in inner]
+        return lambda value: [write(item) for write, item in zip(writers, value, strict=True)]
     if origin in (tuple, list):
         write = _writer(inner[0])
         return write if write is _same else lambda value: [write(item) for item in value]
