@@ -216,11 +216,5 @@ def _renameat2() -> Any:
 
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is not None:
-        function.argtypes = [
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_uint,
-        ]
+        function.argtypes = [*(ctypes.c_int, ctypes.c_char_p) * 2, ctypes.c_uint]
     return function
