@@ -1,24 +1,22 @@
-"""Reading Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file a system.
+"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file a system, read.
 
     {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
 
 A failed choice is `Infinity`, which Python's json writes and strict parsers refuse. A number that a
 pin raised out of reach is read as the time that was measured.
 
-Times raised out of reach: how a pin lets its choice win without breaking another program.
-
-Inductor takes the smallest number among the choices that a program offers, and a program that is
-left with nothing but `Infinity` fails to compile. So the rivals of a pinned choice keep their
-order: each number is multiplied by 2^40. That is exact in binary floating point, so it can be
-undone from the number alone, and no kernel takes the three hours from which on a number counts as
-raised.
+That is how a pin lets its choice win without breaking another program: Inductor takes the smallest
+number among the choices that a program offers, and a program that is left with nothing but
+`Infinity` fails to compile. So the rivals of a pinned choice keep their order: each number is
+multiplied by 2^40. That is exact in binary floating point, so it can be undone from the number
+alone, and no kernel takes the three hours from which on a number counts as raised.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,14 @@ from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, brief
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
+
+FACTOR = 2.0**40
+LEAST = 1e7
+"""Milliseconds. A kernel of 10 ns, raised, is above; no real time comes near."""
+_HIGHEST = 2.0**1000
+"""What stands for a number that has no order (NaN) or no place left above it."""
+
+INFINITY = "Infinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +55,9 @@ def read_cache(path: Path) -> CacheFile:
 def parse_cache(path: Path, data: bytes) -> CacheFile:
     """What `data`, the content of `path`, says. Raises CacheUnreadable."""
     document = load_json(path, data)
-    cache = document.get("cache")
-    if not isinstance(cache, dict):
-        raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
     system = document.get("system")
-    problems: list[Fault] = []
-    entries = dict(_entries(cache, str(path), problems))
+    problems: list[Problem] = []
+    entries = dict(_entries(cache_of(path, document), str(path), problems))
     system = system if isinstance(system, dict) else {}
     return CacheFile(path, path.name, system, entries, tuple(problems))
 
@@ -84,27 +87,45 @@ def cache_paths(layout: Layout) -> list[Path]:
     return [layout.autotune / name for name in names if not name.startswith(".")]
 
 
-def _entries(
-    cache: Mapping[str, Any], source: str, problems: list[Fault]
-) -> Iterator[tuple[TuningKey, dict[str, float]]]:
-    for op, by_inputs in _objects(cache, source, problems):
-        for inputs, by_precision in _objects(by_inputs, source, problems):
-            for precision, timings in _objects(by_precision, source, problems):
-                times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
-                if len(times) != len(timings):
-                    what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
-                    problems.append(Fault(source, what))
-                yield TuningKey(op, inputs, precision), times
+def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The "cache" object of the parsed file `path`. Raises CacheUnreadable."""
+    cache = document.get("cache")
+    if not isinstance(cache, dict):
+        raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
+    return cache
 
 
-def _objects(
-    node: Mapping[str, Any], source: str, problems: list[Fault]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, value in node.items():
+def walk(
+    cache: object, odd: Callable[[str], object] = bool
+) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    """Op, inputs, precision and timings of each tuning in a "cache" object; `odd` is told the names
+    of what holds no object."""
+    for op, by_inputs in _objects(cache, odd):
+        for inputs, by_precision in _objects(by_inputs, odd):
+            for precision, timings in _objects(by_precision, odd):
+                yield op, inputs, precision, timings
+
+
+def _objects(node: object, odd: Callable[[str], object]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, value in node.items() if isinstance(node, dict) else ():
         if isinstance(value, dict):
             yield name, value
         else:
-            problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
+            odd(name)
+
+
+def _entries(
+    cache: Mapping[str, Any], source: str, problems: list[Problem]
+) -> Iterator[tuple[TuningKey, dict[str, float]]]:
+    def odd(name: str) -> None:
+        problems.append(Problem(source, f"{brief(name, 80)} holds no object"))
+
+    for op, inputs, precision, timings in walk(cache, odd):
+        times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
+        if len(times) != len(timings):
+            what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
+            problems.append(Problem(source, what))
+        yield TuningKey(op, inputs, precision), times
 
 
 def _is_number(value: object) -> bool:
@@ -118,18 +139,9 @@ def _time(value: float) -> float:
         return float("inf")
 
 
-FACTOR = 2.0**40
-LEAST = 1e7
-"""Milliseconds. A kernel of 10 ns, raised, is above; no real time comes near."""
-_HIGHEST = 2.0**1000
-"""What stands for a number that has no order (NaN) or no place left above it."""
-
-INFINITY = "Infinity"
-
-
-def is_raised(ms: float) -> bool:
+def is_raised(ms: object) -> bool:
     """Whether a number of a cache file was raised by a pin. A failed choice's infinity was not."""
-    return LEAST <= ms < math.inf
+    return isinstance(ms, (float, int)) and LEAST <= ms < math.inf
 
 
 def raise_ms(ms: float) -> float:

@@ -1,13 +1,12 @@
-"""Changing single numbers in the text of an autotune cache, and nothing else of it.
+"""The text of an autotune cache: single numbers changed in it, or all of it written.
 
 Whoever pins and unpins must get the file back byte by byte, however it is laid out, so only the
 tokens of the numbers in question are replaced. What stands between them is skipped by the
 standard library's scanner, which is written in C.
 
-Writing an autotune cache in PyTorch's own layout, byte by byte, five times as fast.
-
-`json.dumps(..., indent=4)` runs in Python; without indentation it runs in C. The innermost objects,
-which are nearly all of the text, are written in C with the line break as a part of the separator.
+A whole file is written in PyTorch's own layout, byte by byte, five times as fast: `json.dumps(...,
+indent=4)` runs in Python; without indentation it runs in C. The innermost objects, which are nearly
+all of the text, are written in C with the line break as a part of the separator.
 """
 
 from __future__ import annotations
@@ -15,14 +14,17 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import INFINITY, is_raised
+from backend.cache.autotune import INFINITY, cache_of, is_raised, walk
 from backend.disk.safe import load_json
 from backend.errors import CacheUnreadable
+
+_SCALARS = {str, int, float, bool, type(None)}
+_STEP = "    "
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -41,7 +43,7 @@ class Token:
         return float(self.text)
 
 
-Found = Mapping[str, Mapping[str, Token]]
+Numbers = Mapping[str, Mapping[str, Token]]
 """The numbers of one (op, inputs): by precision, then by choice hash."""
 
 
@@ -58,7 +60,7 @@ class CacheText:
         except UnicodeDecodeError as error:
             raise CacheUnreadable(f"{path} is not UTF-8; move the file away") from error
 
-    def find(self, op: str, inputs: str) -> Found:
+    def find(self, op: str, inputs: str) -> Numbers:
         """The numbers of (op, inputs). Raises CacheUnreadable if the text is not JSON there.
 
         Of keys that occur twice in an object the last one counts, as for every reader.
@@ -94,7 +96,9 @@ class CacheText:
             document, end = _DECODER.raw_decode(self.text, start)
             if self._skip_space(end) != len(self.text):
                 raise ValueError("something stands behind the document")
-            self._raised = list(_raised(document.get("cache")))
+            tunings = walk(document.get("cache"))
+            raised = ((t[0], t[1]) for t in tunings if any(map(is_raised, t[3].values())))
+            self._raised = list(dict.fromkeys(raised))
         return start
 
     def _members(self, at: int) -> dict[str, int]:
@@ -140,18 +144,6 @@ class CacheText:
         return match.end() if match else at
 
 
-def _raised(cache: object) -> Iterator[tuple[str, str]]:
-    for op, by_inputs in _items(cache):
-        for inputs, by_precision in _items(by_inputs):
-            times = (ms for _, timings in _items(by_precision) for _, ms in _items(timings))
-            if any(type(ms) in (float, int) and is_raised(ms) for ms in times):
-                yield op, inputs
-
-
-def _items(node: object) -> Iterable[tuple[str, Any]]:
-    return node.items() if isinstance(node, dict) else ()
-
-
 def _is_number(text: str) -> bool:
     return text in ("NaN", INFINITY, "-Infinity") or text[0] in "-0123456789"
 
@@ -162,11 +154,9 @@ def merge_missing(path: Path, newer: bytes, older: bytes) -> bytes:
     Where both have a number, that of `newer` counts. Written as PyTorch writes it. Raises
     CacheUnreadable if one of them is no cache.
     """
-    document, other = load_json(path, newer), load_json(path, older)
-    ours, theirs = document.setdefault("cache", {}), other.get("cache", {})
-    if not isinstance(ours, dict) or not isinstance(theirs, dict):
-        raise CacheUnreadable(f'no "cache" object in {path}; move the file away to start afresh')
-    if not _add_missing(ours, theirs):
+    document, other = load_json(path, newer), {"cache": {}, **load_json(path, older)}
+    document.setdefault("cache", {})
+    if not _add_missing(cache_of(path, document), cache_of(path, other)):
         return newer
     return json.dumps(document, indent=4).encode()
 
@@ -180,10 +170,6 @@ def _add_missing(into: dict[str, Any], source: Mapping[str, Any]) -> bool:
         elif isinstance(value, dict) and isinstance(into[name], dict):
             changed = _add_missing(into[name], value) or changed
     return changed
-
-
-_SCALARS = {str, int, float, bool, type(None)}
-_STEP = "    "
 
 
 def dump(document: Mapping[str, Any]) -> bytes:

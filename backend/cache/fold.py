@@ -1,10 +1,9 @@
 """Folding the journal into Inductor's own cache file, where stock PyTorch finds the timings.
 
-What was folded within a day, so that it can be brought back: `<system hash>.kept.jsonl`.
-
 Stock PyTorch replaces the cache file by a copy that it read minutes ago and added to. What was
 folded in between is then gone from the file, and the process that had measured it may have ended.
-Whoever of ours looks next at a file that somebody else wrote compares it with what is kept here.
+So what was folded within a day is kept in `<system hash>.kept.jsonl`, and whoever of ours looks
+next at a file that somebody else wrote compares it with that.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import cache_paths, is_raised, measured_ms, raise_ms
+from backend.cache.autotune import cache_of, cache_paths, is_raised, measured_ms, raise_ms, walk
 from backend.cache.edit import dump, merge_missing
 from backend.cache.journal import Journal, Read, append_lines
 from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
@@ -26,6 +25,14 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import CacheUnreadable, StoreError
+
+SECONDS = 86_400.0
+"""A process that tunes for longer than this between two writes loses what others folded."""
+
+MOST_BYTES = 64 << 20
+LEAST_BYTES = 1 << 20
+"""Below this, and below twice the cache file, lines that say the same are left as they are."""
+
 
 Pinned = Callable[[Path], Mapping[tuple[str, str], str]]
 """What is pinned in a cache file: the choice that shall win of each (op, inputs), empty where it is
@@ -48,33 +55,33 @@ def fold(
     """
     journal, kept = Journal(root, path), Kept(root, path)
     journal.patience = patience
-    found = journal.read()
-    if not found.lines and found.is_all_of(exchange.signature_of(path)):
+    unfolded = journal.read()
+    if not unfolded.lines and unfolded.is_all_of(exchange.signature_of(path)):
         return
     safe.make_folder(root, path.parent)
     safe.check_file(root, path)
     with safe.locked(root, path, patience):
-        found = journal.read()
+        unfolded = journal.read()
         if not path.exists():  # somebody cleared the cache, and meant it
             kept.forget()
-            if not found.lines:
+            if not unfolded.lines:
                 return
-        edit = _Edit(path, found, kept, pinned)
+        edit = _Edit(path, unfolded, kept, pinned)
         _make(path, {"system": system, "cache": {}})
-        told_all = not exchange.leftover_path(path).exists()
+        complete = not exchange.leftover_path(path).exists()
         if exchange.update(path, edit, merge_missing):
             after = edit.written()
-            told_all = told_all and edit.calls == 1 and not edit.more
+            complete = complete and edit.calls == 1 and not edit.more
         else:
             after = exchange.signature_of(path)
             data = read_bytes(path)
             if edit(data) != data:
                 return  # others wrote faster than we could; next time
-            told_all = not edit.more
-        if not found.lines:
+            complete = not edit.more
+        if not unfolded.lines:
             return
-        kept.add(found.lines)
-        journal.rotate(found, edit.before if told_all else None, after)
+        kept.add(unfolded.lines)
+        journal.rotate(unfolded, edit.before if complete else None, after)
 
 
 class Recaller:
@@ -101,21 +108,13 @@ class Recaller:
                 fold(root, path, {}, self._pinned, 0.0)
 
 
-def cache_of(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The "cache" object of the parsed file `path`. Raises CacheUnreadable."""
-    cache = document.get("cache")
-    if not isinstance(cache, dict):
-        raise _unusable(path)
-    return cache
-
-
 class _Edit:
     """The new content of the file from the old, and what can be said of the two."""
 
-    def __init__(self, path: Path, found: Read, kept: Kept, pinned: Pinned) -> None:
+    def __init__(self, path: Path, unfolded: Read, kept: Kept, pinned: Pinned) -> None:
         self._path = path
-        self._found = found
-        self._news = tuned_in(found.lines)
+        self._unfolded = unfolded
+        self._news = tuned_in(unfolded.lines)
         self._kept = kept
         self._pinned = pinned
         self.calls = 0
@@ -132,7 +131,7 @@ class _Edit:
         pins = self._pinned(self._path)
         changed = False
         news = self._news
-        if not self._found.is_all_of(self.before):
+        if not self._unfolded.is_all_of(self.before):
             changed = _lowered(cache, pins)
             lost = self._kept.lost(cache)
             self.more = self.more or changed or bool(lost)
@@ -157,7 +156,9 @@ class _Edit:
         for name in (tuned.op, tuned.inputs, tuned.precision):
             timings = timings.setdefault(name, {})
             if not isinstance(timings, dict):
-                raise _unusable(self._path)
+                raise CacheUnreadable(
+                    f"{self._path} is no autotune cache; move the file away to start afresh"
+                )
         # The rivals of a choice that has no time are not raised; see `pins.held.holding`.
         own = {**timings, **tuned.timings}.get(winner)
         holds = bool(winner) and isinstance(own, (float, int)) and math.isfinite(own)
@@ -174,28 +175,12 @@ class _Edit:
 def _lowered(cache: Mapping[str, Any], pins: Container[tuple[str, str]]) -> bool:
     """Take back what was raised for a pin that is no more, which an old copy of the file has."""
     changed = False
-    for op, inputs, timings in _raised(cache):
-        if (op, inputs) not in pins:
-            raised = {name: ms for name, ms in timings.items() if _is_raised(ms)}
+    for op, inputs, _, timings in walk(cache):
+        raised = {name: ms for name, ms in timings.items() if is_raised(ms)}
+        if raised and (op, inputs) not in pins:
             timings.update({name: measured_ms(ms) for name, ms in raised.items()})
             changed = True
     return changed
-
-
-def _raised(cache: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for op, by_inputs in _objects(cache):
-        for inputs, by_precision in _objects(by_inputs):
-            for _, timings in _objects(by_precision):
-                if any(map(_is_raised, timings.values())):
-                    yield op, inputs, timings
-
-
-def _objects(node: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    return ((name, value) for name, value in node.items() if isinstance(value, dict))
-
-
-def _is_raised(ms: object) -> bool:
-    return type(ms) in (float, int) and is_raised(ms)  # type: ignore[arg-type]
 
 
 def _same(first: object, second: float) -> bool:
@@ -218,18 +203,6 @@ def _make(path: Path, document: Mapping[str, Any]) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-
-
-def _unusable(path: Path) -> CacheUnreadable:
-    return CacheUnreadable(f"{path} is no autotune cache; move the file away to start afresh")
-
-
-SECONDS = 86_400.0
-"""A process that tunes for longer than this between two writes loses what others folded."""
-
-MOST_BYTES = 64 << 20
-LEAST_BYTES = 1 << 20
-"""Below this, and below twice the cache file, lines that say the same are left as they are."""
 
 
 class Kept:
@@ -259,10 +232,10 @@ class Kept:
     def lost(self, index: Index) -> list[Tuned]:
         """What `index`, all that the cache file has, lacks of what is kept."""
         try:
-            found = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
+            kept = tuned_in(read_bytes(self.path, 2 * MOST_BYTES))
         except CacheUnreadable:
             return []
-        return [lack for tuned in _merged(found) if (lack := missing(index, tuned)) is not None]
+        return [lack for tuned in _merged(kept) if (lack := missing(index, tuned)) is not None]
 
     def forget(self) -> None:
         """Keep nothing more of what was folded until now."""
@@ -273,7 +246,7 @@ class Kept:
         tuned = _merged(tuned_in(read_bytes(self.path, 2 * MOST_BYTES)))
         lines: list[bytes] = []
         room = MOST_BYTES // 2
-        for line in map(line_of, sorted(tuned, key=lambda one: one.when, reverse=True)):
+        for line in map(line_of, sorted(tuned, key=lambda part: part.when, reverse=True)):
             room -= len(line)
             if room < 0:
                 break
@@ -281,11 +254,11 @@ class Kept:
         safe.write_atomic(self.path, b"".join(reversed(lines)))
 
 
-def _merged(found: Iterable[Tuned]) -> list[Tuned]:
+def _merged(kept: Iterable[Tuned]) -> list[Tuned]:
     """One a tuning, those of a day; of two times of one choice the later line's."""
     since = time.time() - SECONDS
     by_key: dict[tuple[str, str, str], Tuned] = {}
-    for tuned in found:
+    for tuned in kept:
         if tuned.when < since:
             continue
         key = tuned.op, tuned.inputs, tuned.precision

@@ -114,8 +114,8 @@ class Journal:
             return None
         if known.end >= fold.length:
             return b""
-        found = self._read(self.folded_path, known)
-        return found.lines if (found.id, found.end) == (fold.journal, fold.length) else None
+        folded = self._read(self.folded_path, known)
+        return folded.lines if (folded.id, folded.end) == (fold.journal, fold.length) else None
 
     def signature(self) -> Signature | None:
         return signature_of(self.path)

@@ -2,9 +2,8 @@
 
 The file is parsed once and again only when somebody else replaced it. A new entry goes into the
 journal, is seen by every other process of ours at once, and is folded into the file: at once while
-the file is small, else soon in the background, else at exit, else by whoever comes next.
-
-Doing something in the background, once for many requests, and not while somebody measures.
+the file is small, else soon in the background (once for many entries, and not while somebody
+measures), else at exit, else by whoever comes next.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from typing import Any
 import filelock  # noqa: F401 - registers what it does before a fork earlier than we, so acts after
 
 from backend.cache import journal as tuned_journal
-from backend.cache.fold import Kept, Pinned, cache_of, fold
+from backend.cache.autotune import cache_of
+from backend.cache.fold import Kept, Pinned, fold
 from backend.cache.journal import NOTHING, Journal, Read
 from backend.cache.tuned import Index, Tuned, apply, line_of, tuned_in, view
 from backend.disk.exchange import Signature, signature_of
@@ -36,6 +36,14 @@ TRIES = 5
 PATIENCE_SECONDS = 2.0
 """How long another process may hold a lock, once: a program does not wait for one that is stopped,
 as by Ctrl-Z. A fold of a file of 29 MB takes half a second."""
+
+QUIET_SECONDS = 3.0
+LATEST_SECONDS = 30.0
+"""An action begins so long after the last request, or after the first."""
+
+HELD_POLL_SECONDS = 0.05
+WAIT_SECONDS = 2.0
+"""A measurement waits at most so long for an action that runs already."""
 
 _index_lock = threading.RLock()
 _fold_lock = threading.RLock()
@@ -78,10 +86,10 @@ class TunedCache:
             first = self._stamp == ()
             self._refresh()
             to_fold = self._recall() or (first and bool(self._read.lines))
-            found = view(self._index)
+            known = view(self._index)
         if to_fold:
             self._fold_soon()
-        return found
+        return known
 
     def insert(self, news: Sequence[Tuned]) -> None:
         """Keep new timings. Raises UnsafePath, and then nobody else will know them.
@@ -223,7 +231,9 @@ class TunedCache:
             if self.path.exists():
                 self._tell(error)
             return
-        self._index = {op: found for op, found in cache.items() if isinstance(found, dict)}
+        self._index = {
+            op: by_inputs for op, by_inputs in cache.items() if isinstance(by_inputs, dict)
+        }
 
     def _apply(self, lines: bytes) -> None:
         for tuned in tuned_in(lines):
@@ -242,15 +252,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
-QUIET_SECONDS = 3.0
-LATEST_SECONDS = 30.0
-"""An action begins so long after the last request, or after the first."""
-
-HELD_POLL_SECONDS = 0.05
-WAIT_SECONDS = 2.0
-"""A measurement waits at most so long for an action that runs already."""
 
 
 class Later:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backend.cache.autotune import walk
 from backend.wire.codec import WireError, dumps, loads, read, to_json
 
 
@@ -74,7 +75,7 @@ def written(looked_up: Mapping[str, Any]) -> list[Tuned]:
     now = time.time()
     return [
         Tuned(op, inputs, precision, timings, now)
-        for op, inputs, precision, leaf in _leaves(looked_up)
+        for op, inputs, precision, leaf in walk(looked_up)
         if (timings := leaf.news if isinstance(leaf, _Timings) else leaf)
     ]
 
@@ -100,8 +101,8 @@ def missing(index: Mapping[str, Any], tuned: Tuned) -> Tuned | None:
 class _Timings(dict[str, Any]):
     """One tuning's times. `news` are those that were set."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        super().__init__(found)
+    def __init__(self, stored: Mapping[str, Any]) -> None:
+        super().__init__(stored)
         self.news: dict[str, float] = {}
 
     def __setitem__(self, name: str, ms: Any) -> None:
@@ -112,14 +113,14 @@ class _Timings(dict[str, Any]):
 class _Inputs(dict[str, Any]):
     """What was asked for of one op; the rest is looked up in the index when it is asked for."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, stored: Mapping[str, Any]) -> None:
         super().__init__()
-        self._found = found
+        self._stored = stored
 
     def get(self, inputs: str, default: Any = None) -> Any:
         there = super().get(inputs)
         if there is None:
-            there = _copied(self._found.get(inputs))
+            there = _copied(self._stored.get(inputs))
             if there is None:
                 return default
             self[inputs] = there
@@ -148,17 +149,10 @@ def _copied(by_precision: object) -> dict[str, Any] | None:
 
 
 def _numbers(times: object) -> Mapping[str, Any]:
-    found = _object(times)
-    if set(map(type, found.values())) <= {float, int}:
-        return found
-    return {name: ms for name, ms in found.items() if type(ms) in (float, int)}
-
-
-def _leaves(looked_up: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-    for op, by_inputs in looked_up.items():
-        for inputs, by_precision in by_inputs.items():
-            for precision, timings in by_precision.items():
-                yield op, inputs, precision, timings
+    stored = _object(times)
+    if set(map(type, stored.values())) <= {float, int}:
+        return stored
+    return {name: ms for name, ms in stored.items() if type(ms) in (float, int)}
 
 
 def _object(value: object) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
             base = data if rescued is None else rescued.merged_with(path, data, signature, merge)
             content = edit(base)
             if content == data:
-                _remove(leftover)
+                safe.remove(leftover)
                 return False
             patient = turn < PATIENT_ROUNDS
             _prepare(path, leftover, content, patient)
@@ -72,7 +72,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
                 continue
             displaced = _swap(leftover, path, signature)
         if displaced is None:
-            _remove(leftover)
+            safe.remove(leftover)
             if not patient:
                 safe.sync(path)
             safe.sync(path.parent)
@@ -80,7 +80,7 @@ def update(path: Path, edit: Edit, merge: Merge) -> bool:
         if displaced.data is not None:
             rescued = displaced.joined(path, rescued, merge)
     if rescued is None:
-        _remove(leftover)
+        safe.remove(leftover)
     else:
         _prepare(path, leftover, rescued.data or b"{}", True)
     return False
@@ -169,7 +169,7 @@ def _prepare(path: Path, leftover: Path, content: bytes, sync: bool) -> None:
     try:
         temporary.replace(leftover)
     except OSError as error:
-        _remove(temporary)
+        safe.remove(temporary)
         raise safe.not_writable(path, error) from error
 
 
@@ -195,7 +195,7 @@ def _swap(prepared: Path, path: Path, expected: Signature) -> _Displaced | None:
 def exchange(first: Path, second: Path) -> bool:
     """Exchange two files of one folder in one step; False if the file system cannot. Raises OSError
     for any other reason."""
-    import ctypes
+    import ctypes  # slow to load, and only a writer needs it
 
     rename = _renameat2()
     if rename is None:
@@ -212,20 +212,9 @@ def exchange(first: Path, second: Path) -> bool:
 @functools.cache
 def _renameat2() -> Any:
     """glibc's `renameat2`, or None where the C library has none."""
-    import ctypes
+    import ctypes  # as above
 
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is not None:
-        function.argtypes = [
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_char_p,
-            ctypes.c_uint,
-        ]
+        function.argtypes = [*(ctypes.c_int, ctypes.c_char_p) * 2, ctypes.c_uint]
     return function
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +29,8 @@ def _user(env: Mapping[str, str]) -> str:
         if env.get(name):
             return env[name]
     try:
-        import pwd
-
         return pwd.getpwuid(os.getuid()).pw_name
-    except (KeyError, ImportError):
+    except KeyError:
         return f"uid_{os.getuid()}"
 
 

@@ -19,6 +19,9 @@ from typing import Any, BinaryIO
 from backend.disk.trusted import user_name, why_not_written
 from backend.errors import Busy, CacheUnreadable, NotWritable, UnsafePath, brief
 
+MAX_BYTES = 512 << 20
+"""10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
+
 LOCK_SECONDS = 30.0
 POLL_SECONDS = 0.01
 """Between two looks at a lock: with longer rests, one of many writers hardly gets its turn."""
@@ -177,10 +180,6 @@ def remove(path: Path) -> None:
     """Remove a file of ours, if it can be."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-MAX_BYTES = 512 << 20
-"""10,000 keys of 30 choices are 29 MB; a file above this is no autotune cache."""
 
 
 class NotRegular(OSError):

@@ -1,8 +1,7 @@
 """A session's event log: `rocm_tui/sessions/<host>-<pid>-<start>-<random>.jsonl`.
 
-Append-only, one writer a file, so no lock is needed: each event is one `write` of one line.
-
-The end of an event log whose writer was killed: the screen shall not wait for more of it.
+Append-only, one writer a file, so no lock is needed: each event is one `write` of one line. Whoever
+ends a writer ends its log, since the screen shall not wait for more of it.
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ from backend.wire.events import decode, encode
 MAX_LINE = 16 << 20
 MAX_PROBLEMS = 20
 """Bad lines that are named one by one; the rest is counted."""
+
+
+_TAIL = 1 << 16
 
 
 class EventWriter:
@@ -112,8 +114,8 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
 
     A last line without its end is still being written, or was cut by a kill: it is left out.
     """
-    found: list[Event] = []
-    problems: list[Fault] = []
+    events: list[Event] = []
+    problems: list[Problem] = []
     bad = 0
     try:
         with path.open("rb") as stream:
@@ -136,21 +138,18 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
                         problems.append(Fault(str(path), what, number))
                     continue
                 if event is not None:
-                    found.append(event)
+                    events.append(event)
     except OSError as error:
         problems.append(Fault(str(path), f"cannot read it: {error.strerror}"))
     if bad > MAX_PROBLEMS:
-        problems.append(Fault(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
-    return found, problems
+        problems.append(Problem(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
+    return events, problems
 
 
 def _file_name(session: Session) -> str:
     host = re.sub(r"[^A-Za-z0-9.-]", "_", session.host)[:64].lstrip(".") or "host"
     started = int(session.started or time.time())
     return f"{host}-{session.pid or os.getpid()}-{started}-{secrets.token_hex(4)}.jsonl"
-
-
-_TAIL = 1 << 16
 
 
 def end_log(layout: Layout, path: Path) -> bool:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,8 +93,6 @@ def read_file(root: Path, path: Path) -> bytes:
 
 
 def user_name(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -151,9 +151,6 @@ def _group_writes(status: os.stat_result) -> bool:
 
 def _is_private_group(gid: int) -> bool:
     """A group of the user alone, named after them, as umask 002 systems give everyone."""
-    import grp
-    import pwd
-
     try:
         user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
     except KeyError:
@@ -162,8 +159,6 @@ def _is_private_group(gid: int) -> bool:
 
 
 def _group(gid: int) -> str:
-    import grp
-
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

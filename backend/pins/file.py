@@ -198,9 +198,7 @@ class PinFile:
 
     def put(self, record: Record) -> None:
         """Add `record`, in the place of a pin of the same (op, inputs)."""
-        if any(old.identity == record.identity for old in self.pins):
-            put_back(self.pins, record)
-        else:
+        if not put_back(self.pins, record):
             self.pins.append(record)
 
     def note(
@@ -245,11 +243,12 @@ def forget(records: list[Record], record: Record) -> None:
     records[:] = [other for other in records if other.identity != record.identity]
 
 
-def put_back(records: list[Record], record: Record) -> None:
-    """Put `record` in the place of that of the same (op, inputs)."""
-    for at, other in enumerate(records):
-        if other.identity == record.identity:
-            records[at] = record
+def put_back(records: list[Record], record: Record) -> bool:
+    """Put `record` in the place of that of the same (op, inputs); False if there is none."""
+    places = [at for at, other in enumerate(records) if other.identity == record.identity]
+    for at in places:
+        records[at] = record
+    return bool(places)
 
 
 def read_pin_file(path: Path) -> PinFile:
@@ -262,12 +261,12 @@ def read_pin_file(path: Path) -> PinFile:
     if not isinstance(version, int) or version > VERSION:
         raise CacheUnreadable(f"{path} was written by another version of rocm-tui; update this one")
     try:
-        found = read(_Document, document)
+        content = read(_Document, document)
     except (WireError, RecursionError) as error:
         raise CacheUnreadable(
             f"{path} does not hold pins as it should; move the file away"
         ) from error
-    return PinFile(path, found.pins, found.released, found.history, found.unknown, data)
+    return PinFile(path, content.pins, content.released, content.history, content.unknown, data)
 
 
 _dump = json.JSONEncoder(allow_nan=False).encode

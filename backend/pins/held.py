@@ -1,6 +1,6 @@
-"""What a pin changes in an autotune cache file: pure functions from text to text.
+"""The autotune cache files, made to agree with the pins.
 
-The autotune cache files, made to agree with the pins.
+What a pin changes in the text of one is worked out by pure functions; `HeldCache` applies them.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pwd
 import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from backend.cache.autotune import INFINITY, cache_paths, is_raised, measured, raise_ms, raised
-from backend.cache.edit import CacheText, Found, Token, merge_missing
+from backend.cache.edit import CacheText, Numbers, Token, merge_missing
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
@@ -26,15 +27,20 @@ from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_fi
 Changes = dict[Token, str]
 
 
-def learn(record: Record, found: Found) -> Record:
-    """`record` with the numbers of `found` as what unpinning restores.
+RELEASED_SECONDS = 86_400.0
+"""How long a released pin is watched for: a process that read the cache file while the pin held
+and benchmarks for long writes our raised numbers back."""
+
+
+def learn(record: Record, stored: Numbers) -> Record:
+    """`record` with the numbers of `stored` as what unpinning restores.
 
     A raised number says what it was. An `Infinity` where a time is known says nothing new: an old
     copy of the file, from when pins were held by it, may have brought it back. Only where the
     pinned choice was measured again, or is infinite itself beside new times, a choice failed.
     """
     tokens: Tokens = {precision: dict(texts) for precision, texts in record.tokens.items()}
-    for precision, numbers in found.items():
+    for precision, numbers in stored.items():
         texts = tokens.setdefault(precision, {})
         new = {
             name: _original(token, texts.get(name))
@@ -61,7 +67,7 @@ def _original(token: Token, known: str | None) -> str:
     return known if known is not None and same else measured(token.text)
 
 
-def holding(record: Record, found: Found) -> Changes:
+def holding(record: Record, stored: Numbers) -> Changes:
     """The changes that make the pinned choice win, given what `learn` made of `record`.
 
     In a precision where the pinned choice is missing or failed nothing is held back, nor for a
@@ -69,8 +75,8 @@ def holding(record: Record, found: Found) -> Changes:
     pin.
     """
     changes: Changes = {}
-    for precision, numbers in found.items():
-        held = is_held(record, found, precision) and not is_own(record.hash)
+    for precision, numbers in stored.items():
+        held = is_held(record, stored, precision) and not is_own(record.hash)
         for name, token in numbers.items():
             original = record.tokens[precision][name]
             wanted = raised(original) if held and name != record.hash else original
@@ -79,15 +85,15 @@ def holding(record: Record, found: Found) -> Changes:
     return changes
 
 
-def is_held(record: Record, found: Found, precision: str) -> bool:
+def is_held(record: Record, stored: Numbers, precision: str) -> bool:
     """Whether the pinned choice can win in `precision`: it is there and has a time."""
-    return record.hash in found[precision] and is_time(record.tokens[precision][record.hash])
+    return record.hash in stored[precision] and is_time(record.tokens[precision][record.hash])
 
 
-def releasing(record: Record, found: Found) -> Changes:
+def releasing(record: Record, stored: Numbers) -> Changes:
     """The changes that take a pin back: each number that it changed becomes the old text."""
     changes: Changes = {}
-    for precision, numbers in found.items():
+    for precision, numbers in stored.items():
         for name, token in numbers.items():
             known = record.tokens.get(precision, {}).get(name)
             if is_raised(token.value):
@@ -97,19 +103,20 @@ def releasing(record: Record, found: Found) -> Changes:
     return changes
 
 
-def came_back(record: Record, found: Found) -> bool:
+def came_back(record: Record, stored: Numbers) -> bool:
     """Whether a released pin's numbers are in the file again, as a process with an old copy of
     it writes them: some are raised, or, of a pin of an older version, all losers that had a time
     are `Infinity` and the choice has its own."""
     return any(
-        is_raised(token.value) for numbers in found.values() for token in numbers.values()
+        is_raised(token.value) for numbers in stored.values() for token in numbers.values()
     ) or any(
-        _all_infinite(record, precision, texts, found) for precision, texts in record.tokens.items()
+        _all_infinite(record, precision, texts, stored)
+        for precision, texts in record.tokens.items()
     )
 
 
-def _all_infinite(record: Record, precision: str, texts: dict[str, str], found: Found) -> bool:
-    numbers = found.get(precision, {})
+def _all_infinite(record: Record, precision: str, texts: dict[str, str], stored: Numbers) -> bool:
+    numbers = stored.get(precision, {})
     losers = [name for name, text in texts.items() if name != record.hash and is_time(text)]
     own = numbers.get(record.hash)
     return (
@@ -120,11 +127,11 @@ def _all_infinite(record: Record, precision: str, texts: dict[str, str], found: 
     )
 
 
-def unowned(found: Found) -> Changes:
+def unowned(stored: Numbers) -> Changes:
     """The changes that take back what was raised for a pin of which nothing is known any more."""
     return {
         token: measured(token.text)
-        for numbers in found.values()
+        for numbers in stored.values()
         for token in numbers.values()
         if is_raised(token.value)
     }
@@ -156,11 +163,6 @@ def pinned_choices(cache_path: Path) -> dict[tuple[str, str], str]:
         for pin in pins
         if pin.system_hash == cache_path.name
     }
-
-
-RELEASED_SECONDS = 86_400.0
-"""How long a released pin is watched for: a process that read the cache file while the pin held
-and benchmarks for long writes our raised numbers back."""
 
 
 class HeldCache:
@@ -227,9 +229,9 @@ class HeldCache:
             text = CacheText(path, data)
             parts: list[Changes] = []
             for record in [r for r in file.pins if r.system_hash == system]:
-                found = text.find(record.op, record.inputs)
-                learned = learn(record, found)
-                changes = holding(learned, found)
+                stored = text.find(record.op, record.inputs)
+                learned = learn(record, stored)
+                changes = holding(learned, stored)
                 if changes and count_drifts and record.identity not in counts:
                     learned = self._again(file, learned)
                 if changes:
@@ -238,9 +240,9 @@ class HeldCache:
                 if learned is not record or not record.raised:
                     file.put(replace(learned, raised=True))
             for record in [r for r in self.watched(file) if r.system_hash == system]:
-                found = text.find(record.op, record.inputs)
-                if record.pending or came_back(record, found):
-                    changes = releasing(record, found)
+                stored = text.find(record.op, record.inputs)
+                if record.pending or came_back(record, stored):
+                    changes = releasing(record, stored)
                     if not record.pending and record.identity not in counts:
                         file.note("restore", record, default_who(), time.time())
                     counts[record.identity] = len(changes)
@@ -265,12 +267,12 @@ class HeldCache:
     def astray(self, file: PinFile) -> set[str]:
         """The cache files with numbers that were raised for a pin of which nothing is known: the
         pins file was lost, or an old copy of the cache came back after a long time."""
-        found: set[str] = set()
+        systems: set[str] = set()
         for path in cache_paths(self._layout):
             with contextlib.suppress(CacheUnreadable):
                 if self._strays(self.text(path), file, path.name):
-                    found.add(path.name)
-        return found
+                    systems.add(path.name)
+        return systems
 
     def unfinished(self) -> set[str]:
         """The cache files beside which a killed process left what it was preparing."""
@@ -291,7 +293,7 @@ class HeldCache:
         }
         return [entry for entry in text.raised() if entry not in owned]
 
-    def found(self, record: Record) -> Found | None:
+    def stored(self, record: Record) -> Numbers | None:
         """The numbers of a pin's tuning; None if the file is gone. Raises CacheUnreadable."""
         path = self.path(record)
         if not path.exists():
@@ -329,8 +331,6 @@ def drifted(file: PinFile, record: Record) -> Record:
 
 def default_who() -> str:
     """`user@host`."""
-    import pwd
-
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,6 +1,6 @@
-"""Compiled graphs that contradict a pin, moved aside; those that a released pin hides, restored.
+"""Whether a pin holds, as a cache file and the compiled graphs tell.
 
-Whether a pin holds, as a cache file and the compiled graphs tell.
+Graphs that contradict a pin are moved aside, and those that a released pin hides are restored.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY
-from backend.cache.edit import Found
+from backend.cache.edit import Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import kind_of
@@ -24,6 +24,7 @@ from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.sources import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
+from backend.records import Pin, PinState, TuningKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ class GraphSweeper:
         for entry, verdict in zip(packages, self._index.verdicts(packages, wanted), strict=True):
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
-        doubts = tuple(Doubt(tuple(p), *said) for said, p in doubtful.items() if p)
+        doubts = tuple(Doubt(tuple(p), *words) for words, p in doubtful.items() if p)
         return Judged(tuple(stale), doubts)
 
     def folder(self, record: Record) -> Path:
@@ -206,19 +207,54 @@ class PinStatus:
     detail: str = ""
 
 
-def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
-    """The state of a pin; `found` are its numbers in the file, None if the file is gone."""
+@dataclass(frozen=True, slots=True)
+class PinPlan:
+    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
+    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
+    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
+
+    key: TuningKey
+    hash: str
+    system_hash: str
+    path: Path
+    numbers: int
+    precisions: tuple[str, ...]
+    graphs: tuple[GraphEntry, ...]
+    timings: Mapping[str, Mapping[str, float]]
+    replaces: Pin | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PinReport:
+    """What was done: numbers changed in `path`, graphs moved aside and brought back.
+
+    `status` is what was read back after a pin; None after an unpin.
+    """
+
+    pin: Pin
+    path: Path
+    numbers: int
+    moved: int
+    restored: int
+    status: PinStatus | None = None
+
+
+def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
+    """The state of a pin; `stored` are its numbers in the file, None if the file is gone."""
     pin = record.pin
-    if not found:
-        what = "the cache file is gone" if found is None else "the tuning is no longer in the cache"
+    if not stored:
+        what = (
+            "the cache file is gone" if stored is None else "the tuning is no longer in the cache"
+        )
         return PinStatus(pin, "orphaned", f"{what}; it counts again once tuned again")
-    record = learn(record, found)
-    held = [precision for precision in found if is_held(record, found, precision)]
+    record = learn(record, stored)
+    held = [precision for precision in stored if is_held(record, stored, precision)]
     if not held:
         return PinStatus(
             pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
         )
-    changes = holding(record, found)
+    changes = holding(record, stored)
     if changes and not record.raised:
         what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
         return PinStatus(pin, "drifted", what)
@@ -229,17 +265,17 @@ def state_of(record: Record, found: Found | None, graphs: Judged) -> PinStatus:
     if graphs.stale:
         what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
         return PinStatus(pin, "drifted", what)
-    free = sorted(set(found) - set(held))
+    free = sorted(set(stored) - set(held))
     if free:
         where = brief(", ".join(free), 60)
         what = f"also tuned with precision {where}, without a time for {brief(record.label, 60)}"
         return PinStatus(pin, "shadowed", what)
     if graphs.doubts:
-        return PinStatus(pin, "unproven", "; ".join(_told(doubt) for doubt in graphs.doubts))
+        return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
     return PinStatus(pin, "active")
 
 
-def _told(doubt: Doubt) -> str:
+def _line(doubt: Doubt) -> str:
     """The line of one doubt: how many graphs, why, where, and what to do."""
     many = len(doubt.paths) > 1
     words = {"it": "them" if many else "it"}

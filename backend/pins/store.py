@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from backend.cache.autotune import INFINITY, cache_paths, is_raised
@@ -44,40 +44,15 @@ from backend.pins.held import (
     learn,
     releasing,
 )
-from backend.pins.state import GRAPHS_APPEARED, GraphSweeper, PinStatus, state_of
-
-
-@dataclass(frozen=True, slots=True)
-class PinPlan:
-    """What a pin would change. `numbers` of `path` are raised out of reach, in these precisions;
-    `graphs` are moved aside. `timings` are the measured times by precision and choice hash.
-    `waits`: the cache file does not have the choice, so nothing changes until it is tuned."""
-
-    key: TuningKey
-    hash: str
-    system_hash: str
-    path: Path
-    numbers: int
-    precisions: tuple[str, ...]
-    graphs: tuple[GraphEntry, ...]
-    timings: Mapping[str, Mapping[str, float]]
-    replaces: Pin | None = None
-    waits: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PinReport:
-    """What was done: numbers changed in `path`, graphs moved aside and brought back.
-
-    `status` is what was read back after a pin; None after an unpin.
-    """
-
-    pin: Pin
-    path: Path
-    numbers: int
-    moved: int
-    restored: int
-    status: PinStatus | None = None
+from backend.pins.state import (
+    GRAPHS_APPEARED,
+    GraphSweeper,
+    PinPlan,
+    PinReport,
+    PinStatus,
+    state_of,
+)
+from backend.records import Pin, TuningKey
 
 
 class PinStore:
@@ -106,7 +81,7 @@ class PinStore:
                 record.system_hash,
             ):
                 with contextlib.suppress(CacheUnreadable):
-                    record = learn(record, self._cache.found(record) or {})
+                    record = learn(record, self._cache.stored(record) or {})
                 return record.timings.get(key.precision, {})
         return None
 
@@ -127,19 +102,19 @@ class PinStore:
         file = read_pin_file(self.layout.pins)
         old = find(file.pins, path.name, key)
         record = self._record(path, key, hash, file, config=dict(config or {}))
-        found = self._cache.found(record) or {}
-        changes = holding(record, found)
+        stored = self._cache.stored(record) or {}
+        changes = holding(record, stored)
         return PinPlan(
             key=key,
             hash=hash,
             system_hash=path.name,
             path=path,
             numbers=sum(is_raised(float(text)) for text in changes.values()),
-            precisions=tuple(p for p in found if is_time(record.tokens[p].get(hash, INFINITY))),
+            precisions=tuple(p for p in stored if is_time(record.tokens[p].get(hash, INFINITY))),
             graphs=tuple(self._graphs.stale(record, self._graphs.live())),
             timings=record.timings,
             replaces=old.pin if old else None,
-            waits=not any(hash in numbers for numbers in found.values()),
+            waits=not any(hash in numbers for numbers in stored.values()),
         )
 
     def pin(
@@ -168,12 +143,12 @@ class PinStore:
             record = replace(record, label=label or hash, note=note, who=who or default_who())
             forget(file.released, record)
             file.put(record)
-            said = file.note("repin" if old else "pin", record, record.who, record.when, note)
+            entry = file.note("repin" if old else "pin", record, record.who, record.when, note)
             file.save(MAX_PIN_BYTES)
             try:
                 numbers = self._cache.agree(file, path.name, count_drifts=False)
             except StoreError:
-                file.take_back(said)
+                file.take_back(entry)
                 self._give_up(file, record, old)
                 raise
             record = find(file.pins, path.name, key) or record
@@ -289,14 +264,14 @@ class PinStore:
             return True
         for record in self._cache.watched(file):
             with contextlib.suppress(CacheUnreadable):
-                if came_back(record, self._cache.found(record) or {}):
+                if came_back(record, self._cache.stored(record) or {}):
                     return True
         live = self._graphs.live()
         for record in file.pins:
             with contextlib.suppress(CacheUnreadable):
-                found = self._cache.found(record) or {}
-                learned = learn(record, found)
-                if learned is not record or holding(learned, found):
+                stored = self._cache.stored(record) or {}
+                learned = learn(record, stored)
+                if learned is not record or holding(learned, stored):
                     return True
             if self._graphs.stale(record, live):
                 return True
@@ -318,28 +293,28 @@ class PinStore:
             safe.check_file(self.layout.root, path)
         graphs.check_writable(self.layout)
         now = time.time()
-        said = None
+        entry = None
         if not record.pending:
-            record = learn(record, self._cache.found(record) or {})
+            record = learn(record, self._cache.stored(record) or {})
             record = replace(record, pending=True, released=now)
             forget(file.pins, record)
             forget(file.released, record)
             file.released.append(record)
-            said = file.note("unpin", record, who, now)
+            entry = file.note("unpin", record, who, now)
             file.save()
         try:
             numbers = self._cache.agree(file, record.system_hash, count_drifts=False)
         except StoreError:
-            if said is None:  # still half done, as it was
+            if entry is None:  # still half done, as it was
                 raise
             forget(file.released, record)
             file.put(replace(record, pending=False, released=0.0))
-            file.take_back(said)
+            file.take_back(entry)
             with contextlib.suppress(StoreError):
                 file.save()
             raise
         moved, restored = self._graphs.sweep(record)
-        unfinished = bool(releasing(record, self._cache.found(record) or {}))
+        unfinished = bool(releasing(record, self._cache.stored(record) or {}))
         put_back(file.released, replace(record, pending=unfinished))
         file.save()
         for other in file.pins:  # what came back may be stale for another pin
@@ -348,11 +323,11 @@ class PinStore:
 
     def _status(self, record: Record, live: list[GraphEntry] | None = None) -> PinStatus:
         try:
-            found = self._cache.found(record)
+            stored = self._cache.stored(record)
         except CacheUnreadable as error:
             return PinStatus(record.pin, "drifted", str(error))
         judged = self._graphs.judged(record, self._graphs.live() if live is None else live)
-        return state_of(record, found, judged)
+        return state_of(record, stored, judged)
 
     def _record(
         self, path: Path, key: TuningKey, hash: str, file: PinFile, config: dict[str, str]
@@ -363,7 +338,7 @@ class PinStore:
         old = find(file.pins, path.name, key)
         lender = old
         released = find(file.released, path.name, key)
-        if old is None and released and came_back(released, self._cache.found(released) or {}):
+        if old is None and released and came_back(released, self._cache.stored(released) or {}):
             lender = released
         record = Record(
             op=key.op,
@@ -381,7 +356,7 @@ class PinStore:
             drifts=old.drifts if old and old.hash == hash else 0,
             unknown=old.unknown if old else {},
         )
-        record = learn(record, self._cache.found(record) or {})
+        record = learn(record, self._cache.stored(record) or {})
         texts = record.tokens.get(key.precision, {})
         if hash in texts and not is_time(texts[hash]):
             raise PinRefused(f"{brief(hash, 80)} failed when it was tuned; pin one with a time")

@@ -1,11 +1,10 @@
-"""A mega-cache file: what `torch.compiler.save_cache_artifacts()` returns, written to a file.
+"""A mega-cache file, what `torch.compiler.save_cache_artifacts()` returns: what is in it, and what
+loading it would do to the pins and to what lies in the cache dir.
 
 Its form (torch 2.8 to 2.15): a big-endian crc32 of the rest, a version, then sections of a type, a
 count and that many pairs of key and content. Numbers are 8 bytes, big-endian; texts are base64.
 Graphs are pickles, which are never loaded here; PyTorch does load them, so a file from a stranger
 is a program from a stranger. Nothing is believed: each length is checked against what is left.
-
-What loading a mega-cache would do to the pins and to what lies in the cache dir.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ MAX_ARTIFACTS = 200_000
 MAX_SECTIONS = 1000
 MAX_CONTENT = 256 << 20
 """A bigger graph is not looked at: it is constants, not code."""
+
+_MAX_CONFIG = 1 << 20
 
 _VERSION = 1
 _MAX_TYPE, _MAX_KEY = 200, 8000
@@ -212,9 +213,6 @@ class _File:
 _opened = _File
 
 
-_MAX_CONFIG = 1 << 20
-
-
 @dataclass(frozen=True, slots=True)
 class Hiding:
     """A graph that hides a pin once it is loaded: its code calls another choice (`other`), or the
@@ -231,7 +229,7 @@ def hidden_pins(bundle: Bundle, layout: Layout) -> list[Hiding]:
     pairs = [(record.pin, sweeper.wanted(record)) for record in read_pin_file(layout.pins).pins]
     pins = [(pin, wanted) for pin, wanted in pairs if wanted is not None]
     graphs = [a for a in bundle.artifacts if a.is_graph and a.loaded] if pins else []
-    found: list[Hiding] = []
+    hidden: list[Hiding] = []
     for artifact, data in bundle.contents(graphs):
         concerned = [(pin, wanted) for pin, wanted in pins if may_hold(data, wanted)]
         if not concerned:
@@ -240,8 +238,8 @@ def hidden_pins(bundle: Bundle, layout: Layout) -> list[Hiding]:
         for pin, wanted in concerned:
             verdict = judge(text, wanted)
             if verdict not in ("absent", "same"):
-                found.append(Hiding(pin, artifact, verdict))
-    return found
+                hidden.append(Hiding(pin, artifact, verdict))
+    return hidden
 
 
 Overwriting = Literal["new", "same", "other"]

@@ -203,11 +203,11 @@ def _scaled(pin: SharedPin) -> bool:
 def _scalars(pin: SharedPin) -> tuple[str, str]:
     """Alpha and beta, which only the hashes of ATen's choices tell."""
     hashes = {pin.hash, *(name for times in pin.timings.values() for name in times)}
-    found = {match.groups() for name in hashes if (match := _SCALARS.search(name))}
-    if len(found) != 1:
-        why = "has two values" if found else "is not known: ATen was not among the choices"
+    scalars = {match.groups() for name in hashes if (match := _SCALARS.search(name))}
+    if len(scalars) != 1:
+        why = "has two values" if scalars else "is not known: ATen was not among the choices"
         raise Inexpressible(f"its alpha or beta {why}")
-    ((alpha, beta),) = found
+    ((alpha, beta),) = scalars
     return alpha, beta
 
 

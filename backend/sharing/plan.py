@@ -61,8 +61,8 @@ def target(arch: str) -> str:
 
 def minor(version: str) -> str:
     """`2.13` of `2.13.0+rocm7.1`; the whole text of what is no release, as nightly builds."""
-    found = _RELEASE.match(version)
-    return f"{found[1]}.{found[2]}" if found else version
+    release = _RELEASE.match(version)
+    return f"{release[1]}.{release[2]}" if release else version
 
 
 def _same(there: str, here: str) -> bool:
@@ -105,7 +105,7 @@ def differences(there: Machine, here: Machine) -> list[Difference]:
     Where a field is known on one side only, that is said; where it is known on neither, or does
     not apply, nothing is.
     """
-    found: dict[str, Difference] = {}
+    by_field: dict[str, Difference] = {}
     runtimes = _runtime(there), _runtime(here)
     if None not in runtimes and runtimes[0] != runtimes[1]:
         why = "torch was built for another kind of GPU, and no choice is the same"
@@ -115,17 +115,17 @@ def differences(there: Machine, here: Machine) -> list[Difference]:
         if theirs is None and ours is None:
             continue
         if theirs is None or ours is None:
-            found.setdefault(rule.field, Difference(rule.field, theirs, ours, False, _UNKNOWN))
+            by_field.setdefault(rule.field, Difference(rule.field, theirs, ours, False, _UNKNOWN))
         elif not rule.alike(theirs, ours):
-            found[rule.field] = Difference(rule.field, theirs, ours, rule.refuses, rule.why)
-    if not found and there.system_hash != here.system_hash:
+            by_field[rule.field] = Difference(rule.field, theirs, ours, rule.refuses, rule.why)
+    if not by_field and there.system_hash != here.system_hash:
         why = "some part that no version tells of is another; the pin may never count here"
-        found[""] = Difference("system_hash", there.system_hash, here.system_hash, False, why)
-    return list(found.values())
+        by_field[""] = Difference("system_hash", there.system_hash, here.system_hash, False, why)
+    return list(by_field.values())
 
 
-def refused(found: Iterable[Difference]) -> bool:
-    return any(difference.refuses for difference in found)
+def refused(differing: Iterable[Difference]) -> bool:
+    return any(difference.refuses for difference in differing)
 
 
 def _runtime(machine: Machine) -> str | None:

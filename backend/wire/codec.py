@@ -359,6 +359,9 @@ def _writer(hint: Any) -> Writer:
     if origin in (Union, types.UnionType):
         write = next((made for kind in inner if (made := _writer(kind)) is not _same), _same)
         return write if write is _same else lambda value: None if value is None else write(value)
+    if origin is tuple and inner[-1] is not Ellipsis:
+        writers = [_writer(kind) for kind in inner]
+        return lambda value: [write(item) for write, item in zip(writers, value, strict=True)]
     if origin in (tuple, list):
         write = _writer(inner[0])
         return write if write is _same else lambda value: [write(item) for item in value]
@@ -376,11 +379,11 @@ def _fields_of(kind: Any) -> Callable[[Any], dict[str, Any]]:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("derived")]
     kept = next((field.name for field in fields if field.metadata.get("kept")), None)
-    told = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]
+    written = [(field.name, _writer(hints[field.name])) for field in fields if field.name != kept]
 
     def write(value: Any) -> dict[str, Any]:
         document = {} if kept is None else dict(getattr(value, kept))
-        for name, write_one in told:
+        for name, write_one in written:
             item = getattr(value, name)
             document[name] = item if write_one is _same else write_one(item)
         return document

@@ -36,7 +36,7 @@ class Reconciler:
         self._store = PinStore(layout)
         self._recaller = Recaller(layout, pinned_choices)
         self._drifts: dict[TuningKey, int] | None = None
-        self._told: object = None
+        self._last: object = None
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
@@ -86,8 +86,8 @@ class Reconciler:
         before = self._drifts
         self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
         drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
-        if statuses != self._told or drifted:
-            self._told = statuses
+        if statuses != self._last or drifted:
+            self._last = statuses
             self._inbox.put_pins(statuses, drifted)
 
     def _readable(self) -> list[PinStatus]:
@@ -100,19 +100,19 @@ class Reconciler:
     def _stamps(self) -> tuple[object, ...]:
         """Names, sizes and times of the persistent cache's files and of the pins, and, where
         something is pinned, what tells a new compiled graph."""
-        found: list[object] = []
+        stamps: list[object] = []
         try:
             with os.scandir(self._layout.autotune) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
-                    found.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
+                    stamps.append((entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
         except OSError as error:
-            found.append(error.errno)
+            stamps.append(error.errno)
         try:
             status = self._layout.pins.stat()
-            found.append((status.st_mtime_ns, status.st_ino))
+            stamps.append((status.st_mtime_ns, status.st_ino))
         except OSError as error:
-            found.append(error.errno)
+            stamps.append(error.errno)
         else:
-            found.append(upper_folders(self._layout))
-        return tuple(found)
+            stamps.append(upper_folders(self._layout))
+        return tuple(stamps)

@@ -14,8 +14,11 @@ from tests.support.places import ROOT
 
 TORCH_FREE = [
     *sorted((ROOT / "rocm_tui").rglob("*.py")),
-    *sorted((ROOT / "backend" / "store").rglob("*.py")),
-    *sorted((ROOT / "backend" / "toolchain").rglob("*.py")),
+    *(
+        path
+        for room in ("wire", "disk", "cache", "pins", "sharing", "toolchain")
+        for path in sorted((ROOT / "backend" / room).rglob("*.py"))
+    ),
     *sorted((ROOT / "backend").glob("*.py")),
 ]
 FOR_TORCH = {ROOT / "backend" / "demo.py"}

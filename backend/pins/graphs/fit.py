@@ -1,11 +1,9 @@
-"""The ops that Inductor tunes, as compiled graphs hold them: one row an op.
+"""Do the operands of a call fit the inputs of a tuning? The ops, one row each, and the comparison.
 
 What the autotune cache calls an op, the graph and the wrapper may call otherwise, and not every
 input of its key is an operand of its node: buffers for intermediate results are none, nor are
 numbers. An op that has no row, or whose row is not `proven`, is never said to be absent on the word
 of the reader: see `match.may_hold_loosely`.
-
-Do the operands of a call fit the inputs of a tuning?
 """
 
 from __future__ import annotations

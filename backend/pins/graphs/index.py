@@ -1,19 +1,17 @@
-"""Looking through the graph caches again and again: a folder is read only after it changed.
-
-Whatever puts a file into a folder, or takes one out, changes the folder's times. One of them, that
-of its status, cannot be set back, as copying programs do with the other.
-
-Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: found by text, moved, restored.
+"""Inductor's compiled graphs below `fxgraph/` and `aotautograd/`: judged by text, moved, restored.
 
 Entries are pickles at `fxgraph/<2 letters>/<key>/<content hash>` and
 `aotautograd/<key>/<content hash>`. They are never loaded. An entry of `aotautograd/` matters only
 where it holds the generated code itself (`bundled_autograd_cache`); otherwise it names an entry of
 `fxgraph/`, and finding that gone, PyTorch compiles again.
 
-What AOTInductor leaves below a cache dir: `<hash>/<hash>.wrapper.cpp`, with its kernels beside.
+What AOTInductor leaves is `<hash>/<hash>.wrapper.cpp`, with its kernels beside. Such a package is
+never looked up in a cache: it keeps the kernels that it was compiled with, wherever it is taken to.
+Its code below the cache dir tells which they are.
 
-A package is never looked up in a cache: it keeps the kernels that it was compiled with, wherever it
-is taken to. Its code below the cache dir tells which they are.
+The folders are looked through again and again, so one is read only after it changed. Whatever puts
+a file into a folder, or takes one out, changes the folder's times. One of them, that of its status,
+cannot be set back, as copying programs do with the other.
 """
 
 from __future__ import annotations
@@ -32,6 +30,16 @@ from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
 from backend.pins.graphs.text import GraphText, read_graph_text
+
+MAX_BYTES = 256 << 20
+"""So much of an entry is read: what comes later is constants and binaries, not code."""
+PACKAGE = ".wrapper.cpp"
+"""How the name of the wrapper of an AOTInductor package ends."""
+_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
+_Version = tuple[str, float, int]
+_FOLDER = re.compile(r"c[a-z2-7]{51}")
+MAX_PACKAGES = 1000
+"""More folders than this are not looked into."""
 
 _SETTLED = 2.0
 """Seconds after which a folder's time tells a new change: some file systems count in seconds."""
@@ -97,13 +105,13 @@ class FolderMemory:
 
 def stamp(folder: Path, depth: int) -> tuple[_Identity, ...]:
     """Of `folder` and, if `depth` is 2, of what is in it."""
-    found: list[_Identity] = []
+    identities: list[_Identity] = []
     with contextlib.suppress(OSError):
-        found.append(_identity(os.lstat(folder)))
+        identities.append(_identity(os.lstat(folder)))
         if depth > 1:
             with os.scandir(folder) as children:
-                found += [_identity(child.stat(follow_symlinks=False)) for child in children]
-    return tuple(found)
+                identities += [_identity(child.stat(follow_symlinks=False)) for child in children]
+    return tuple(identities)
 
 
 def _read(root: Path, name: str, depth: int, identity: _Identity, settled: bool) -> _Listing:
@@ -125,15 +133,6 @@ def _read(root: Path, name: str, depth: int, identity: _Identity, settled: bool)
 
 def _identity(status: os.stat_result) -> _Identity:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
-
-
-MAX_BYTES = 256 << 20
-"""So much of an entry is read: what comes later is constants and binaries, not code."""
-
-PACKAGE = ".wrapper.cpp"
-"""How the name of the wrapper of an AOTInductor package ends."""
-
-_DEPTHS = (("fxgraph", 3), ("aotautograd", 2))
 
 
 class GraphIndex:
@@ -158,14 +157,14 @@ class GraphIndex:
         question = repr((wanted.op, wanted.inputs, wanted.hash, sorted(wanted.rivals)))
         question += repr((sorted(wanted.config.items()), sorted(wanted.constants.items())))
         known = self._verdicts.setdefault(question, {})
-        found = []
+        verdicts = []
         for entry in entries:
             identity = (entry.relative, entry.mtime, entry.size)
             verdict = known.get(identity)
             if verdict is None:
                 verdict = known[identity] = self._judge(entry, identity, wanted)
-            found.append(verdict)
-        return found
+            verdicts.append(verdict)
+        return verdicts
 
     def verdict(self, entry: GraphEntry, wanted: Wanted) -> Verdict:
         """See `match.judge`. What of an entry cannot be read may hold anything."""
@@ -186,9 +185,6 @@ class GraphIndex:
         if verdict == "absent" and entry.relative.endswith(PACKAGE) and not text.tensors:
             return "unclear" if may_hold_loosely(text, wanted) else "absent"
         return verdict if is_whole or verdict in ("other", "unknown") else "unclear"
-
-
-_Version = tuple[str, float, int]
 
 
 def entries_below(root: Path, folders: FolderMemory | None = None) -> Iterator[GraphEntry]:
@@ -272,14 +268,9 @@ def _content(path: Path) -> bytes:
         return stream.read(MAX_BYTES)
 
 
-_FOLDER = re.compile(r"c[a-z2-7]{51}")
-MAX_PACKAGES = 1000
-"""More folders than this are not looked into."""
-
-
 def packages_below(root: Path) -> list[GraphEntry]:
     """The wrapper of each package that was compiled with the cache dir `root`."""
-    found: list[GraphEntry] = []
+    wrappers: list[GraphEntry] = []
     try:
         with os.scandir(root) as children:
             names = sorted(child.name for child in children if _FOLDER.fullmatch(child.name))
@@ -287,10 +278,10 @@ def packages_below(root: Path) -> list[GraphEntry]:
         return []
     for name in names[:MAX_PACKAGES]:
         with contextlib.suppress(OSError):
-            found += [
+            wrappers += [
                 GraphEntry(root / name / file, f"{name}/{file}", status.st_mtime, status.st_size)
                 for file in sorted(path.name for path in (root / name).iterdir())
                 if file.endswith(PACKAGE)
                 and stat.S_ISREG((status := (root / name / file).lstat()).st_mode)
             ]
-    return found
+    return wrappers

@@ -79,8 +79,8 @@ def may_hold(data: bytes, wanted: Wanted) -> bool:
     if wanted.op == "mm" and b"convolution" in data:  # its operands are views
         return True
     sizes = [spec.sizes for spec in wanted.specs if spec.sizes]
-    texts = [", ".join(map(str, some)) for some in sizes]
-    texts += [", ".join(f"{size}L" for size in some) for some in sizes]
+    texts = [", ".join(map(str, dims)) for dims in sizes]
+    texts += [", ".join(f"{size}L" for size in dims) for dims in sizes]
     return any(text.encode() in data for text in texts)
 
 
@@ -119,15 +119,15 @@ def may_hold_loosely(graph: GraphText, wanted: Wanted) -> bool:
 def _judge(
     graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Verdict:
-    found = set(_by_extern(graph, wanted, form, specs))
+    verdicts = set(_by_extern(graph, wanted, form, specs))
     nodes = {call.node for call in _nodes(graph, form, specs)}
     linked = [kernel for kernel in graph.templates if kernel.nodes & nodes]
     if linked:
-        found |= {_told(kernel, wanted) for kernel in linked}
-    elif not found and _holds(graph, wanted, form, specs):
-        found = {_by_elimination(graph, wanted, specs)}
+        verdicts |= {_of_kernel(kernel, wanted) for kernel in linked}
+    elif not verdicts and _holds(graph, wanted, form, specs):
+        verdicts = {_by_elimination(graph, wanted, specs)}
     for verdict in ("other", "unknown", "same"):
-        if verdict in found:
+        if verdict in verdicts:
             return verdict
     return "absent"
 
@@ -188,11 +188,11 @@ def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, .
     left = [kernel for kernel in left if launch_fits(kernel, specs)] or left
     if not left:
         return "other" if is_own(wanted.hash) else "unknown"
-    told = {_told(kernel, wanted) for kernel in left}
-    return told.pop() if len(told) == 1 else "unknown"
+    verdicts = {_of_kernel(kernel, wanted) for kernel in left}
+    return verdicts.pop() if len(verdicts) == 1 else "unknown"
 
 
-def _told(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
+def _of_kernel(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
     """Whether a kernel that serves the op is the wanted choice."""
     kind = kind_of(wanted.hash)
     if not kind or is_own(wanted.hash) or kernel.kind != kind:

@@ -1,10 +1,10 @@
-"""What the readers of a compiled graph's text find: tensors, calls, kernels.
+"""What the text of a compiled graph consists of: tensors, calls, kernels, and the printed graph.
 
 The text is hostile: each pattern here and in the readers is bounded, so that a reader takes time
 linear in the length of the text, whatever stands in it.
 
-The graph that was compiled, as an entry keeps it printed: each value with dtype, sizes, strides
-and device.
+In the graph that was compiled, as an entry keeps it printed, each value has its dtype, sizes,
+strides and device:
 
     bmm: "f32[8, 128, 192][24576, 192, 1]cpu" = torch.ops.aten.bmm.default(a, b)
 """
@@ -146,13 +146,13 @@ _VIEWS = {"permute", "view", "reshape", "slice", "expand", "select", "t", "trans
 
 def printed_graphs(text: str) -> list[str]:
     """The text of each printed graph, up to its `return`."""
-    found = []
+    graphs = []
     starts = [match.end() for match in HEADER.finditer(text)]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
         last = _RETURN.search(text, start, end)
         if last:
-            found.append(text[start : last.start()])
-    return found
+            graphs.append(text[start : last.start()])
+    return graphs
 
 
 def graph_inputs(part: str, hints: Hints) -> Known:

@@ -1,11 +1,10 @@
-"""What tells one kernel of a template from another: the constants in its source, how it is
-launched, and the comment that says which nodes of the graph it computes.
+"""The source of a template's kernel: the constants that tell one from another, how it is launched,
+and the comment that says which nodes of the graph it computes.
 
-The constants of a choice, from the source that Inductor keeps of it below the cache dir.
-
-A Triton choice's hash is its template's name and the key of its module, which lies at
-`<cache dir>/<2nd and 3rd letter of the key>/<key>.py`. A C++ choice's hash ends in a hash of its
-source, which lies below the name that it was compiled under: it is found by its content.
+Inductor keeps it below the cache dir. A Triton choice's hash is its template's name and the key of
+its module, which lies at `<cache dir>/<2nd and 3rd letter of the key>/<key>.py`. A C++ choice's
+hash ends in a hash of its source, which lies below the name that it was compiled under: it is found
+by its content.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _OTHERWISE = {"INDEX_DTYPE"}
 def kernel_config(source: str, kind: str) -> tuple[tuple[str, str], ...]:
     """The constants of a template's kernel, sorted by name; none for a compiler not known."""
     if kind == "triton":
-        found = dict(_CONSTEXPR.findall(source))
-        found.update(_LAUNCH.findall(source))
-        return tuple(sorted((k, v) for k, v in found.items() if k not in _OTHERWISE))
+        constants = dict(_CONSTEXPR.findall(source))
+        constants.update(_LAUNCH.findall(source))
+        return tuple(sorted((k, v) for k, v in constants.items() if k not in _OTHERWISE))
     if kind == "cpp":
         values: dict[str, list[str]] = {}
         for name, value in _CPP_CONSTANT.findall(source):
