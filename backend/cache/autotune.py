@@ -56,7 +56,7 @@ def parse_cache(path: Path, data: bytes) -> CacheFile:
     """What `data`, the content of `path`, says. Raises CacheUnreadable."""
     document = load_json(path, data)
     system = document.get("system")
-    problems: list[Problem] = []
+    problems: list[Fault] = []
     entries = dict(_entries(cache_of(path, document), str(path), problems))
     system = system if isinstance(system, dict) else {}
     return CacheFile(path, path.name, system, entries, tuple(problems))
@@ -115,16 +115,16 @@ def _objects(node: object, odd: Callable[[str], object]) -> Iterator[tuple[str, 
 
 
 def _entries(
-    cache: Mapping[str, Any], source: str, problems: list[Problem]
+    cache: Mapping[str, Any], source: str, problems: list[Fault]
 ) -> Iterator[tuple[TuningKey, dict[str, float]]]:
     def odd(name: str) -> None:
-        problems.append(Problem(source, f"{brief(name, 80)} holds no object"))
+        problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
 
     for op, inputs, precision, timings in walk(cache, odd):
         times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
         if len(times) != len(timings):
             what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
-            problems.append(Problem(source, what))
+            problems.append(Fault(source, what))
         yield TuningKey(op, inputs, precision), times
 
 

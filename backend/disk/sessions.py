@@ -115,7 +115,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
     A last line without its end is still being written, or was cut by a kill: it is left out.
     """
     events: list[Event] = []
-    problems: list[Problem] = []
+    problems: list[Fault] = []
     bad = 0
     try:
         with path.open("rb") as stream:
@@ -142,7 +142,7 @@ def read_log(path: Path) -> tuple[list[Event], list[Fault]]:
     except OSError as error:
         problems.append(Fault(str(path), f"cannot read it: {error.strerror}"))
     if bad > MAX_PROBLEMS:
-        problems.append(Problem(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
+        problems.append(Fault(str(path), f"{bad - MAX_PROBLEMS} more lines are not events"))
     return events, problems
 
 

@@ -18,13 +18,13 @@ from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
+from backend.model.problem import TuningKey
 from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.sources import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
-from backend.records import Pin, PinState, TuningKey
 
 
 @dataclass(frozen=True, slots=True)

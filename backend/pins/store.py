@@ -52,7 +52,6 @@ from backend.pins.state import (
     PinStatus,
     state_of,
 )
-from backend.records import Pin, TuningKey
 
 
 class PinStore:

@@ -11,8 +11,8 @@ from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.file import HistoryEntry
-from backend.pins.state import PinStatus
-from backend.pins.store import PinPlan, PinReport, PinStore
+from backend.pins.state import PinPlan, PinReport, PinStatus
+from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row

@@ -16,8 +16,8 @@ from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import report as report_text
 from rocm_tui.render.compare import comparison_json, regression_lines
+from rocm_tui.render.problems import troubles
 from rocm_tui.render.report import report_json
-from rocm_tui.render.tunings import troubles
 from rocm_tui.report.job import report
 
 
@@ -26,8 +26,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "Compare the tunings of A with those of B, sorted by time lost. Each is a log, "
         "a cache, a folder, an export of pins, or a session of the cache dir by the first letters "
         "of its id or of its log's name. With A alone, or nothing (the cache dir): who chose "
-        "differently, which backends were asked for and are absent, what tuning bought, what was "
-        "tuned again."
+        "differently, which backends were asked for and are missing, what tuning saves, what was "
+        "tuned more than once."
     )
     parser.epilog = (
         "exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source without "

@@ -9,7 +9,8 @@ from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.exits import ExitCode
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.render.tunings import problem_json, row_json, troubles, tunings_text
+from rocm_tui.render.problems import problem_json, troubles
+from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 
 

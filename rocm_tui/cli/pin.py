@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from backend.pins.store import PinPlan
+from backend.pins.state import PinPlan
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin

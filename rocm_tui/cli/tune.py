@@ -27,7 +27,8 @@ from rocm_tui.cli.exits import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.render.jobs import problem_title
-from rocm_tui.render.tunings import row_json, troubles, tunings_text
+from rocm_tui.render.problems import troubles
+from rocm_tui.render.tunings import row_json, tunings_text
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

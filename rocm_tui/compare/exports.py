@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import isfinite
 from pathlib import Path
 
-from backend.records import Choice, Tuning, sort_choices
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import InputsKey, parse_inputs_key
-from backend.store.share import FORMAT, Share, SharedPin
+from backend.cache.inputs_key import InputsKey, parse_inputs_key
+from backend.errors import InputsKeyInvalid
+from backend.model.choice import Choice, sort_choices
+from backend.model.tuning import Tuning
+from backend.sharing.share import FORMAT, Share, SharedPin
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import Seen, uid_of
 

@@ -20,8 +20,7 @@ from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.pins.file import HistoryEntry
-    from backend.pins.state import PinStatus
-    from backend.pins.store import PinPlan, PinReport
+    from backend.pins.state import PinPlan, PinReport, PinStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from rocm_tui.harmless import plain
 
 if TYPE_CHECKING:
-    from backend.records import Problem
+    from backend.model.session import Fault
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A problem, where it was seen first, and how often its source tells of it."""
 
-    problem: Problem
+    problem: Fault
     count: int = 1
 
     @property
@@ -36,9 +36,9 @@ class Trouble:
         return self.what if where in self.what else f"{where}: {self.what}"
 
 
-def troubles(problems: Iterable[Problem]) -> list[Trouble]:
+def troubles(problems: Iterable[Fault]) -> list[Trouble]:
     """Each thing that each source says, once, in the order of the last time it was said."""
-    first: dict[tuple[str, str], Problem] = {}
+    first: dict[tuple[str, str], Fault] = {}
     counts: dict[tuple[str, str], int] = {}
     for problem in problems:
         key = (problem.source, problem.what)
@@ -47,5 +47,5 @@ def troubles(problems: Iterable[Problem]) -> list[Trouble]:
     return [Trouble(first[key], count) for key, count in counts.items()]
 
 
-def problem_json(problem: Problem) -> dict[str, Any]:
+def problem_json(problem: Fault) -> dict[str, Any]:
     return {"source": problem.source, "line": problem.line, "what": problem.what}

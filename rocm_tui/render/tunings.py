@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from backend.records import Choice, MeasuredChoice, Tuning
+from backend.model.choice import Choice
+from backend.model.measurement import MeasuredChoice
+from backend.model.origin import provider
+from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json

@@ -8,23 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backend.records import Measurement, Session, Tuning
+from backend.model.measurement import Measurement
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import MeasurementSeen
 
 CACHE_FILES = "cache"
 """The folder of Inductor's persistent cache, whose files are named by their system's hash."""
-
-
-def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
-    """The system hashes that tell where it was tuned: its session's, and the names of the cache
-    files in which it stands. Another device or Triton has another one."""
-    inside = f"{CACHE_FILES}/"
-    places = [source.rsplit("/", 2) for source in tuning.sources if inside in source]
-    names = {place[-1] for place in places if place[-2] == CACHE_FILES}
-    session = sessions.get(tuning.session or "")
-    if session is not None and session.system_hash:
-        names.add(session.system_hash)
-    return frozenset(names)
 
 
 class Measurements:

@@ -13,8 +13,7 @@ from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
-from backend.pins.state import PinStatus
-from backend.pins.store import PinPlan
+from backend.pins.state import PinPlan, PinStatus
 from rocm_tui.actions.measure import measure, measure_job
 from rocm_tui.actions.options import choices_to_measure, device_env, lane
 from rocm_tui.actions.peak import measure_machine, require_here

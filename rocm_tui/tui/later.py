@@ -49,7 +49,7 @@ def panes(rows: list[Row], layout: Layout) -> Panes:
 
 def count_troubles(problems: Sequence[Fault]) -> int:
     """How many different ones a person has to hear of."""
-    from rocm_tui.render.tunings import troubles
+    from rocm_tui.render.problems import troubles
 
     return len(troubles(problems))
 

@@ -185,18 +185,18 @@ class LineNumbers:
 
     def put_in(self, records: list[Record]) -> list[Record]:
         """The same, with the numbers of lines in place of offsets."""
-        offsets = sorted(r.line for r in records if isinstance(r, Problem) and r.line is not None)
+        offsets = sorted(r.line for r in records if isinstance(r, Fault) and r.line is not None)
         if offsets:
             with contextlib.suppress(OSError), Path(self._path).open("rb") as file:
                 self._count(file.fileno(), offsets)
-        return [replace(r, line=self._number(r)) if isinstance(r, Problem) else r for r in records]
+        return [replace(r, line=self._number(r)) if isinstance(r, Fault) else r for r in records]
 
     def _count(self, fd: int, offsets: list[int]) -> None:
         for offset in offsets:
             near = max(known for known in self._known if known <= offset)
             self._known[offset] = self._known[near] + count_lines(fd, near, offset)
 
-    def _number(self, problem: Problem) -> int | None:
+    def _number(self, problem: Fault) -> int | None:
         """None if the file was there, and now nobody can tell."""
         return None if problem.line is None else self._known.get(problem.line)
 

@@ -17,7 +17,7 @@ from rocm_tui.render import pages as report_cells
 from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import NoPeak, Peak, Point, Roofline, TunedDevice, rooflines
-from rocm_tui.session.systems import device_names
+from rocm_tui.session.cache_headers import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView

@@ -11,8 +11,8 @@ from textual.events import DescendantFocus
 
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
+from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Field, cells
-from rocm_tui.render.tunings import Trouble, troubles
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid

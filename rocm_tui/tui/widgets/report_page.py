@@ -8,9 +8,9 @@ from textwrap import wrap
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail as detail_lines
-from rocm_tui.render import drawing as log_plot
-from rocm_tui.render.drawing import Axis, Curve, Mark
+from rocm_tui.render import plot
 from rocm_tui.render.pages import Page
+from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Column, Line, Span
 from rocm_tui.report.roofline import MathKind, NoPeak, Peak, Point, Roofline, attainable
 from rocm_tui.session.model import Row
@@ -108,10 +108,10 @@ class RooflineView(LineView, can_focus=False):
         if roofline is None:
             return []
         head = detail_lines.filled(about(roofline, self._point), width)
-        room = self.size.height - 1 - log_plot.BESIDES
+        room = self.size.height - 1 - plot.BESIDES
         if not roofline.points or room < 3:
             return [head]
-        return [head, *_plot(roofline, self._point, width - log_plot.PADDING, room)]
+        return [head, *_plot(roofline, self._point, width - plot.PADDING, room)]
 
 
 def about(roofline: Roofline, point: Point | None) -> Line:
@@ -141,7 +141,7 @@ def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> l
         across += [flat * 1e3 / roofline.peak.gbs for flat in flats]
         curves = [Curve(partial(attainable, roofline.peak, kind), "rail") for kind in kinds]
         curves[:1] = [Curve(curve.value, "") for curve in curves[:1]]
-    x, y = log_plot.axis(across, width), log_plot.axis(up, height, 1.6)
+    x, y = plot.axis(across, width), plot.axis(up, height, 1.6)
     marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
     if point is not None:
         marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "good")]
@@ -150,7 +150,7 @@ def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> l
         if roofline.left_out
         else ""
     )
-    return log_plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
+    return plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
 
 
 def _room(y: Axis, point: Point) -> list[Mark]:
