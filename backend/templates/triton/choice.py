@@ -16,8 +16,9 @@ from typing import Any
 import jinja2
 import sympy
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import ConfigError, HookError
-from backend.templates.problem import ITEM_BYTES, Operand
+from backend.templates.problem import Operand
 from backend.templates.triton.expressions import print_size, symbols
 from backend.templates.triton.kernel import Argument, PartialRender, TritonTemplateKernel
 
