@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from backend.store.graph_parts import (
     Call,
     Dim,
+    GraphTensor,
     Hints,
     Known,
-    Operand,
     TemplateKernel,
     dims,
     lines,
@@ -64,15 +64,15 @@ def is_cpp(text: str) -> bool:
 
 
 def read_cpp(
-    text: str, inputs: Mapping[str, Operand], hints: Hints
-) -> tuple[list[Call], set[Operand], list[TemplateKernel]]:
+    text: str, inputs: Mapping[str, GraphTensor], hints: Hints
+) -> tuple[list[Call], set[GraphTensor], list[TemplateKernel]]:
     """The extern calls, the tensors and the template kernels of one generated module."""
     known: Known = dict(inputs)
     arrays = {m[1]: dims(m[2], hints) for m in _ARRAY.finditer(text)}
     kernels = {kernel.name: kernel for kernel in _templates(text)}
-    launches: dict[str, list[tuple[Operand, ...]]] = {name: [] for name in kernels}
+    launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
     externs: list[Call] = []
-    tensors: set[Operand] = set(inputs.values())
+    tensors: set[GraphTensor] = set(inputs.values())
     for line in lines(text):
         learned = _learned(line, known, arrays, hints)
         if learned is not None:
@@ -112,16 +112,18 @@ def printed_hints(text: str) -> dict[str, int]:
 _Arrays = Mapping[str, tuple[Dim, ...]]
 
 
-def _learned(line: str, known: Known, arrays: _Arrays, hints: Hints) -> tuple[str, Operand] | None:
+def _learned(
+    line: str, known: Known, arrays: _Arrays, hints: Hints
+) -> tuple[str, GraphTensor] | None:
     if match := _EMPTY.search(line):
         sizes, strides, dtype, device, name = match.groups()
         if sizes in arrays and strides in arrays:
-            return name, Operand(arrays[sizes], arrays[strides], f"torch.{dtype}", device, True)
+            return name, GraphTensor(arrays[sizes], arrays[strides], f"torch.{dtype}", device, True)
         return None
     if match := _ASSERT.search(line):
         old = known.get(match[1])
         dtype, device = (old.dtype, old.device) if old else (None, None)
-        return match[1], Operand(dims(match[2], hints), dims(match[3], hints), dtype, device)
+        return match[1], GraphTensor(dims(match[2], hints), dims(match[3], hints), dtype, device)
     if match := _ALIAS.match(line):
         moved = _MOVE.search(match[2])
         operand = known.get(moved[1]) if moved else _view(match[2], known, arrays)
@@ -143,7 +145,7 @@ def _extern_call(line: str, known: Known, arrays: _Arrays) -> Call | None:
     return None
 
 
-def _operands(arguments: str, known: Known, arrays: _Arrays) -> Iterator[Operand]:
+def _operands(arguments: str, known: Known, arrays: _Arrays) -> Iterator[GraphTensor]:
     """The tensors among arguments that stand up to the end of a line."""
     for argument in split_arguments(arguments):
         operand = _view(argument, known, arrays)
@@ -154,13 +156,13 @@ def _operands(arguments: str, known: Known, arrays: _Arrays) -> Iterator[Operand
             yield operand
 
 
-def _view(text: str, known: Known, arrays: _Arrays) -> Operand | None:
+def _view(text: str, known: Known, arrays: _Arrays) -> GraphTensor | None:
     match = _VIEW.search(text)
     if match is None or match[2] not in arrays or match[3] not in arrays:
         return None
     base = known.get(match[1])
     dtype, device = (base.dtype, base.device) if base else (None, None)
-    return Operand(arrays[match[2]], arrays[match[3]], dtype, device)
+    return GraphTensor(arrays[match[2]], arrays[match[3]], dtype, device)
 
 
 def _templates(text: str) -> Iterator[TemplateKernel]:

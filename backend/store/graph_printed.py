@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from backend.store.graph_parts import Call, Hints, Known, Operand, dims, lines
+from backend.store.graph_parts import Call, GraphTensor, Hints, Known, dims, lines
 
 DTYPES = {
     "f16": "float16",
@@ -99,12 +99,12 @@ def op_name(target: str) -> str:
     return name.rpartition("_post_grad_")[2] if name.startswith("torch__inductor_") else name
 
 
-def _annotated(text: str, hints: Hints) -> Operand | None:
+def _annotated(text: str, hints: Hints) -> GraphTensor | None:
     match = _ANNOTATION.fullmatch(text)
     if match is None:
         return None
     dtype, sizes, strides, device = match.groups()
     full = DTYPES.get(dtype)
-    return Operand(
+    return GraphTensor(
         dims(sizes, hints), dims(strides, hints), f"torch.{full}" if full else None, device
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from backend.store.graph_parts import (
     Call,
+    GraphTensor,
     Hints,
     Known,
-    Operand,
     TemplateKernel,
     dims,
     lines,
@@ -44,14 +44,14 @@ _GEMM_ONLY = {"cuda", "rocm", "cutlass", "ck", "cutedsl", "nv_universal_gemm"}
 
 
 def read_python(
-    text: str, inputs: Mapping[str, Operand], hints: Hints
-) -> tuple[list[Call], set[Operand], list[TemplateKernel]]:
+    text: str, inputs: Mapping[str, GraphTensor], hints: Hints
+) -> tuple[list[Call], set[GraphTensor], list[TemplateKernel]]:
     """The extern calls, the tensors and the template kernels of one generated module."""
     known: Known = {**inputs, **_benchmark_inputs(text, hints)}
     kernels = {kernel.name: kernel for kernel in _templates(text)}
-    launches: dict[str, list[tuple[Operand, ...]]] = {name: [] for name in kernels}
+    launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
     externs: list[Call] = []
-    tensors: set[Operand] = set(known.values())
+    tensors: set[GraphTensor] = set(known.values())
     for line in lines(text):
         learned = _learned(line, known, hints)
         if learned is not None:
@@ -89,21 +89,23 @@ def _benchmark_inputs(text: str, hints: Hints) -> Known:
     known: Known = {}
     for match in _RAND.finditer(text):
         name, sizes, strides, device, dtype = match.groups()
-        known[name] = Operand(dims(sizes, hints), dims(strides, hints), f"torch.{dtype}", device)
+        known[name] = GraphTensor(
+            dims(sizes, hints), dims(strides, hints), f"torch.{dtype}", device
+        )
     return known
 
 
-def _learned(line: str, known: Known, hints: Hints) -> tuple[str, Operand] | None:
+def _learned(line: str, known: Known, hints: Hints) -> tuple[str, GraphTensor] | None:
     """What a line says of a buffer: its making, its check, or that it is another by a new name."""
     if match := _EMPTY.search(line):
         name, device, sizes, strides, dtype = match.groups()
         sized = dims(sizes, hints), dims(strides, hints)
-        return name, Operand(*sized, f"torch.{dtype}", device, True)
+        return name, GraphTensor(*sized, f"torch.{dtype}", device, True)
     if match := _ASSERT.search(line):
         name, sizes, strides = match.groups()
         old = known.get(name)
         dtype, device = (old.dtype, old.device) if old else (None, None)
-        return name, Operand(dims(sizes, hints), dims(strides, hints), dtype, device)
+        return name, GraphTensor(dims(sizes, hints), dims(strides, hints), dtype, device)
     if match := _ALIAS.match(line):
         operand = _operand(match[2], known, hints)
         return None if operand is None else (match[1], operand)
@@ -118,7 +120,7 @@ def _extern_call(line: str, known: Known, hints: Hints) -> Call | None:
     return Call(match[1], tuple(_operands(line[match.end() : -1], known, hints)))
 
 
-def _operands(arguments: str, known: Known, hints: Hints) -> Iterator[Operand]:
+def _operands(arguments: str, known: Known, hints: Hints) -> Iterator[GraphTensor]:
     for argument in split_arguments(arguments):
         if "=" in argument.partition("(")[0]:
             continue
@@ -127,11 +129,11 @@ def _operands(arguments: str, known: Known, hints: Hints) -> Iterator[Operand]:
             yield operand
 
 
-def _operand(text: str, known: Known, hints: Hints) -> Operand | None:
+def _operand(text: str, known: Known, hints: Hints) -> GraphTensor | None:
     if match := _VIEW.fullmatch(text):
         base = known.get(match[1])
         dtype, device = (base.dtype, base.device) if base else (None, None)
-        return Operand(dims(match[2], hints), dims(match[3], hints), dtype, device)
+        return GraphTensor(dims(match[2], hints), dims(match[3], hints), dtype, device)
     return known.get(text)
 
 

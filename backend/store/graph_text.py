@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from backend.store.graph_cpp import is_cpp, printed_hints, read_cpp
-from backend.store.graph_parts import Call, Hints, Known, Operand, TemplateKernel
+from backend.store.graph_parts import Call, GraphTensor, Hints, Known, TemplateKernel
 from backend.store.graph_printed import HEADER, graph_calls, graph_inputs, printed_graphs
 from backend.store.graph_python import python_hints, read_python
 
@@ -54,7 +54,7 @@ class GraphText:
     is_compiled: bool
     graphs: tuple[tuple[Call, ...], ...]
     externs: tuple[Call, ...]
-    tensors: frozenset[Operand]
+    tensors: frozenset[GraphTensor]
     templates: tuple[TemplateKernel, ...]
     tuned: bool | None
     own: frozenset[OwnChoice] = field(default_factory=frozenset)

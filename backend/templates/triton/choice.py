@@ -96,7 +96,7 @@ _FOLDER = Path(__file__).parent
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
+def _environment() -> jinja2.Environment:
     """A name that the template does not know is an error, never an empty text."""
     return jinja2.Environment(
         undefined=jinja2.StrictUndefined,
@@ -126,7 +126,7 @@ class TritonTemplate:
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
-        self._template = environment().from_string(source)
+        self._template = _environment().from_string(source)
 
     @classmethod
     def from_file(cls, name: str) -> TritonTemplate:
@@ -253,5 +253,5 @@ def module_text(
         for kernel in kernels
     ]
     names = ", ".join(dict.fromkeys([*parameters.values(), *sizes.values()]))
-    text = environment().get_template("module.py.jinja").render(kernels=shown, parameters=names)
+    text = _environment().get_template("module.py.jinja").render(kernels=shown, parameters=names)
     return text + "\n", tuple(sizes)
