@@ -6,16 +6,13 @@ with hipcc, nvcc or g++.
 
 from __future__ import annotations
 
-import functools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from backend.templates.problem import Expr, GemmProblem, Operand, broadcast_strides
-from backend.templates.rendering import Rendered
+from backend.templates.rendering import Rendered, environment
 from backend.toolchain.target import INCLUDE, Target
 from backend.toolchain.targets import instruction_set
 
@@ -38,28 +35,17 @@ def write(
         raise ReproducerError(f"{folder} exists and is not empty: name a new folder")
     try:
         shutil.copytree(INCLUDE, folder / "include", ignore=shutil.ignore_patterns("amdgpu"))
+        templates = environment(Path(__file__).parent)
         files = {
             KERNEL: rendered.source,
-            MAIN: _environment().get_template("main.hip.jinja").render(**_facts(rendered, hint)),
-            MAKEFILE: _environment().get_template("Makefile.jinja").render(**_build(target)),
+            MAIN: templates.get_template("main.hip.jinja").render(**_facts(rendered, hint)),
+            MAKEFILE: templates.get_template("Makefile.jinja").render(**_build(target)),
         }
         for name, text in files.items():
             (folder / name).write_text(text)
     except OSError as error:
         raise ReproducerError(f"cannot write {folder}: {error.strerror}") from error
     return [folder / name for name in files]
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
 
 
 def _facts(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, Any]:

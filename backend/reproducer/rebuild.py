@@ -20,7 +20,7 @@ from backend.model.problem import TensorSpec
 from backend.reproducer.folder import ReproducerError
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.problem import ACTIVATIONS, ITEM_BYTES, GemmProblem, Operand
+from backend.templates.problem import ACTIVATIONS, CPP_TYPE, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
@@ -88,7 +88,7 @@ def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operan
 
 def _operand(name: str, spec: TensorSpec) -> Operand:
     dtype = spec.dtype.removeprefix("torch.")
-    if dtype not in ITEM_BYTES:
+    if dtype not in CPP_TYPE:
         raise ReproducerError(f"no template has the dtype {dtype[:40]}")
     return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)  # type: ignore[arg-type]
 

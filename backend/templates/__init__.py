@@ -1,5 +1,2 @@
-"""Kernel templates: HIP C++ from Jinja, one source for AMD GPUs, NVIDIA GPUs and the CPU.
-
-Nothing here imports torch. A `GemmProblem` (what to compute) and a config (how) render to a source
-with one C entry; what plugs it into Inductor wraps these with Inductor's own classes.
-"""
+"""Kernel templates without torch: a `GemmProblem` (what to compute) and a config (how) render to a
+source with one C entry, HIP C++ from Jinja for AMD GPUs, NVIDIA GPUs and the CPU alike."""

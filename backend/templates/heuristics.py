@@ -26,7 +26,7 @@ from typing import Literal
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.legality import (
-    Device,
+    DeviceLimits,
     device_defect,
     device_of,
     gemm_defect,
@@ -237,7 +237,7 @@ def _unique(configs: Iterable[SkinnyConfig]) -> Iterator[SkinnyConfig]:
     yield from dict.fromkeys(configs)
 
 
-def _gemm_config(tile: Tile, problem: GemmProblem, device: Device) -> GemmConfig:
+def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> GemmConfig:
     form, item = canonical(problem), problem.a.item_bytes
     block_k = tile.k_bytes // item
     config = GemmConfig(
@@ -267,7 +267,7 @@ def _vector(side: Side, elements_per_thread: int) -> int:
     return min(side.vector, 1 << max(0, elements_per_thread.bit_length() - 1))
 
 
-def _splits(config: GemmConfig, sizes: Sizes, device: Device) -> Iterator[GemmConfig]:
+def _splits(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> Iterator[GemmConfig]:
     """The config, and with K in as many parts as still fit the device at once."""
     yield config
     if device.target.kind == "cpu":
@@ -287,7 +287,7 @@ def _blocks(config: GemmConfig, sizes: Sizes) -> int:
     return -(-sizes.m // config.block_m) * -(-sizes.n // config.block_n) * sizes.batch
 
 
-def _gemm_cost(config: GemmConfig, sizes: Sizes, device: Device) -> float:
+def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time by counting: rounds of blocks over the compute units, what each computes and
     reads, and the sums that a split writes and reads again."""
     rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
@@ -301,7 +301,7 @@ def _gemm_cost(config: GemmConfig, sizes: Sizes, device: Device) -> float:
 
 
 def _skinny_candidates(
-    problem: GemmProblem, sizes: Sizes, device: Device
+    problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
     """For each arrangement of lanes and waves, as many steps at once as registers allow."""
     for most_unrolled in _skinny_arrangements(problem, sizes, device):
@@ -313,7 +313,7 @@ def _skinny_candidates(
 
 
 def _skinny_arrangements(
-    problem: GemmProblem, sizes: Sizes, device: Device
+    problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
     form = canonical(problem)
     rows = 1 << (max(1, sizes.m) - 1).bit_length()
@@ -336,13 +336,15 @@ def _skinny_arrangements(
 _Waves = tuple[tuple[int, int, int], ...]
 
 
-def _waves(device: Device, lists: _Waves) -> _Waves:
+def _waves(device: DeviceLimits, lists: _Waves) -> _Waves:
     """Waves along columns and along K, and columns or lanes of a wave. A fiber a thread is dear:
     the CPU gets the two with four waves in all."""
     return lists[:2] if device.target.kind == "cpu" else lists
 
 
-def _skinny_cost(config: SkinnyConfig, sizes: Sizes, device: Device) -> tuple[float, int, int]:
+def _skinny_cost(
+    config: SkinnyConfig, sizes: Sizes, device: DeviceLimits
+) -> tuple[float, int, int]:
     """How far the waves are from filling the device (eight a compute unit hide the memory), then
     how often the rows are read again, then the size of a block."""
     waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch

@@ -140,7 +140,7 @@ _MARGIN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceLimits:
     """`compute_units` is that of the largest board (SMs on NVIDIA); a caller who knows says so.
 
     `registers` is the most that a thread may have, `register_file` what a SIMD has for one thread
@@ -155,22 +155,22 @@ class Device:
     xcds: int = 1
 
 
-def device_of(target: Target, compute_units: int | None = None) -> Device:
+def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
     """Raises ConfigError for an architecture without a list of configs."""
     arch = target.known
     if target.kind == "cpu":
-        device = Device(target, 1, 1024, 4096, target.lds_bytes)
+        device = DeviceLimits(target, 1, 1024, 4096, target.lds_bytes)
     elif arch is None or not arch.compute_units:
         names = ", ".join(name for name, known in GPU_ARCHES.items() if known.compute_units)
         raise ConfigError(f"no configs for {target}; known: {names}")
     else:
         file, lds = arch.unit.registers, target.lds_bytes
-        device = Device(target, arch.compute_units, arch.registers, file, lds, arch.xcds)
+        device = DeviceLimits(target, arch.compute_units, arch.registers, file, lds, arch.xcds)
     return device if compute_units is None else replace(device, compute_units=compute_units)
 
 
 def device_defect(
-    config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: Device
+    config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: DeviceLimits
 ) -> str | None:
     """Why the config should not be compiled for this device; None if nothing speaks against it."""
     threads = config.waves * on.target.wave

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 import sympy
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import UnsupportedProblemError
 
 DType = Literal["float16", "bfloat16", "float32"]
@@ -19,7 +20,6 @@ Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
 
 CPP_TYPE: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16", "float32": "float"}
-ITEM_BYTES: dict[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4}
 VECTOR_BYTES = 16
 """The widest load or store of one lane."""
 

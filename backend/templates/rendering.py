@@ -60,10 +60,10 @@ SKINNY_SPLIT_UNIT = 256
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
-    """Where templates come from. An undefined name is an error, not an empty text."""
+def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
+    """The templates of a folder. An undefined name is an error, not an empty text."""
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -192,12 +192,12 @@ def op_name(target: str) -> str:
     return name.rpartition("_post_grad_")[2] if name.startswith("torch__inductor_") else name
 
 
-def _annotated(text: str, hints: Hints) -> Operand | None:
+def _annotated(text: str, hints: Hints) -> GraphTensor | None:
     match = _ANNOTATION.fullmatch(text)
     if match is None:
         return None
     dtype, sizes, strides, device = match.groups()
     full = DTYPES.get(dtype)
-    return Operand(
+    return GraphTensor(
         dims(sizes, hints), dims(strides, hints), f"torch.{full}" if full else None, device
     )

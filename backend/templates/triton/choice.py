@@ -16,8 +16,9 @@ from typing import Any
 import jinja2
 import sympy
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import ConfigError, HookError
-from backend.templates.problem import ITEM_BYTES, Operand
+from backend.templates.problem import Operand
 from backend.templates.triton.expressions import print_size, symbols
 from backend.templates.triton.kernel import Argument, PartialRender, TritonTemplateKernel
 
@@ -95,7 +96,7 @@ _FOLDER = Path(__file__).parent
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
+def _environment() -> jinja2.Environment:
     """A name that the template does not know is an error, never an empty text."""
     return jinja2.Environment(
         undefined=jinja2.StrictUndefined,
@@ -125,7 +126,7 @@ class TritonTemplate:
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
-        self._template = environment().from_string(source)
+        self._template = _environment().from_string(source)
 
     @classmethod
     def from_file(cls, name: str) -> TritonTemplate:
@@ -252,5 +253,5 @@ def module_text(
         for kernel in kernels
     ]
     names = ", ".join(dict.fromkeys([*parameters.values(), *sizes.values()]))
-    text = environment().get_template("module.py.jinja").render(kernels=shown, parameters=names)
+    text = _environment().get_template("module.py.jinja").render(kernels=shown, parameters=names)
     return text + "\n", tuple(sizes)

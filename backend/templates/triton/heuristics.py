@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import ConfigError
-from backend.templates.problem import ITEM_BYTES, Expr
+from backend.templates.problem import Expr
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.expressions import Pointwise, functions, loads
 from backend.templates.triton.gemm import TritonGemm

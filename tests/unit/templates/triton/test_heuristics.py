@@ -7,8 +7,9 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import ConfigError
-from backend.templates.problem import ITEM_BYTES, Expr, Operand
+from backend.templates.problem import Expr, Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm
 from backend.templates.triton.heuristics import ARCHES, ProductShape, configs, fits, lds_bytes
