@@ -82,17 +82,9 @@ def measure_job(
     )
 
 
-def measure(
-    run: RunJob,
-    tuning: Tuning,
-    choices: Sequence[Choice],
-    *,
-    budget: float = BUDGET,
-    flush: bool = False,
-    rounds: int = 0,
-) -> Measurement:
+def measure(run: RunJob, tuning: Tuning, choices: Sequence[Choice]) -> Measurement:
     """Measure once, see `Measuring`. Raises JobError, NotMeasured and what `measure_job` raises."""
-    return Measuring(run, tuning, choices, budget=budget, flush=flush, rounds=rounds).once()
+    return Measuring(run, tuning, choices).once()
 
 
 class Measuring:

@@ -128,9 +128,8 @@ class Worker:
         `timeout`. Raises JobError."""
 
         def hear(event: Event) -> None:
-            progress = heard_progress(event)
-            if progress is not None and on_progress is not None:
-                on_progress(progress)
+            if self._last is not None and on_progress is not None:
+                on_progress(self._last)
 
         answer = self.exchange(job_words(job), hear, timeout, limits)
         try:

@@ -87,18 +87,14 @@ class ChoiceBench:
         self._operands = {}
         result = self._guarded(hash, lambda: self._result(hash))
         own = self._question.own(hash)
-        if own is None:
-            fault = "" if right is None else right.fault(result)
-            if fault:
-                raise ChoiceBroke(hash, fault)
-            return right is not None
-        expected = own.expected()
-        if expected is not None:
-            try:
-                expected.check(result)
-            except WrongResult as error:
-                raise ChoiceBroke(hash, str(error)) from error
-        return expected is not None
+        expected = right if own is None else own.expected()
+        if expected is None:
+            return False
+        try:
+            expected.check(result)
+        except WrongResult as error:
+            raise ChoiceBroke(hash, str(error)) from error
+        return True
 
     def _result(self, hash: str) -> Tensor:
         """The first time of one call, later of a timed sample where the choice has an output."""
@@ -198,17 +194,19 @@ class Truth:
     allowed: Tensor
     rows: slice
 
-    def fault(self, result: Tensor) -> str:
-        """What is wrong with a result; nothing if it is right."""
+    def check(self, result: Tensor) -> None:
+        """Raises WrongResult."""
         if result.shape[:-2] != self.values.shape[:-2] or result.shape[-1] != self.values.shape[-1]:
-            return f"wrong result: its shape is {tuple(result.shape)}"
+            raise WrongResult(f"wrong result: its shape is {tuple(result.shape)}")
         if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
-            return f"wrong result: {bad} of {result.numel()} elements are NaN or not written"
+            raise WrongResult(
+                f"wrong result: {bad} of {result.numel()} elements are NaN or not written"
+            )
         error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
         if not error.numel() or bool((error <= self.allowed).all()):
-            return ""
+            return
         worst = int((error / self.allowed.clamp_min(1e-300)).argmax())
-        return (
+        raise WrongResult(
             f"wrong result: off by {float(error.flatten()[worst]):.3g}, where "
             f"{float(self.allowed.flatten()[worst]):.3g} is allowed"
         )
