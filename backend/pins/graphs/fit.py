@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from backend.model.problem import TensorSpec
-from backend.pins.graphs.parts import Call, Dim, Operand, TemplateKernel
+from backend.pins.graphs.parts import Call, Dim, TemplateKernel
 
 
 @dataclass(frozen=True, slots=True)

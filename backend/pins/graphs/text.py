@@ -21,7 +21,6 @@ from backend.pins.graphs.parts import (
     Call,
     Hints,
     Known,
-    Operand,
     TemplateKernel,
     graph_calls,
     graph_inputs,
