@@ -19,7 +19,6 @@ from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
 from rocm_tui.ingest.formats.autotune.parser import LogParser
 from rocm_tui.ingest.formats.autotune.search import (
     LOOK_BACK,
-    MAX_TABLE,
     count_lines,
     is_forced,
     line_end,
@@ -33,7 +32,7 @@ from rocm_tui.ingest.records import Record
 
 BIG = 8 << 20
 """Bytes from which on a scan is faster than the streaming reader."""
-_READ = MAX_TABLE
+_READ = 8 << 10
 """Bytes that are read around a marker; then twice as many each time, while what follows is wanted
 or has a marker, and at most:"""
 _READ_MOST = 512 << 10
@@ -109,8 +108,11 @@ class StderrLog:
         """Where the next line with a marker begins; without one, the last that has no end yet."""
         after = at
         while True:
-            places = [(place, len(m)) for m, _ in MARKERS if (place := data.find(m, after)) >= 0]
-            place, size = min(places, default=(len(data), 0))
+            place, size = len(data), 0
+            for marker, _ in MARKERS:
+                nearer = data.find(marker, after, place + len(marker) - 1)
+                if nearer >= 0:
+                    place, size = nearer, len(marker)
             start = piece_start(data, at, place)
             if not 0 <= line_end(data, start) < place + size:
                 break
