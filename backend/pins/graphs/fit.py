@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from backend.pins.graphs.parts import Call, Dim, Operand, TemplateKernel
+from backend.pins.graphs.parts import Call, Dim, GraphTensor, TemplateKernel
 from backend.records import TensorSpec
 
 
@@ -88,7 +88,7 @@ Layout = tuple[tuple[Dim, Dim], ...]
 
 
 def serves(
-    operands: Iterable[Operand],
+    operands: Iterable[GraphTensor],
     specs: Sequence[TensorSpec],
     any_strides: bool,
     layouts: Collection[Layout] = (),
@@ -135,7 +135,7 @@ def launch_fits(kernel: TemplateKernel, specs: Sequence[TensorSpec]) -> bool:
     )
 
 
-def _as_product(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+def _as_product(operands: Sequence[GraphTensor]) -> tuple[GraphTensor, ...]:
     """The two operands of the product that a convolution with a kernel of one point becomes."""
     if len(operands) < 2:
         return ()
@@ -145,8 +145,8 @@ def _as_product(operands: Sequence[Operand]) -> tuple[Operand, ...]:
     rows = _count((*image.sizes[:1], *image.sizes[2:]))
     inner, outer = image.sizes[1], weight.sizes[0]
     return (
-        Operand((rows, inner), (inner, 1), image.dtype, image.device),
-        Operand((inner, outer), (1, inner), weight.dtype, weight.device),
+        GraphTensor((rows, inner), (inner, 1), image.dtype, image.device),
+        GraphTensor((inner, outer), (1, inner), weight.dtype, weight.device),
     )
 
 
@@ -155,7 +155,9 @@ def _count(sizes: Sequence[Dim]) -> Dim:
     return math.prod(known) if len(known) == len(sizes) else None
 
 
-def _is(operand: Operand, spec: TensorSpec, any_strides: bool, layouts: Collection[Layout]) -> bool:
+def _is(
+    operand: GraphTensor, spec: TensorSpec, any_strides: bool, layouts: Collection[Layout]
+) -> bool:
     if operand.dtype not in (None, spec.dtype) or operand.device not in (None, spec.device):
         return False
     missing = len(spec.sizes) - len(operand.sizes)

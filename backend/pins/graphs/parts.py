@@ -23,7 +23,7 @@ MAX_LINE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class GraphTensor:
     """One tensor. What its text does not say is None; `computed` if it is no input or view."""
 
     sizes: tuple[Dim, ...]
@@ -33,7 +33,7 @@ class Operand:
     computed: bool = False
 
 
-Known = dict[str, Operand]
+Known = dict[str, GraphTensor]
 """The tensors that a text has named so far."""
 
 Hints = Mapping[str, int]
@@ -46,7 +46,7 @@ class Call:
     that was printed."""
 
     name: str
-    operands: tuple[Operand, ...]
+    operands: tuple[GraphTensor, ...]
     node: str = ""
 
 
@@ -63,7 +63,7 @@ class TemplateKernel:
     kind: str
     config: tuple[tuple[str, str], ...]
     nodes: frozenset[str] = frozenset()
-    calls: tuple[tuple[Operand, ...], ...] = ()
+    calls: tuple[tuple[GraphTensor, ...], ...] = ()
 
 
 def dims(text: str, hints: Hints) -> tuple[Dim, ...]:
@@ -192,12 +192,12 @@ def op_name(target: str) -> str:
     return name.rpartition("_post_grad_")[2] if name.startswith("torch__inductor_") else name
 
 
-def _annotated(text: str, hints: Hints) -> Operand | None:
+def _annotated(text: str, hints: Hints) -> GraphTensor | None:
     match = _ANNOTATION.fullmatch(text)
     if match is None:
         return None
     dtype, sizes, strides, device = match.groups()
     full = DTYPES.get(dtype)
-    return Operand(
+    return GraphTensor(
         dims(sizes, hints), dims(strides, hints), f"torch.{full}" if full else None, device
     )

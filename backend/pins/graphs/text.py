@@ -21,7 +21,7 @@ from backend.pins.graphs.parts import (
     Call,
     Hints,
     Known,
-    Operand,
+    GraphTensor,
     TemplateKernel,
     graph_calls,
     graph_inputs,
@@ -69,7 +69,7 @@ class GraphText:
     is_compiled: bool
     graphs: tuple[tuple[Call, ...], ...]
     externs: tuple[Call, ...]
-    tensors: frozenset[Operand]
+    tensors: frozenset[GraphTensor]
     templates: tuple[TemplateKernel, ...]
     tuned: bool | None
     own: frozenset[OwnChoice] = field(default_factory=frozenset)

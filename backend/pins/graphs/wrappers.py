@@ -26,7 +26,7 @@ from backend.pins.graphs.parts import (
     Dim,
     Hints,
     Known,
-    Operand,
+    GraphTensor,
     TemplateKernel,
     dims,
     lines,
@@ -48,13 +48,13 @@ class Wrapper(ABC):
     sized: re.Pattern[str]
     """The check of an input's sizes and strides."""
 
-    def __init__(self, text: str, inputs: Mapping[str, Operand], hints: Hints) -> None:
+    def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
         self.hints = hints
         self.known: Known = {**inputs, **self.made_inputs(text)}
         self.externs: list[Call] = []
-        self.tensors: set[Operand] = set(self.known.values())
+        self.tensors: set[GraphTensor] = set(self.known.values())
         kernels = {kernel.name: kernel for kernel in self.kernels(text)}
-        launches: dict[str, list[tuple[Operand, ...]]] = {name: [] for name in kernels}
+        launches: dict[str, list[tuple[GraphTensor, ...]]] = {name: [] for name in kernels}
         for line in lines(text):
             self._learn(line)
             launch = self.call.match(line)
@@ -84,7 +84,7 @@ class Wrapper(ABC):
         """Each kernel that looks like the template of a GEMM, a convolution or an attention."""
 
     @abstractmethod
-    def learned(self, line: str) -> tuple[str, Operand] | None:
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
         """What a line says of a buffer: its making, its check, or that it is another by a new
         name."""
 
@@ -93,19 +93,19 @@ class Wrapper(ABC):
         """The call of a library kernel."""
 
     @abstractmethod
-    def launched(self, line: str, at: int) -> list[tuple[Operand, ...]]:
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
         """The operands of a template's kernel, of which the arguments begin at `at`."""
 
-    def checked(self, line: str) -> tuple[str, Operand] | None:
+    def checked(self, line: str) -> tuple[str, GraphTensor] | None:
         """What a check of an input says."""
         match = self.sized.search(line)
         return match and (match[1], self.viewed(match[1], self.dims(match[2]), self.dims(match[3])))
 
-    def viewed(self, name: str, sizes: Dims, strides: Dims) -> Operand:
+    def viewed(self, name: str, sizes: Dims, strides: Dims) -> GraphTensor:
         """The tensor `name` with other sizes and strides."""
         base = self.known.get(name)
         dtype, device = (base.dtype, base.device) if base else (None, None)
-        return Operand(sizes, strides, dtype, device)
+        return GraphTensor(sizes, strides, dtype, device)
 
     def dims(self, text: str) -> Dims:
         return dims(text, self.hints)
@@ -144,10 +144,10 @@ class PythonWrapper(Wrapper):
     def made_inputs(self, text: str) -> Known:
         return {m[1]: self._made(m[2], m[3], m[5], m[4]) for m in _RAND.finditer(text)}
 
-    def _made(self, sizes: str, strides: str, dtype: str, device: str) -> Operand:
-        return Operand(self.dims(sizes), self.dims(strides), f"torch.{dtype}", device)
+    def _made(self, sizes: str, strides: str, dtype: str, device: str) -> GraphTensor:
+        return GraphTensor(self.dims(sizes), self.dims(strides), f"torch.{dtype}", device)
 
-    def learned(self, line: str) -> tuple[str, Operand] | None:
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
         if match := _EMPTY.search(line):
             name, device, sizes, strides, dtype = match.groups()
             return name, replace(self._made(sizes, strides, dtype, device), computed=True)
@@ -165,11 +165,11 @@ class PythonWrapper(Wrapper):
             return None
         return Call(match[1], tuple(self._operands(line[match.end() : -1])))
 
-    def launched(self, line: str, at: int) -> list[tuple[Operand, ...]]:
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
         line = line.rstrip()
         return [tuple(self._operands(line[at:-1]))] if line.endswith(")") else []
 
-    def _operands(self, arguments: str) -> Iterator[Operand]:
+    def _operands(self, arguments: str) -> Iterator[GraphTensor]:
         for argument in split_arguments(arguments):
             if "=" in argument.partition("(")[0]:
                 continue
@@ -177,7 +177,7 @@ class PythonWrapper(Wrapper):
             if operand is not None:
                 yield operand
 
-    def _operand(self, text: str) -> Operand | None:
+    def _operand(self, text: str) -> GraphTensor | None:
         match = _VIEW.fullmatch(text)
         if match is None:
             return self.known.get(text)
@@ -252,17 +252,17 @@ class CppWrapper(Wrapper):
     call = re.compile(r"[ \t]{1,200}(?:call_)?(\w{1,200})\(")
     sized = re.compile(rf"assert_size_stride\((\w{{1,200}}), {_BRACES}, {_BRACES}")
 
-    def __init__(self, text: str, inputs: Mapping[str, Operand], hints: Hints) -> None:
+    def __init__(self, text: str, inputs: Mapping[str, GraphTensor], hints: Hints) -> None:
         self._arrays = {m[1]: dims(m[2], hints) for m in _ARRAY.finditer(text)}
         super().__init__(text, inputs, hints)
 
-    def learned(self, line: str) -> tuple[str, Operand] | None:
+    def learned(self, line: str) -> tuple[str, GraphTensor] | None:
         if match := _EMPTY_CPP.search(line):
             sizes, strides, dtype, device, name = match.groups()
             if sizes not in self._arrays or strides not in self._arrays:
                 return None
             sized = self._arrays[sizes], self._arrays[strides]
-            return name, Operand(*sized, f"torch.{dtype}", device, True)
+            return name, GraphTensor(*sized, f"torch.{dtype}", device, True)
         if checked := self.checked(line):
             return checked
         if match := _ALIAS_CPP.match(line):
@@ -284,11 +284,11 @@ class CppWrapper(Wrapper):
             return Call(match[2], tuple(self._operands(line[match.end() :])))
         return None
 
-    def launched(self, line: str, at: int) -> list[tuple[Operand, ...]]:
+    def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
         operands = tuple(self._operands(line[at:]))
         return [operands] if operands else []
 
-    def _operands(self, arguments: str) -> Iterator[Operand]:
+    def _operands(self, arguments: str) -> Iterator[GraphTensor]:
         """The tensors among arguments that stand up to the end of a line."""
         for argument in split_arguments(arguments):
             operand = self._view(argument)
@@ -298,7 +298,7 @@ class CppWrapper(Wrapper):
             if operand is not None:
                 yield operand
 
-    def _view(self, text: str) -> Operand | None:
+    def _view(self, text: str) -> GraphTensor | None:
         match = _VIEW_CPP.search(text)
         if match is None or match[2] not in self._arrays or match[3] not in self._arrays:
             return None
