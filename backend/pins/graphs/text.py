@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from backend.pins.graphs.parts import (
     HEADER,
     Call,
+    GraphTensor,
     Hints,
     Known,
-    GraphTensor,
     TemplateKernel,
     graph_calls,
     graph_inputs,
