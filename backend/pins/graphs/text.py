@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from backend.pins.graphs.parts import (
     HEADER,
     Call,
+    GraphTensor,
     Hints,
     Known,
     TemplateKernel,

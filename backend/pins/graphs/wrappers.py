@@ -24,9 +24,9 @@ from dataclasses import replace
 from backend.pins.graphs.parts import (
     Call,
     Dim,
+    GraphTensor,
     Hints,
     Known,
-    GraphTensor,
     TemplateKernel,
     dims,
     lines,
