@@ -12,8 +12,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from backend.model.problem import TensorSpec
 from backend.pins.graphs.parts import Call, Dim, GraphTensor, TemplateKernel
-from backend.records import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
