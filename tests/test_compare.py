@@ -13,8 +13,7 @@ import pytest
 
 from backend.records import Choice, Session, Tuning
 from backend.store.share import Machine, Share, SharedPin, encode, read_share
-from rocm_tui.compare.comparison import compare, of_sessions, regressions, whole
-from rocm_tui.compare.exports import is_export, tunings
+from rocm_tui.compare.comparison import compare, is_export, of_sessions, regressions, tunings, whole
 from rocm_tui.compare.types import Comparison, Pair, same_choice
 from rocm_tui.compare.verdict import DEFAULT_BAND, noise
 from rocm_tui.ingest.records import Seen

@@ -160,7 +160,7 @@ def _model(layout: Layout, paths: list[str]) -> Model:
     Raises ShareInvalid for an export that is damaged.
     """
     from backend.store.share import read_share
-    from rocm_tui.compare.exports import is_export, tunings
+    from rocm_tui.compare.comparison import is_export, tunings
     from rocm_tui.session.model import Model
 
     exports = [path for path in paths if path != "-" and is_export(Path(path))]
