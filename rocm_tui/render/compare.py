@@ -76,16 +76,18 @@ def _marked(pair: Pair) -> str:
     return f"{bold}{pair.verdict}{bold}: {plain(pair.reason)}"
 
 
-_A: Field[Pair] = Field(
-    "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
-    about="its time then; ~ is a median of several tunings, ± a measured interval",
-)  # fmt: skip
-_B: Field[Pair] = Field(
-    "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"
-)
-_RATIO: Field[Pair] = Field(
-    "ratio", "B/A", right=True, name="B/A", text=_ratio,
-    about="now over then, freed from what the whole machine became slower by",
+_TIMES: tuple[Field[Pair], ...] = (
+    Field(
+        "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
+        about="its time then; ~ is a median of several tunings, ± a measured interval",
+    ),
+    Field(
+        "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"
+    ),
+    Field(
+        "ratio", "B/A", right=True, name="B/A", text=_ratio,
+        about="now over then, freed from what the whole machine became slower by",
+    ),
 )  # fmt: skip
 _CALLS: Field[Pair] = Field(
     "calls", "CALLS", right=True, text=_calls, about="how often one run calls it"
@@ -93,9 +95,7 @@ _CALLS: Field[Pair] = Field(
 PAIRS: tuple[Field[Pair], ...] = (
     *fields_of(PROBLEM, lambda pair: pair.b.row),
     Field("winner", "IN USE", text=winners, about="the choice in use, or both where they differ"),
-    _A,
-    _B,
-    _RATIO,
+    *_TIMES,
     Field("lost", "LOST", right=True, text=_lost, about="what a call takes longer now"),
     _CALLS,
     Field(
@@ -109,9 +109,7 @@ PAIRS: tuple[Field[Pair], ...] = (
 _MARKDOWN: tuple[Field[Pair], ...] = (
     Field("tuning", "TUNING", text=lambda pair: _name(pair.b)),
     Field("winner", "IN USE", text=lambda pair: code_span(winners(pair))),
-    _A,
-    _B,
-    _RATIO,
+    *_TIMES,
     Field("lost", "LOST A CALL", right=True, text=_lost),
     _CALLS,
     Field("verdict", "VERDICT", text=_marked),
