@@ -28,8 +28,8 @@ from rocm_tui.tui.widgets.one_line import Key
 
 KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Lists", LineView.BINDINGS),
-    ("Watch", WatchScreen.BINDINGS),
     ("Everywhere", Host.BINDINGS),
+    ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
     ("Report", ReportScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
