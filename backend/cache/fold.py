@@ -215,15 +215,9 @@ class Kept:
 
     def add(self, lines: bytes) -> None:
         """Keep whole lines, as well as the disk permits."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             safe.check_file(self._root, self.path)
-            descriptor = os.open(self.path, flags, 0o666)
-            try:
-                append_lines(descriptor, lines)
-                size = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
+            size = append_lines(self.path, lines)
             if size > min(MOST_BYTES, max(LEAST_BYTES, 2 * self._cache_path.stat().st_size)):
                 self._shorten()
         except (OSError, StoreError):

@@ -93,14 +93,9 @@ class Journal:
         """Add whole lines. Raises UnsafePath or NotWritable; a part of them may be there then."""
         safe.make_folder(self._root, self.path.parent)
         safe.check_file(self._root, self.path)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with self._locked():
             try:
-                descriptor = os.open(self.path, flags, 0o666)
-                try:
-                    append_lines(descriptor, lines, _header(None))
-                finally:
-                    os.close(descriptor)
+                append_lines(self.path, lines, _header(None))
             except OSError as error:
                 raise safe.not_writable(self.path, error) from error
 
@@ -190,18 +185,25 @@ class Journal:
                 os.close(descriptor)
 
 
-def append_lines(descriptor: int, lines: bytes, first: bytes = b"") -> None:
-    """Add whole lines to a file that nobody else writes now; `first` begins an empty one.
+def append_lines(path: Path, lines: bytes, first: bytes = b"") -> int:
+    """Add whole lines to a file that nobody else writes now; `first` begins an empty one. Its size
+    then. Raises OSError.
 
     What was torn stays a line of its own: nothing is cut off, so an offset stays what it is.
     """
-    size = os.fstat(descriptor).st_size
-    if size == 0:
-        lines = first + lines
-    elif os.pread(descriptor, 1, size - 1) != b"\n":
-        lines = b"\n" + lines  # ends what a kill, a power cut or a full disk tore
-    if os.write(descriptor, lines) != len(lines):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            lines = first + lines
+        elif os.pread(descriptor, 1, size - 1) != b"\n":
+            lines = b"\n" + lines  # ends what a kill, a power cut or a full disk tore
+        if os.write(descriptor, lines) != len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return size + len(lines)
+    finally:
+        os.close(descriptor)
 
 
 def _acquire(descriptor: int, lock: Path, seconds: float) -> None:
