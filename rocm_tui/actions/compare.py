@@ -9,8 +9,7 @@ from backend.disk.layout import Layout
 from backend.model.session import Fault
 from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model
-from rocm_tui.compare.comparison import of_sessions, whole
-from rocm_tui.compare.exports import is_export, tunings
+from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.errors import UsageError
 from rocm_tui.session.find import find_sessions

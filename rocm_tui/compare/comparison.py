@@ -13,10 +13,13 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from backend.records import Choice, Session, Tuning, Verdict, sort_choices
-from backend.store.errors import InputsKeyInvalid
-from backend.store.inputs_key import InputsKey, parse_inputs_key
-from backend.store.share import FORMAT, Share, SharedPin
+from backend.cache.inputs_key import InputsKey, parse_inputs_key
+from backend.errors import InputsKeyInvalid
+from backend.model.choice import Choice, sort_choices
+from backend.model.measurement import Verdict
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from backend.sharing.share import FORMAT, Share, SharedPin
 from rocm_tui.compare.points import pair, standpoint
 from rocm_tui.compare.problems import ProblemRows, pair_up
 from rocm_tui.compare.types import (
