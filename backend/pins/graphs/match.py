@@ -19,19 +19,6 @@ Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
 there, but the text does not tell with which; may be there, which the text does not tell."""
 
 
-_KINDS = (
-    ("triton", "triton"),
-    ("cpp", "cpp"),
-    ("packed_gemm", "cpp"),
-    ("flex_attention", "cpp"),
-    ("cuda", "cuda"),
-    ("cutlass", "cuda"),
-    ("rocm", "rocm"),
-    ("ck", "rocm"),
-    ("decompose", "subgraph"),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """An (op, inputs) and the choice that it shall use.
