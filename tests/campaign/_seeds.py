@@ -24,9 +24,8 @@ from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin
+from backend.sharing.share import Share, SharedPin, share_text
 from backend.wire.events import encode as event_line
-from backend.wire.events import encode as share_text
 from rocm_tui.ingest.formats.registry import sniff
 from tests.support.graph_samples import samples
 

@@ -41,10 +41,10 @@ with config.patch(force_disable_caches=True):
     bmm(5)
 
 import torch._inductor.select_algorithm as select
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import TuningKey
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 tuned = []
 def timed(timings, name, nodes, *rest):
     inputs = repr([select.AlgorithmSelectorCache.key_of(node) for node in nodes])

@@ -237,9 +237,9 @@ from pathlib import Path
 from torch._inductor.autotune_process import TensorMeta
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
-from backend.inductor.rocm_errors import CompileFailed
-from backend.inductor.rocm_triton_benchmark import TritonBenchmarkRequest, TritonSpec
-from backend.inductor.rocm_triton_runtime import load_triton
+from backend.inductor.benchmark.errors import CompileFailed
+from backend.inductor.triton.template import TritonBenchmarkRequest, TritonSpec
+from backend.inductor.triton.runtime import load_triton
 from backend.templates.problem import Operand
 from backend.templates.problem import GemmProblem
 from backend.templates.triton.choice import TritonGemmConfig

@@ -118,7 +118,7 @@ def test_the_threads_of_one_pin_are_not_those_of_the_next(worker: Worker, tuned:
 SAME = f"""
 import sys, torch
 sys.path.insert(0, {str(ROOT)!r})
-from backend.inductor import torch_api
+from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import TuningKey
 from backend.worker.rebuild import rebuild
 from backend.worker.settings import specs_of

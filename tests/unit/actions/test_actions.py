@@ -12,6 +12,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
+from backend.sharing.machine import Machine
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.options import (
     check_seconds,
@@ -34,7 +35,6 @@ from rocm_tui.actions.pin import (
     take_back,
 )
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
-from rocm_tui.report import roofline
 from rocm_tui.report.roofline import TunedDevice
 from rocm_tui.session.model import Row
 
@@ -155,8 +155,8 @@ def test_an_import_that_is_cut_short_says_how_far_it_came(layout: Layout, row: R
     take_all_back(layout)
     plan = share.ImportPlan(
         share.read_share(path),
-        roofline.TunedDevice(system_hash=SYSTEM),
-        share.steps_of(pins, roofline.TunedDevice(system_hash=SYSTEM), PinStore(layout)),
+        Machine(system_hash=SYSTEM),
+        share.steps_of(pins, Machine(system_hash=SYSTEM), PinStore(layout)),
     )
     assert plan.fits and [pin.hash for pin in plan.changes] == ["Cpp-c2"]
     layout.pins.write_text("no JSON")

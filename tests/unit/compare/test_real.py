@@ -65,9 +65,9 @@ def test_a_real_session_says_what_it_asked_for_and_what_cannot_appear(
 ) -> None:
     assert main(["compare", str(sessions.root / "a"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    (absent,) = told["absent"]
+    (absent,) = told["missing"]
     assert (absent["backend"], absent["ops"], absent["everywhere"]) == ("CK", ["bmm"], True)
     assert absent["reasons"] == [{"text": "this torch is not a ROCm build", "count": 0}]
-    (gain,) = told["bought"]["tunings"]
-    assert gain["saved_ms"] == 0 and gain["calls"] == 1 and told["bought"]["seconds"] > 0
+    (gain,) = told["saved"]["tunings"]
+    assert gain["saved_ms"] == 0 and gain["calls"] == 1 and told["saved"]["seconds"] > 0
     assert told["repeated"] == [] and told["disagreements"] == []

@@ -67,8 +67,8 @@ WRITER = """
 import os, sys, time
 from pathlib import Path
 from backend.model.session import Session
-from backend.store.events import EventWriter
-from backend.store.paths import Layout
+from backend.disk.sessions import EventWriter
+from backend.disk.layout import Layout
 from tests.support.format_lab import STARTED
 writer = EventWriter(Layout(Path(sys.argv[1])), Session("s", host=sys.argv[2], locked=True))
 writer.write(STARTED)

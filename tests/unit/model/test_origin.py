@@ -9,8 +9,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.origin import is_own, kind_of, own_template, provider, template_of
 from backend.model.tuning import Tuning
-from rocm_tui.actions.tune import tune
-from rocm_tui.session.model import Row
+from rocm_tui.actions.options import offers_ours
 
 
 @pytest.mark.parametrize(
@@ -40,6 +39,6 @@ def test_ours_in_triton_are_no_triton_templates_of_torch() -> None:
 def test_tuning_again_offers_our_kernels_where_only_those_in_triton_were_offered() -> None:
     """As on a box without a compiler for HIP."""
     stock = Choice("mm", "mm-c1", 2.0)
-    row = Row("k", "i", 1, Tuning("mm", choices=(Choice("x", "rocm_triton-c1", 1.0), stock)))
-    assert tune._ours(row, None) and not tune._ours(row, False)
-    assert not tune._ours(replace(row, tuning=replace(row.tuning, choices=(stock,))), None)
+    tuning = Tuning("mm", choices=(Choice("x", "rocm_triton-c1", 1.0), stock))
+    assert offers_ours(tuning)
+    assert not offers_ours(replace(tuning, choices=(stock,)))

@@ -281,8 +281,8 @@ def test_two_systems_and_unpin_all(layout: Layout) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from backend.store.paths import Layout
-from backend.store.pins import PinStore
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from backend.model.problem import TuningKey
 root, what, stop = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = PinStore(Layout(Path(root)))
