@@ -37,6 +37,9 @@ BESIDE = {
     ("rocm_tui.report", "rocm_tui.compare"): "a report compares the ranks of its job",
 }
 
+ENTRANCES = {"rocm_tui.__main__", "backend"}
+"""What starts the program, and what torch loads of us: they reach into a room, none reaches them."""
+
 FOREIGN = {"rocm_tui.hook_path"}
 """Files that run in other programs, by themselves."""
 
@@ -50,7 +53,8 @@ def test_no_circle_among_modules() -> None:
 
 
 def test_no_circle_among_rooms() -> None:
-    edges = {(room_of(arrow.importer), room_of(arrow.imported)) for arrow in arrows()}
+    inner = [arrow for arrow in arrows() if arrow.importer not in ENTRANCES]
+    edges = {(room_of(arrow.importer), room_of(arrow.imported)) for arrow in inner}
     assert circle((a, b) for a, b in edges if a != b) == []
 
 
@@ -58,6 +62,8 @@ def test_arrows_point_down() -> None:
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
     wrong = []
     for arrow in arrows():
+        if arrow.importer in ENTRANCES:
+            continue
         above, below = room_of(arrow.importer), room_of(arrow.imported)
         if above == below or above in FOREIGN or (above, below) in BESIDE or below in LEAVES:
             continue
