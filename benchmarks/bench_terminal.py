@@ -4,7 +4,7 @@
 
 Start to ready is a ratio to a bare Textual app that shows one line, run in turns with ours, so
 that a busy machine slows both. Bytes are what our process writes to its terminal (120x40, 256
-colours, as over SSH). The budgets are those of the design: 1.25, 200 B/s idle, 1,000 B a changed
+colours, as over SSH). The budgets: 1.25, 200 B/s idle, 1,000 B a changed
 row, 10,000 B/s live, 0.3 % CPU.
 """
 

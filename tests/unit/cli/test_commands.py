@@ -1,4 +1,4 @@
-"""The command line: its contract (design, section 9), exit codes, one-line errors."""
+"""The command line: its contract, exit codes, one-line errors."""
 
 from __future__ import annotations
 
