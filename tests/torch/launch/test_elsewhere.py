@@ -123,7 +123,7 @@ def test_a_graph_with_our_kernels_finds_our_package_and_nothing_beside_it(
     elsewhere: str, tool: Path
 ) -> None:
     """Whoever loads the graph may have a `backend`; then, and where ours is gone, it says so."""
-    text = importing("rocm_hash", "kernel_hash", "found")
+    text = importing("backend.model.origin", "kernel_hash", "found")
     ours = text.replace(str(ROOT), str(tool))
     check = "import sys; assert found and not [p for p in sys.path if 'tool' in p]"
     for graph, code in ((f"{ours}\n{check}", 0), (ours.replace(str(tool), "/nowhere"), 1)):

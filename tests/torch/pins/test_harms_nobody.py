@@ -30,7 +30,7 @@ def test_every_program_compiles_and_the_pin_holds_where_it_is_offered(
     words = [str(tmp_path / "cache"), "--count", "6", "--forms", *forms, *flags]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(PAIRS), *words],
-        env={**child_env(tmp_path), "PYTHONPATH": str(PAIRS.parents[1])},
+        env={**child_env(tmp_path), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=600,
