@@ -38,7 +38,7 @@ BESIDE = {
 }
 
 ENTRANCES = {"rocm_tui.__main__", "backend"}
-"""What starts the program, and what torch loads of us: they reach into a room, none reaches them."""
+"""What starts the program, and what torch loads of us: they reach into rooms, no room to them."""
 
 FOREIGN = {"rocm_tui.hook_path"}
 """Files that run in other programs, by themselves."""
