@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from backend.cache.autotune import INFINITY
-from backend.cache.edit import Numbers
+from backend.cache.autotune import INFINITY, Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import kind_of

@@ -17,8 +17,7 @@ from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import InputsKeyInvalid, brief
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec
-from backend.sharing.machine import Machine
-from backend.sharing.share import SharedPin
+from backend.sharing.share import Machine, SharedPin
 
 Value = int | bool | str | None
 Config = dict[str, Value]

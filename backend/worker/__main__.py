@@ -11,7 +11,7 @@ import sys
 import traceback
 from typing import TextIO
 
-from backend.processes import house
+from backend.processes import supervisor as house
 from backend.processes.supervisor import apart
 from backend.wire.codec import to_json
 from backend.wire.jobs import BadJob, job_of

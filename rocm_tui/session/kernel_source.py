@@ -12,9 +12,8 @@ from backend.model.choice import Choice
 from backend.model.origin import own_template, template_of
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.reproducer import folder
-from backend.reproducer.folder import ReproducerError
-from backend.reproducer.rebuild import kept_source, rebuild
+from backend.reproducer import rebuild as folder
+from backend.reproducer.rebuild import ReproducerError, kept_source, rebuild
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError

@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backend.cache import edit as cache_edit
-from backend.cache import tuned as tuned_line
+from backend.cache import autotune as cache_edit
+from backend.cache import journal as tuned_line
 from backend.cache.autotune import parse_cache
 from backend.cache.inputs_key import parse_inputs_key
 from backend.cache.journal import Journal
@@ -27,14 +27,13 @@ from backend.disk.sessions import read_log
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.pins.file import read_pin_file
-from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.match import Wanted, judge, may_hold, read_graph_text
 from backend.pins.graphs.sources import fragment_nodes, kernel_config, source_key
-from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from backend.sharing import share
 from backend.sharing.lookup_table import as_json, lookup_table
-from backend.sharing.machine import Machine
 from backend.sharing.plan import differences
+from backend.sharing.share import Machine
 from backend.toolchain import code_cache
 from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu

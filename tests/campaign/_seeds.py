@@ -14,17 +14,15 @@ from pathlib import Path
 
 import msgpack
 
-from backend.cache import tuned as tuned_line
+from backend.cache import journal as tuned_line
 from backend.cache.journal import Journal
 from backend.disk.layout import Layout
 from backend.model import events
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin
+from backend.sharing.share import Machine, Share, SharedPin
 from backend.wire.events import encode as event_line
 from backend.wire.events import encode as share_text
 from rocm_tui.ingest.formats.registry import sniff

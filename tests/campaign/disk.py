@@ -20,8 +20,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.model.problem import TuningKey, tuning_id

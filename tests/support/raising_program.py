@@ -23,7 +23,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 AUTOLOAD = ("hooks.activation:", "torch.versions:known")
-FORCED = ("nothing", "hip.scheduling:", "hip.kernel:", "hip.caller:")
+FORCED = ("nothing", "hip.scheduling:", "hip.template:", "hip.caller:")
 LINEAR = ("nothing", "hooks.selector:Selector._select")
 EARLY = (
     *AUTOLOAD,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.model.choice import Choice
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
@@ -17,7 +17,6 @@ from backend.model.events import (
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.measurement import MeasuredChoice, Measurement, Verdict
 from backend.model.session import Session
 from backend.wire.events import encode
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from backend.inductor.hooks import offer as rocm_offer
+from backend.inductor.hooks import templates as rocm_offer
 from backend.inductor.hooks import templates as templates_on
 from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
-from backend.inductor.triton import target as rocm_triton_target
+from backend.inductor.triton import template as rocm_triton_target
 from backend.model.events import ChoiceSelected, Event, TuningStarted
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey

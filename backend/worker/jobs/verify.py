@@ -29,9 +29,17 @@ from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import VerifyJob, VerifyResult
+from backend.worker.problem import (
+    NotRebuildable,
+    Rebuilt,
+    ours,
+    rebuild,
+    set_precision,
+    set_threads,
+    settings_of,
+    specs_of,
+)
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
-from backend.worker.settings import ours, set_precision, set_threads, settings_of, specs_of
 
 
 class NotVerified(Exception):

@@ -12,7 +12,7 @@ from sys import intern
 from typing import Any
 
 from backend.errors import EventInvalid
-from backend.model.choice import Choice, sort_choices
+from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
 from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
@@ -25,7 +25,6 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.model.measurement import MeasuredChoice, Measurement
 from backend.model.session import LATEST, Session
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import decode, decode_timed

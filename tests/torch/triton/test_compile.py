@@ -342,7 +342,7 @@ def test_what_a_rocm_device_is_offered(
     monkeypatch: pytest.MonkeyPatch, arch: str, interpret: str, expected: str | None
 ) -> None:
     torch = pytest.importorskip("torch")
-    from backend.inductor.triton import target as targets
+    from backend.inductor.triton import template as targets
 
     device = types.SimpleNamespace(gcnArchName=arch)
     monkeypatch.setattr(torch.version, "hip", "7.0")

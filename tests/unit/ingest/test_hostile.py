@@ -15,17 +15,16 @@ from typing import Any
 
 import pytest
 
-from backend.cache import tuned as tuned_line
+from backend.cache import journal as tuned_line
 from backend.cache.journal import NOTHING, Journal
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.ops import flops
 from backend.model.problem import tuning_id
 from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
-from backend.reproducer.folder import ReproducerError
-from backend.reproducer.rebuild import kept_source
+from backend.reproducer.rebuild import ReproducerError, kept_source
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli.entry import main
