@@ -1,4 +1,4 @@
-"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file a system, read.
+"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON a system, read and edited.
 
     {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
 
@@ -10,8 +10,6 @@ number among the choices that a program offers, and a program that is left with 
 `Infinity` fails to compile. So the rivals of a pinned choice keep their order: each number is
 multiplied by 2^40. That is exact in binary floating point, so it can be undone from the number
 alone, and no kernel takes the three hours from which on a number counts as raised.
-
-The text of an autotune cache: single numbers changed in it, or all of it written.
 
 Whoever pins and unpins must get the file back byte by byte, however it is laid out, so only the
 tokens of the numbers in question are replaced. What stands between them is skipped by the

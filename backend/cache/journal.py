@@ -1,18 +1,12 @@
-"""One tuning's new timings: as a line of the journal, in what is known, and as they are written.
+"""New timings that are not in the autotune cache file yet: `rocm_tui/tuned/<system hash>.jsonl`.
+
+Rewriting a cache file of 29 MB takes half a second, so a new entry is appended here, which all
+processes of ours read, and is folded into the cache file later. An entry is in a file that
+survives the process once `append` returned; the disk has it once it is folded. It is a line:
 
     {"op": ..., "inputs": ..., "precision": ..., "timings": {choice hash: ms}, "when": ...}
 
 `ms` is a number; what strict JSON has no number for is a text: "Infinity" (failed) or "NaN".
-
-PyTorch's `lookup` gets a parsed cache file, reads it, writes into it, and hands it back. The view
-that stands for it here costs nothing to hand out, and knows what was written into it.
-
-New timings that are not in the autotune cache file yet: `rocm_tui/tuned/<system hash>.jsonl`.
-
-Rewriting a cache file of 29 MB takes half a second, so a new entry is appended here, which all
-processes of ours read, and is folded into the cache file later. An entry is in a file that
-survives the process once `append` returned; the disk has it once it is folded.
-
 The first line names the journal, and what the fold before it did:
 
     {"journal": id, "fold": null | {"journal": id, "length": n, "before": [...], "after": [...]}}
@@ -22,6 +16,9 @@ the one with the signature `after`; `before` is null if there is more in it. The
 `<system hash>.folded.jsonl` until the next fold, so that whoever knows the file as it was need not
 parse all of the new one.
 `<system hash>.kept.jsonl` has what was folded within a day; see `fold.Kept`.
+
+PyTorch's `lookup` gets a parsed cache file, reads it, writes into it, and hands it back. The view
+that stands for it here costs nothing to hand out, and knows what was written into it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Estimates and intervals that a few wild samples cannot move. Pure functions of numbers.
-
-Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
+"""Which choice is really faster: medians, ratios with intervals and verdicts, from many rounds.
 
 Two choices are compared by the log of their times' ratio within a round, so that whatever changes
 slowly changes both. Neighbouring rounds are alike, and a place in memory favours one choice: so the
@@ -15,6 +13,9 @@ Who looks again and again until something shows finds it on twins too (Armitage,
 spent in proportion to the rounds behind each (Lan & DeMets 1983; the power family of Kim & DeMets
 1987 with exponent 1). Each look stands by its own share, so that by Bonferroni's inequality the sum
 holds however the looks depend on each other.
+
+The estimates and intervals that all of it stands on are such as a few wild samples cannot move.
+Pure functions of numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A candidate kernel, and how its configuration is written.
-
-Choices that were timed again and again, outside of any tuning.
+"""A candidate kernel, how its configuration is written, and its times where it was timed again and
+again, outside of any tuning.
 """
 
 from __future__ import annotations

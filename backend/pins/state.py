@@ -22,7 +22,7 @@ from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
-from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
 
 

@@ -1,13 +1,13 @@
-"""A small process between those who start a worker and the worker, so that nothing survives it.
+"""A small process between those who start a worker and the worker, so that nothing survives it;
+and what a choice must leave in the worker as it found it.
 
-It adopts whatever loses its parent below it, and kills all of that as soon as the worker has ended
-or those who started it are gone. What the worker prints goes through it: the end is kept. It ends
-as the worker did, so that who waits for it sees the worker's own exit code or signal.
+The supervisor adopts whatever loses its parent below it, and kills all of that as soon as the
+worker has ended or those who started it are gone. What the worker prints goes through it: the end
+is kept. It ends as the worker did, so that who waits for it sees the worker's own exit code or
+signal.
 
-What a choice must leave as it found it, since others run in the same process after it.
-
-What can be put back is put back. What cannot ends the worker, and the choice is to blame: a new
-worker runs the others.
+Others run in a choice's process after it, so what it changed is put back where that can be done.
+What cannot be put back ends the worker, and the choice is to blame: a new worker runs the others.
 """
 
 from __future__ import annotations

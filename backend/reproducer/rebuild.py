@@ -1,13 +1,13 @@
-"""Writing the folder: kernel, a Makefile, and a `main` that fills, runs, checks and times.
+"""The source of a choice again, and the folder in which it builds and runs alone.
 
-The folder holds our headers too, so that it can be sent: nothing else of ours is needed to build it
-with hipcc, nvcc or g++.
+The source is made from what a tuning is known by: op, inputs key, config, hash. The result has the
+hash of the choice, or there is none: a factor or an activation that the op had beside its inputs,
+or another version of the templates, is found out by it. The module of a Triton choice is looked for
+among those that tuning left below the cache dir.
 
-The source of a choice again, from what a tuning is known by: op, inputs key, config, hash.
-
-The result has the hash of the choice, or there is none: a factor or an activation that the op had
-beside its inputs, or another version of the templates, is found out by it. The module of a Triton
-choice is looked for among those that tuning left below the cache dir.
+The folder has the kernel, a Makefile, and a `main` that fills, runs, checks and times. It holds our
+headers too, so that it can be sent: nothing else of ours is needed to build it with hipcc, nvcc or
+g++.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.model.ops import OPS, Op
 from backend.model.origin import choice_hash, kernel_hash, own_template
-from backend.model.problem import TensorSpec
+from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
 from backend.templates.problem import (

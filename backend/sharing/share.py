@@ -1,14 +1,11 @@
-"""What is known of the machine that a tuning was made on: from sessions and the cache's header.
-
-What a text or a number may be that a stranger wrote, as type hints for `codec`.
-
-Pins as one document that another machine can check and take in: strict JSON.
+"""Pins as one document that another machine can check and take in: strict JSON.
 
     {"format": "rocm-tui pins", "version": 1, "by": ..., "when": ...,
      "machines": [{"arch": ..., "torch": ..., ...}], "pins": [{..., "machine": 0}]}
 
-What is not known is null. A failed choice's time is null as well, since JSON has no infinity. A
-stranger wrote it: each member is of its type and in its bounds, or nothing of the file is used.
+A machine is told by what sessions and the cache's header say of it. What is not known is null. A
+failed choice's time is null as well, since JSON has no infinity. A stranger wrote it: each member
+is of its type and in its bounds, or nothing of the file is used.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The GPU architectures that are known here, a row each: what a unit holds, what a kernel may take.
+"""What a kernel is compiled for, by which compiler, and how that is run; and the GPU architectures
+that are known here, a row each: what a unit holds, what a kernel may take.
 
 Numbers a compute unit, from LLVM's "User Guide for AMDGPU Backend" and its GCNSubtarget and
 AMDGPUBaseInfo (register granules and totals, the waves' limits, LDS), AMD's "AMD Instinct MI200"
 and "MI300 instruction set architecture" guides (512 registers, unified), AMD's RDNA3 ISA guide, and
 for NVIDIA the "CUDA C++ Programming Guide", technical specifications per compute capability; the
 number of units from AMD's and NVIDIA's data sheets.
-
-What a kernel is compiled for, by which compiler, and how that is run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""AMD GPUs: ROCm's clang, Debian's hipcc, or any clang without ROCm for code objects alone.
+"""One face over the targets: which compiler, which command, and a report for `doctor`.
 
-The first that knows the architecture is taken, those that make a loadable library before the
-others. An architecture is always named: `native` fails without a GPU, and hipcc alone would
-silently build for one of 2015.
-
-One face over the targets: which compiler, which command, and a report for `doctor`.
+AMD GPUs: ROCm's clang, Debian's hipcc, or any clang without ROCm for code objects alone. The first
+that knows the architecture is taken, those that make a loadable library before the others. An
+architecture is always named: `native` fails without a GPU, and hipcc alone would silently build for
+one of 2015.
 
 The CPU is compiled for by g++ and our fiber header: for tests, CI and machines without a GPU;
 NVIDIA GPUs by nvcc and our header of HIP's names over the CUDA runtime.

@@ -1,11 +1,8 @@
-"""An op of the autotune cache as a program again, from its inputs key.
+"""What a job compiles: an op as a program again, from a key of the autotune cache or from shapes,
+and the settings that it is compiled with.
 
 Torch's key says device, dtype, sizes, strides and offset of what reaches the kernel. Whether the
 program made here leads Inductor to the very same key is for the caller to check.
-
-What every job that compiles an op again has to set.
-
-What a job shall compile again: a key of the autotune cache, or an op with shapes.
 """
 
 from __future__ import annotations
@@ -16,13 +13,11 @@ from typing import Any
 
 import torch
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
-from backend.inductor.hooks import templates as rocm_offer
-from backend.inductor.hooks import templates as templates_on
+from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
 from backend.model.ops import OPS, Op
-from backend.model.problem import Shape, TensorSpec, TuningKey
+from backend.model.problem import Shape, TensorSpec, TuningKey, parse_inputs_key
 from backend.wire.jobs import BadJob, TuneJob
 
 
@@ -193,8 +188,8 @@ def set_precision(key: TuningKey) -> None:
 
 def ours(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:
     """The choices of our templates; the device's scheduling then knows their kernels."""
-    templates_on.schedule()
-    return rocm_offer.offer(name, choices, input_nodes, layout)
+    schedule()
+    return offer(name, choices, input_nodes, layout)
 
 
 @dataclass(frozen=True, slots=True)

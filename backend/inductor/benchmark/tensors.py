@@ -1,14 +1,5 @@
-"""Why a choice of ours cannot be used. Inductor sets a choice aside for a RuntimeError alone.
-
-ChoiceError             one choice cannot be used
-├── CompileFailed       the compiler said no, or there is none
-├── WrongResult         it computes other numbers than ATen
-├── Crashed             the process that ran it is gone
-└── TimedOut            it did not end in time
-ErrorFromChoice         any of them, with the choice and its inputs
-NoValidChoicesError     a tuning of which every choice failed
-
-Tensors to run a choice on, and whether what came out is what ATen computes.
+"""Tensors to run a choice on; whether what came out is what ATen computes; why a choice of ours
+cannot be used.
 
 What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
@@ -17,6 +8,16 @@ stays NaN, and a write past an edge leaves a number where a NaN was.
 Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
 looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
 copies.
+
+Inductor sets a choice aside for a RuntimeError alone:
+
+ChoiceError             one choice cannot be used
+├── CompileFailed       the compiler said no, or there is none
+├── WrongResult         it computes other numbers than ATen
+├── Crashed             the process that ran it is gone
+└── TimedOut            it did not end in time
+ErrorFromChoice         any of them, with the choice and its inputs
+NoValidChoicesError     a tuning of which every choice failed
 """
 
 from __future__ import annotations

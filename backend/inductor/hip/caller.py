@@ -4,8 +4,7 @@ What goes wrong with it costs that choice alone. torch sets a choice aside whose
 RuntimeError. Anything else that a choice raises would end the compile; so what torch asks of each
 is asked for when it is offered, and a winner has something to fall back on.
 
-Linear layers on the CPU, whose weights torch has packed for a library, as matrix products.
-
+A linear layer on the CPU, whose weights torch has packed for a library, is a matrix product too.
 `packed_linear` (MKL) is given its weight twice, packed and as it was. `linear_unary` (oneDNN) has
 the packed one alone, maybe a bias, and an activation that torch has fused with it. So something is
 done before a template and after it; the two wrappers let everything else through to what they wrap.

@@ -1,6 +1,5 @@
-"""A kernel of ours in the graph being compiled: its tensors as operands, and the wrapper's call.
-
-Templates of ours as Inductor's: from nodes of a graph and a config to a choice.
+"""Templates of ours as Inductor's: from nodes of a graph and a config to a choice, and to a kernel
+in the graph being compiled, with its tensors as operands and the wrapper's call.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""A pinned tuning that is measured anew: the pin learns the new times and goes on holding.
-
-The order of the steps leaves no moment in which the pin looks drifted to another process: its
-record learns first, and the times of its rivals reach the cache file raised.
-
-Selectors that tune one key again, whatever the cache and the pins say of it.
+"""Selectors that tune one key again, whatever the cache and the pins say of it.
 
 The timings go where every tuning's go. Those of choices that are not offered this time stay there,
 and a budget takes no time away that is known: a model that is compiled next finds each of its
 choices and benchmarks nothing.
+
+A pin learns the new times and goes on holding. The order of the steps leaves no moment in which it
+looks drifted to another process: its record learns first, and the times of its rivals reach the
+cache file raised.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
-from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.selector import Selector
+from backend.inductor.hooks.selector import PinLookup, Selector
 from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api

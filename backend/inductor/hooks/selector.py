@@ -1,14 +1,13 @@
-"""The persistent cache behind the stock `lookup`: same hits, same misses, same timings, but parsed
-once, added to instead of rewritten, and with nothing lost where several processes tune at once.
+"""Our place in Inductor: the stock selector, watched; the pins are asked first.
 
-Stock `lookup` asks `get_local_cache` for all timings, and when it had to benchmark gives them back
-to `update_local_cache`, its own added. Those two are replaced; what makes a key or a hit is left to
-whatever version of torch runs.
+It decides nothing but pins, whose file is read again only when it changed on disk. What it does
+wrong is one line on stderr and no more: the result of a selection is then the stock selector's own.
 
-Our place in Inductor: the stock selector, watched, and asked for pins first.
-
-It decides nothing but pins. What it does wrong is one line on stderr and no more: the result of a
-selection is then the stock selector's own.
+Behind the stock `lookup` stands the persistent cache: same hits, same misses, same timings, but
+parsed once, added to instead of rewritten, and with nothing lost where several processes tune at
+once. Stock `lookup` asks `get_local_cache` for all timings, and when it had to benchmark gives them
+back to `update_local_cache`, its own added. Those two are replaced; what makes a key or a hit is
+left to whatever version of torch runs.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from typing import Any
 
 from backend.cache.journal import written
 from backend.cache.lookup import TunedCache
-from backend.errors import UnsafePath
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
 from backend.inductor.hooks import tuning_watch
-from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.environment import home
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.tuning_watch import (
     UNRECORDED,
@@ -35,9 +35,11 @@ from backend.inductor.hooks.tuning_watch import (
 )
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
 from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
 
 _current: TunedCache | None = None
 
@@ -305,3 +307,54 @@ def _close(
     ):
         return
     tuning.selected(choice, why)
+
+
+_Stamp = tuple[int, int, int]
+
+
+class PinLookup:
+    """The pins of the cache dir that is in force, and of the person's own where that one is
+    temporary; none where their file cannot be read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
+
+    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
+        """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
+        for pin in self._current():
+            if (pin.op, pin.inputs, pin.system_hash) == (key.op, key.inputs, system_hash) and (
+                key.precision == pin.precision or key.precision in pin.timings
+            ):
+                return pin
+        return None
+
+    def _current(self) -> Sequence[Pin]:
+        with self._lock:
+            return [pin for place in home.places() for pin in self._of(Layout(place))]
+
+    def _of(self, layout: Layout) -> tuple[Pin, ...]:
+        stamp = _stamp(layout.pins)
+        if stamp is None:
+            return ()
+        before, pins = self._read.get(layout.pins, (None, ()))
+        if stamp != before:
+            pins = _read(layout)
+            self._read[layout.pins] = stamp, pins
+        return pins
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(layout: Layout) -> tuple[Pin, ...]:
+    try:
+        return tuple(PinStore(layout).pins())
+    except StoreError as error:
+        say_once(f"pins are not honoured: {error}")
+        return ()

@@ -1,6 +1,5 @@
-"""Which choices of ours stand for an op: from what Inductor asks to templates and configs.
-
-Our templates in Inductor: their choices beside its own, their calls in its code.
+"""Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
+its code calls them.
 
 `ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
 templates are checked in any case, where they are benchmarked.
@@ -29,12 +28,17 @@ from backend.inductor.benchmark.tensors import (
     unread_results,
 )
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import caller as rocm_linear
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
     ROCmTemplateCaller,
+    activation,
+    keep_unpacked,
+    original_tensors,
+    original_weight,
     sound,
+    unpacked_tensors,
+    unpacked_weight,
 )
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
@@ -111,15 +115,15 @@ RULES = {
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "packed_linear": Rule(
         OPS["packed_linear"],
-        preprocessor=rocm_linear.original_weight,
-        tensors=rocm_linear.original_tensors,
+        preprocessor=original_weight,
+        tensors=original_tensors,
     ),
     "linear_unary": Rule(
         OPS["linear_unary"],
-        rocm_linear.activation,
-        rocm_linear.unpacked_weight,
-        rocm_linear.keep_unpacked,
-        rocm_linear.unpacked_tensors,
+        activation,
+        unpacked_weight,
+        keep_unpacked,
+        unpacked_tensors,
     ),
 }
 

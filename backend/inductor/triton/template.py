@@ -1,6 +1,5 @@
-"""What our Triton templates are made for on a device, or why they are not offered there.
-
-Our Triton GEMM as Inductor's choice: what is offered, how it is compiled, timed and called.
+"""Our Triton GEMM as Inductor's choice: on which devices, what is offered there, how it is
+compiled, timed and called.
 """
 
 from __future__ import annotations

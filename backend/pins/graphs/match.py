@@ -1,4 +1,4 @@
-"""What the text inside a compiled-graph entry says: which ops it holds, and what it calls.
+"""Does a compiled graph hold an op with given inputs, and which choice does it call?
 
 An entry is a pickle, which is never loaded. In it stand, as plain text,
 - the generated wrapper, in Python (`def call(...)`) or in C++ (`cpp_wrapper`), with each extern
@@ -8,8 +8,6 @@ An entry is a pickle, which is never loaded. In it stand, as plain text,
 - before each call of a kernel of ours, a comment that says which choice it is, for what.
 A template's kernel is called with whatever its packing and fusing left of the operands, so the
 graph is what tells the inputs of an op, and the wrapper which kernel serves it.
-
-Does a compiled graph hold an op with given inputs, and with which choice?
 """
 
 from __future__ import annotations
@@ -19,10 +17,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
 from backend.model.origin import extern_name, is_own, kind_of
-from backend.model.problem import TensorSpec
+from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
 from backend.pins.graphs.parts import (
     HEADER,

@@ -1,12 +1,12 @@
-"""A candidate in Triton: its config, its kernels, the module that they make up, and its hash.
+"""A candidate in Triton: its config, its kernels, the module that they make up, its hash, and its
+code objects.
 
 A kernel is rendered from Jinja text that calls the hooks of `kernel`.
 
-Code objects of a choice for an AMD arch, made on any machine: Triton brings its own LLVM.
-
-`main` does it in a process of its own, since LLVM ends the one that it fails in. It reads a pickled
-(choice, folder) from stdin, which only its parent writes, says on stdout why a choice cannot be
-compiled, and ends with status 1.
+Code objects for an AMD arch are made on any machine: Triton brings its own LLVM. `main` does it in
+a process of its own, since LLVM ends the one that it fails in. It reads a pickled (choice, folder)
+from stdin, which only its parent writes, says on stdout why a choice cannot be compiled, and ends
+with status 1.
 """
 
 from __future__ import annotations

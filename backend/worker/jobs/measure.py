@@ -1,11 +1,9 @@
-"""The choices of an op, caught where Inductor asks for one of them; nothing is tuned.
-
-Which choice is really faster? They are run again in many rounds, until that is clear.
+"""Which choice is really faster? They are run again in many rounds, until that is clear.
 
 The op is rebuilt from its inputs key and compiled up to the question which choice to take. The
-choices that are offered there, Inductor's own callers with its own example tensors, are then timed
-outside of the compile. Nothing is tuned: the autotune cache stays as it is. What was found goes
-into the log of a session of its own.
+choices that are offered there, Inductor's own callers with its own example tensors, are caught and
+then timed outside of the compile. Nothing is tuned: the autotune cache stays as it is. What was
+found goes into the log of a session of its own.
 
 A choice whose result is wrong is not measured, nor one that is right at first alone.
 """
@@ -26,11 +24,10 @@ from backend.inductor.hooks import recording
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
 from backend.model.choice import Choice, Measurement
-from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.model.session import Session
+from backend.model.session import Session, SessionEnded, TuningMeasured
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.measure.bench import ChoiceBench, NoReference

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from backend.inductor.hooks import environment as templates_wanted
-from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.selector import PinLookup
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, generated_code
 from backend.model.origin import is_own, kind_of

@@ -62,7 +62,7 @@ BEHIND = (
     "hooks.tuning_watch:started",
     "hooks.tuning_watch:TuningWatch.compiled",
     "hooks.tuning_watch:TuningWatch.looked_up",
-    "hooks.pins:PinLookup.find",
+    "hooks.selector:PinLookup.find",
     "hooks.recording:Recorder.write",
     "hooks.recording:_hooked_session",
     "hooks.environment:Home.places",
@@ -73,7 +73,7 @@ EARLY = (
     "hooks.activation:activate",
     "torch.versions:known",
     "hooks.recording:Recorder.__init__",
-    "hooks.pins:PinLookup.__init__",
+    "hooks.selector:PinLookup.__init__",
     "torch.versions:watch_fresh_caches",
 )
 """What runs when torch is imported, or Inductor. Each takes the import of Inductor."""

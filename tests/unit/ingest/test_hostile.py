@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from backend.cache import journal as tuned_line
-from backend.cache.journal import NOTHING, Journal
+from backend.cache.journal import NOTHING, Journal, Tuned, line_of, tuned_in, tuned_of
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.choice import MeasuredChoice, Measurement
@@ -159,10 +158,10 @@ def test_a_journals_header(number: str, field: str, tmp_path: Path) -> None:
 
 
 def test_a_time_that_no_float_holds() -> None:
-    line = tuned_line.line_of(tuned_line.Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
-    assert tuned_line.tuned_of(line) is not None
+    line = line_of(Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
+    assert tuned_of(line) is not None
     for odd in (b"1" + b"0" * 310, b"true", b"[]", b"9" * 5000):
-        assert tuned_line.tuned_of(line.replace(b"1.5", odd)) is None
+        assert tuned_of(line.replace(b"1.5", odd)) is None
 
 
 @pytest.mark.parametrize("value", ODD, ids=str)
@@ -265,7 +264,7 @@ def test_lines_that_are_none_of_ours_cost_little(tmp_path: Path) -> None:
         begin = time.process_time()
         read_log(path)
         EventLog("a").feed(line * 300_000)
-        tuned_line.tuned_in(line * 300_000)
+        tuned_in(line * 300_000)
         assert time.process_time() - begin < 3.0
 
 
