@@ -49,8 +49,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
-from backend.inductor.triton import template as triton_offer
-from backend.inductor.triton import template as triton_target
+from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
@@ -62,10 +61,8 @@ from backend.toolchain.target import Target
 CPU_FLOP = 2e9
 """On the CPU, GPU threads are emulated: a larger product would take longer than it may."""
 
-
 BUDGET = "ROCM_TUI_TEMPLATE_BUDGET"
 """The variable: how many configs of each template are tried, the most promising first."""
-
 
 Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
 
@@ -179,8 +176,8 @@ def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCal
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
         choices += _compiled(functools.partial(make, target), target)
-    if (triton := triton_target.target_of(device)) is not None:
-        choices += triton_offer.choices(functools.partial(make, triton), triton, budget())
+    if (triton := triton_template.target_of(device)) is not None:
+        choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
 
 

@@ -40,6 +40,15 @@ from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRET, INTERPRETER, interpreter_on
 
+COMPILE_SECONDS = 300.0
+"""Of these kernels the slowest take a few seconds each."""
+
+INTERPRETER_FLOP = 1e8
+"""The interpreter takes milliseconds a block: a larger product would take longer than it may."""
+
+_LOADER = "rocm_tui_load_triton"
+_COMPILE = f"from {compile_child.__module__} import main; sys.exit(main())"
+
 
 @dataclass(frozen=True, slots=True)
 class TritonTarget:
@@ -100,16 +109,6 @@ def _target(device: torch.device) -> TritonTarget | Off:
     if arch not in ARCHES:
         return Off(f"our Triton template is off for {arch}: it knows {known}")
     return TritonTarget(arch)
-
-
-COMPILE_SECONDS = 300.0
-"""Of these kernels the slowest take a few seconds each."""
-
-INTERPRETER_FLOP = 1e8
-"""The interpreter takes milliseconds a block: a larger product would take longer than it may."""
-
-_LOADER = "rocm_tui_load_triton"
-_COMPILE = f"from {compile_child.__module__} import main; sys.exit(main())"
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:

@@ -19,7 +19,7 @@ from backend.inductor.hooks.selector import PinLookup, Selector
 from backend.inductor.hooks.templates import offer
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
-from backend.inductor.triton import template as rocm_triton_target
+from backend.inductor.triton import template as triton_template
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import ChoiceSelected, Event, TuningStarted
@@ -33,8 +33,8 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-    triton = rocm_triton_target.examine(place)
-    off = triton.reason if isinstance(triton, rocm_triton_target.Off) else ""
+    triton = triton_template.examine(place)
+    off = triton.reason if isinstance(triton, triton_template.Off) else ""
     return Environment(
         torch=str(torch.__version__),
         hip=torch.version.hip,
