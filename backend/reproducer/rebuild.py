@@ -61,7 +61,7 @@ def write(
         templates = environment(Path(__file__).parent)
         files = {
             KERNEL: rendered.source,
-            MAIN: templates.get_template("main.hip.jinja").render(**_facts(rendered, hint)),
+            MAIN: templates.get_template("main.hip.jinja").render(**_main_values(rendered, hint)),
             MAKEFILE: templates.get_template("Makefile.jinja").render(**_build(target)),
         }
         for name, text in files.items():
@@ -71,7 +71,7 @@ def write(
     return [folder / name for name in files]
 
 
-def _facts(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, Any]:
+def _main_values(rendered: Rendered, hint: Callable[[Expr], int]) -> dict[str, Any]:
     problem = rendered.problem
     inputs = {
         name: operand

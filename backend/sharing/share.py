@@ -97,9 +97,9 @@ _TRITON = re.compile(r"(\S{1,80}?)[0-9a-f]{64}(?:-|$)")
 def machine_of(
     system_hash: str, system: Mapping[str, Any], sessions: Iterable[Session], tuned_by: str | None
 ) -> Machine:
-    """The facts of one tuning, those of the cache file's header `system` included.
+    """The machine of one tuning, as sessions and the cache file's header `system` tell it.
 
-    The session `tuned_by` tells them if it wrote to that cache file, else the latest that did.
+    The session `tuned_by` tells it if it wrote to that cache file, else the latest that did.
     """
     fitting = [session for session in sessions if session.system_hash == system_hash]
     own = [session for session in fitting if session.id == tuned_by]
@@ -130,7 +130,7 @@ def completed(machine: Machine, environment: Mapping[str, Any]) -> Machine:
 
 
 def machine_here(environment: Mapping[str, Any], host: str | None = None) -> Machine:
-    """The facts of the machine whose worker gave `environment`."""
+    """The machine whose worker gave `environment`."""
     units = environment.get("compute_units")
     names = ("arch", "device", "torch", "triton", "hip", "cuda", "system_hash")
     return Machine(

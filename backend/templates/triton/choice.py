@@ -184,7 +184,7 @@ class TritonChoice:
     op: str
     arch: str
     config: TritonGemmConfig
-    facts: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, str], ...]
     kernels: tuple[RenderedKernel, ...]
     source: str
     inputs: tuple[str, ...]
@@ -210,7 +210,7 @@ class TritonChoice:
         """Every setting that tells this choice from its rivals, by the name that people know."""
         options = {name: str(value) for name, value in self.config.options(self.arch).items()}
         defines = {name: str(value) for name, value in self.config.defines().items()}
-        return dict(sorted((dict(self.facts) | defines | options).items()))
+        return dict(sorted((dict(self.constants) | defines | options).items()))
 
     @property
     def description(self) -> str:
