@@ -37,6 +37,11 @@ class TuningKey:
     inputs: str
     precision: str
 
+    @property
+    def id(self) -> str:
+        """Seven hex digits that name its tuning."""
+        return _digest(self.op, self.inputs, self.precision)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -60,8 +65,15 @@ class Problem:
 
     @property
     def id(self) -> str:
-        """Seven hex digits that name it; see `tuning_id`."""
-        return tuning_id(self)
+        """Seven hex digits that name its tuning: of a SHA-256 of op, inputs and precision.
+
+        The inputs are their key where it is known, else shapes, strides and dtypes, else `dims`.
+        """
+        inputs = self.inputs_key
+        if inputs is None:
+            inputs = f"{self.shapes}{self.strides}{self.dtypes}"
+            inputs += f"{self.dims}" if self.dims and not self.shapes else ""
+        return _digest(self.op, inputs, self.precision or "")
 
     @property
     def key(self) -> TuningKey | None:
@@ -71,16 +83,8 @@ class Problem:
         return TuningKey(self.op, self.inputs_key, self.precision)
 
 
-def tuning_id(problem: Problem) -> str:
-    """Seven hex digits of a SHA-256 of op, inputs and precision.
-
-    The inputs are the inputs key where it is known, else shapes, strides and dtypes, else `dims`.
-    """
-    inputs = problem.inputs_key
-    if inputs is None:
-        inputs = f"{problem.shapes}{problem.strides}{problem.dtypes}"
-        inputs += f"{problem.dims}" if problem.dims and not problem.shapes else ""
-    text = "\n".join((problem.op, inputs, problem.precision or ""))
+def _digest(op: str, inputs: str, precision: str) -> str:
+    text = "\n".join((op, inputs, precision))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:7]
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
-from backend.model.problem import Problem, TuningKey, tuning_id
+from backend.model.problem import TuningKey
 from backend.model.session import LATEST, Session
 from backend.wire.codec import WireError, loads, read, to_json
 
@@ -192,7 +192,7 @@ class SharedPin:
     @property
     def id(self) -> str:
         """The id of the tuning that it pins."""
-        return tuning_id(Problem(op=self.op, inputs_key=self.inputs, precision=self.precision))
+        return self.key.id
 
 
 @dataclass(frozen=True, slots=True)

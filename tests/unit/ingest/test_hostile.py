@@ -20,7 +20,6 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.ops import flops
-from backend.model.problem import tuning_id
 from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
 from backend.reproducer.rebuild import ReproducerError, kept_source
@@ -141,7 +140,7 @@ def test_sizes_that_no_machine_has() -> None:
         assert flops(tuning) is None and stats.tflops(tuning, 1.0) is None
     tuning = Tuning("mm", shapes=((8, 8), (8, 8)))
     assert stats.tflops(tuning, 5e-324) is None
-    assert len(tuning_id(Tuning("m\ud800"))) == 7
+    assert len(Tuning("m\ud800").id) == 7
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", '"9"', "[]", "{}", "1e400"])
