@@ -88,7 +88,7 @@ def _digest(op: str, inputs: str, precision: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:7]
 
 
-MAX_LENGTH = 65_536
+MAX_KEY = 65_536
 """Characters. A key of 64 inputs with 8 dimensions each has about 10,000."""
 
 _TUPLE = re.compile(r"\('([\w.:-]{1,64})', '([\w.:-]{1,64})'((?:, -?\d{1,19})+)\)")
@@ -108,7 +108,7 @@ def parse_inputs_key(text: str) -> InputsKey:
 
     Raises InputsKeyInvalid for any other text, in time linear in its length.
     """
-    if len(text) > MAX_LENGTH or not text.startswith("["):
+    if len(text) > MAX_KEY or not text.startswith("["):
         raise _invalid(text)
     specs: list[TensorSpec] = []
     at = 1
