@@ -27,7 +27,7 @@ from backend.wire.jobs import MeasureResult
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from backend.model.measurement import Measurement
+from backend.model.choice import Measurement
 from rocm_tui.actions.measure import measurement_of
 from rocm_tui.jobs.worker import Worker, spawn_worker
 

@@ -57,7 +57,7 @@ def cache_of(kind: str) -> Any:
         from torch._inductor.codecache import PersistentCache
 
         return PersistentCache()
-    from backend.inductor.hooks.lookup import TunedLookup
+    from backend.inductor.hooks.selector import TunedLookup
 
     return TunedLookup()
 

@@ -31,8 +31,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
-from backend.model.session import Session
+from backend.model.session import ChoiceSelected, ChoiceTimed, Session, TuningStarted
 
 BARE = """
 from textual.app import App

@@ -22,7 +22,7 @@ from statistics import fmean, median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from backend.measure.verdict import LOOKS, MARGIN, judge, schedule, settled
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import MeasuredChoice
 
 BLOCK = 2
 """Rounds between two allocations."""

@@ -1,4 +1,4 @@
-"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON file a system, read.
+"""Inductor's persistent autotune cache: `cache/<system hash>`, one JSON a system, read and edited.
 
     {"system": {...}, "cache": {op: {inputs: {precision: {choice hash: milliseconds}}}}}
 
@@ -10,12 +10,23 @@ number among the choices that a program offers, and a program that is left with 
 `Infinity` fails to compile. So the rivals of a pinned choice keep their order: each number is
 multiplied by 2^40. That is exact in binary floating point, so it can be undone from the number
 alone, and no kernel takes the three hours from which on a number counts as raised.
+
+Whoever pins and unpins must get the file back byte by byte, however it is laid out, so only the
+tokens of the numbers in question are replaced. What stands between them is skipped by the
+standard library's scanner, which is written in C.
+
+A whole file is written in PyTorch's own layout, byte by byte, five times as fast: `json.dumps(...,
+indent=4)` runs in Python; without indentation it runs in C. The innermost objects, which are nearly
+all of the text, are written in C with the line break as a part of the separator.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,14 +132,14 @@ def _entries(
         problems.append(Fault(source, f"{brief(name, 80)} holds no object"))
 
     for op, inputs, precision, timings in walk(cache, odd):
-        times = {k: _time(v) for k, v in timings.items() if _is_number(v)}
+        times = {k: _time(v) for k, v in timings.items() if _is_time(v)}
         if len(times) != len(timings):
             what = f"a time of {brief(op, 40)} at {brief(inputs, 80)} is not a number"
             problems.append(Fault(source, what))
         yield TuningKey(op, inputs, precision), times
 
 
-def _is_number(value: object) -> bool:
+def _is_time(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -169,3 +180,179 @@ def measured(text: str) -> str:
     """The text that PyTorch wrote, of a number that was raised; any other as it is."""
     ms = float(text)
     return repr(ms / FACTOR) if is_raised(ms) else text
+
+
+_SCALARS = {str, int, float, bool, type(None)}
+_STEP = "    "
+
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The text of one number and where it stands."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def value(self) -> float:
+        return float(self.text)
+
+
+Numbers = Mapping[str, Mapping[str, Token]]
+"""The numbers of one (op, inputs): by precision, then by choice hash."""
+
+
+class CacheText:
+    """The content of one cache file, as text with places."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        """Raises CacheUnreadable if `data` is not UTF-8."""
+        self.path = path
+        self._known: dict[int, dict[str, int]] = {}
+        self._raised: list[tuple[str, str]] = []
+        try:
+            self.text = data.decode()
+        except UnicodeDecodeError as error:
+            raise CacheUnreadable(f"{path} is not UTF-8; move the file away") from error
+
+    def find(self, op: str, inputs: str) -> Numbers:
+        """The numbers of (op, inputs). Raises CacheUnreadable if the text is not JSON there.
+
+        Of keys that occur twice in an object the last one counts, as for every reader.
+        """
+        try:
+            at: int | None = self._root()
+            for name in ("cache", op, inputs):
+                at = None if at is None else self._members(at).get(name)
+            if at is None:
+                return {}
+            return {name: dict(self._tokens(start)) for name, start in self._members(at).items()}
+        except (ValueError, IndexError, RecursionError) as error:
+            raise CacheUnreadable(f"{self.path} is not JSON; move the file away") from error
+
+    def raised(self) -> list[tuple[str, str]]:
+        """Each (op, inputs) with a number that a pin raised. Raises CacheUnreadable."""
+        self.find("", "")
+        return self._raised
+
+    def replace(self, changes: Mapping[Token, str]) -> bytes:
+        """The content with the text of each token replaced."""
+        parts, last = [], 0
+        for token in sorted(changes, key=lambda token: token.start):
+            parts += [self.text[last : token.start], changes[token]]
+            last = token.end
+        return "".join([*parts, self.text[last:]]).encode()
+
+    def _root(self) -> int:
+        """Where the document begins; ValueError if it is not one object and nothing else."""
+        start = self._skip_space(0)
+        if start not in self._known:
+            self._expect("{", start)
+            document, end = _DECODER.raw_decode(self.text, start)
+            if self._skip_space(end) != len(self.text):
+                raise ValueError("something stands behind the document")
+            tunings = walk(document.get("cache"))
+            raised = ((t[0], t[1]) for t in tunings if any(map(is_raised, t[3].values())))
+            self._raised = list(dict.fromkeys(raised))
+        return start
+
+    def _members(self, at: int) -> dict[str, int]:
+        """Where the value of each key begins, in the object that begins at `at`."""
+        if at not in self._known:
+            self._known[at] = {name: start for name, start, _ in self._walk(at)}
+        return self._known[at]
+
+    def _tokens(self, at: int) -> Iterator[tuple[str, Token]]:
+        for name, start, end in self._walk(at):
+            text = self.text[start:end]
+            if _is_number(text):
+                yield name, Token(text, start, end)
+
+    def _walk(self, at: int) -> Iterator[tuple[str, int, int]]:
+        """Key, start and end of the value, for each member of the object at `at`, if it is one."""
+        if self.text[at] != "{":
+            return
+        at = self._skip_space(at + 1)
+        if self.text[at] == "}":
+            return
+        while True:
+            name, at = _DECODER.raw_decode(self.text, at)
+            if not isinstance(name, str):
+                raise ValueError("a key must be a string")
+            at = self._skip_space(at)
+            self._expect(":", at)
+            start = self._skip_space(at + 1)
+            _, end = _DECODER.raw_decode(self.text, start)
+            yield name, start, end
+            at = self._skip_space(end)
+            if self.text[at] == "}":
+                return
+            self._expect(",", at)
+            at = self._skip_space(at + 1)
+
+    def _expect(self, char: str, at: int) -> None:
+        if self.text[at] != char:
+            raise ValueError(f"no {char} where one belongs")
+
+    def _skip_space(self, at: int) -> int:
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+
+def _is_number(text: str) -> bool:
+    return text in ("NaN", INFINITY, "-Infinity") or text[0] in "-0123456789"
+
+
+def merge_missing(path: Path, newer: bytes, older: bytes) -> bytes:
+    """`newer` with those choices of `older` that it lacks; `newer` itself if it lacks none.
+
+    Where both have a number, that of `newer` counts. Written as PyTorch writes it. Raises
+    CacheUnreadable if one of them is no cache.
+    """
+    document, other = load_json(path, newer), {"cache": {}, **load_json(path, older)}
+    document.setdefault("cache", {})
+    if not _add_missing(cache_of(path, document), cache_of(path, other)):
+        return newer
+    return json.dumps(document, indent=4).encode()
+
+
+def _add_missing(into: dict[str, Any], source: Mapping[str, Any]) -> bool:
+    changed = False
+    for name, value in source.items():
+        if name not in into:
+            into[name] = value
+            changed = True
+        elif isinstance(value, dict) and isinstance(into[name], dict):
+            changed = _add_missing(into[name], value) or changed
+    return changed
+
+
+def dump(document: Mapping[str, Any]) -> bytes:
+    """What `json.dumps(document, indent=4)` gives. `document` holds what json parses."""
+    return _object(document, "\n").encode()
+
+
+def _object(value: Mapping[str, Any], line: str) -> str:
+    """An object that begins anywhere and ends on a line of its own, which `line` begins."""
+    if not value:
+        return "{}"
+    inner = line + _STEP
+    if _SCALARS.issuperset(map(type, value.values())):
+        return f"{{{inner}{_encoder(inner).encode(value)[1:-1]}{line}}}"
+    parts = (f"{json.dumps(name)}: {_any(item, inner)}" for name, item in value.items())
+    return f"{{{inner}{f',{inner}'.join(parts)}{line}}}"
+
+
+def _any(value: Any, line: str) -> str:
+    if isinstance(value, dict):
+        return _object(value, line)
+    return json.dumps(value, indent=4).replace("\n", line)
+
+
+@functools.cache
+def _encoder(line: str) -> json.JSONEncoder:
+    return json.JSONEncoder(separators=(f",{line}", ": "))

@@ -17,10 +17,26 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from backend.cache.autotune import cache_of, cache_paths, is_raised, measured_ms, raise_ms, walk
-from backend.cache.edit import dump, merge_missing
-from backend.cache.journal import Journal, Read, append_lines
-from backend.cache.tuned import Index, Tuned, line_of, missing, tuned_in
+from backend.cache.autotune import (
+    cache_of,
+    cache_paths,
+    dump,
+    is_raised,
+    measured_ms,
+    merge_missing,
+    raise_ms,
+    walk,
+)
+from backend.cache.journal import (
+    Index,
+    Journal,
+    Read,
+    Tuned,
+    append_lines,
+    line_of,
+    missing,
+    tuned_in,
+)
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json, read_bytes

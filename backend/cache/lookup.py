@@ -22,8 +22,17 @@ import filelock  # noqa: F401 - registers what it does before a fork earlier tha
 from backend.cache import journal as tuned_journal
 from backend.cache.autotune import cache_of
 from backend.cache.fold import Kept, Pinned, fold
-from backend.cache.journal import NOTHING, Journal, Read
-from backend.cache.tuned import Index, Tuned, apply, line_of, tuned_in, view
+from backend.cache.journal import (
+    NOTHING,
+    Index,
+    Journal,
+    Read,
+    Tuned,
+    apply,
+    line_of,
+    tuned_in,
+    view,
+)
 from backend.disk.exchange import Signature, signature_of
 from backend.disk.safe import load_json, read_bytes
 from backend.errors import Busy, CacheUnreadable, StoreError, UnsafePath

@@ -19,8 +19,7 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import EventInvalid, StoreError
-from backend.model.events import Event, SessionEnded, SessionStarted
-from backend.model.session import Fault, Session
+from backend.model.session import Event, Fault, Session, SessionEnded, SessionStarted
 from backend.wire.events import decode, encode
 
 MAX_LINE = 16 << 20

@@ -6,7 +6,7 @@ what it ended without us. torch enters our code in these places, and nowhere els
 
 - at the end of `import torch`, and after two of its modules: `hooks/activation.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
-  it: `hooks/selector.py`, `hooks/lookup.py`, `hooks/templates.py`;
+  it: `hooks/selector.py`, `hooks/templates.py`;
 - what is hung onto its objects (`watch_...` in `torch/`): callers give it `shielded` functions;
 - our choices and their buffers: `hip/caller.py`, which tries each before it is offered;
 - its scheduling, of which ours is a subclass: `hip/scheduling.py`.

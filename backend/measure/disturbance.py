@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 from math import erfc, exp, log, log1p, sqrt
 from statistics import fmean, median
 
-from backend.measure.robust import likeness, quartiles, swelling
+from backend.measure.verdict import likeness, quartiles, swelling
 
 FEWEST = 16
 """Rounds below which no change is looked for."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.model.problem import Problem, TuningKey, tuning_id
+from backend.model.problem import TuningKey
 
 PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
 """What was seen of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
@@ -40,4 +40,4 @@ class Pin:
     @property
     def id(self) -> str:
         """The id of the tuning that it pins."""
-        return tuning_id(Problem(op=self.op, inputs_key=self.inputs, precision=self.precision))
+        return self.key.id

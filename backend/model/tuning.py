@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.problem import Problem
 
 RUNNING, DONE, CUT = "running", "done", "cut"

@@ -14,8 +14,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from backend.cache.autotune import INFINITY, cache_paths, is_raised, measured, raise_ms, raised
-from backend.cache.edit import CacheText, Numbers, Token, merge_missing
+from backend.cache.autotune import (
+    INFINITY,
+    CacheText,
+    Numbers,
+    Token,
+    cache_paths,
+    is_raised,
+    measured,
+    merge_missing,
+    raise_ms,
+    raised,
+)
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from backend.cache.autotune import INFINITY
-from backend.cache.edit import Numbers
+from backend.cache.autotune import INFINITY, Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import kind_of
@@ -23,7 +22,7 @@ from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
 from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
-from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
 
 

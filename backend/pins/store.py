@@ -15,13 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.cache.autotune import INFINITY, cache_paths, is_raised
-from backend.cache.inputs_key import device_of
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
 from backend.model.pin import Pin
-from backend.model.problem import TuningKey
+from backend.model.problem import TuningKey, device_of
 from backend.pins.file import (
     MAX_PIN_BYTES,
     HistoryEntry,

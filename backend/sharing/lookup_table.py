@@ -13,12 +13,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import InputsKeyInvalid, brief
 from backend.model.origin import extern_name, is_own, kind_of
-from backend.model.problem import TensorSpec
-from backend.sharing.machine import Machine
-from backend.sharing.share import SharedPin
+from backend.model.problem import InputsKey, TensorSpec, parse_inputs_key
+from backend.sharing.share import Machine, SharedPin
 
 Value = int | bool | str | None
 Config = dict[str, Value]

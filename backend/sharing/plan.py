@@ -14,8 +14,7 @@ from typing import Literal
 
 from backend.errors import PinRefused
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine
-from backend.sharing.share import SharedPin
+from backend.sharing.share import Machine, SharedPin
 
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(?:\.post\d+)?(?:[+-].*)?$")
 

@@ -3,24 +3,25 @@
     {"format": "rocm-tui pins", "version": 1, "by": ..., "when": ...,
      "machines": [{"arch": ..., "torch": ..., ...}], "pins": [{..., "machine": 0}]}
 
-What is not known is null. A failed choice's time is null as well, since JSON has no infinity. A
-stranger wrote it: each member is of its type and in its bounds, or nothing of the file is used.
+A machine is told by what sessions and the cache's header say of it. What is not known is null. A
+failed choice's time is null as well, since JSON has no infinity. A stranger wrote it: each member
+is of its type and in its bounds, or nothing of the file is used.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, ShareInvalid, brief
-from backend.model.problem import Problem, TuningKey, tuning_id
-from backend.sharing.machine import Machine
-from backend.wire.bounds import Moment, Name, Text, Whole, is_named
+from backend.model.problem import TuningKey
+from backend.model.session import LATEST, Session
 from backend.wire.codec import WireError, loads, read, to_json
 
 FORMAT = "rocm-tui pins"
@@ -29,6 +30,140 @@ MAX_BYTES = 64 << 20
 MAX_CONFIG = 100
 MAX_VALUE = 1_000
 """Members of a choice's configuration, and characters of one; Triton's have some 30."""
+MAX_TEXT = 65_536
+"""Characters of one text; an inputs key of 64 inputs has about 10,000."""
+
+
+def is_text(text: str) -> str:
+    """Of a bounded length, and such that it can be written to a file."""
+    if len(text) > MAX_TEXT:
+        return "is too long"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half a character"
+    return ""
+
+
+def is_name(text: str) -> str:
+    """One printable line, not empty."""
+    return "" if text and text.isprintable() else f"is no name: {brief(text, 60)!r}"
+
+
+def is_whole(number: int) -> str:
+    return "" if 0 <= number < 1 << 31 else "is no whole number from 0 to 2147483647"
+
+
+def is_moment(seconds: float) -> str:
+    return "" if 0 <= seconds <= LATEST else f"is no number from 0 to {LATEST:.0f}"
+
+
+def is_named(members: Mapping[str, object]) -> str:
+    return "" if all(map(str.isprintable, members)) else "is no object of named members"
+
+
+Text = Annotated[str, is_text]
+Name = Annotated[str, is_text, is_name]
+Whole = Annotated[int, is_whole]
+"""A small count or a place in a list."""
+Moment = Annotated[float, is_moment]
+"""Unix seconds that a calendar can print."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a tuning was made with, as far as it is known.
+
+    `arch` is gcnArchName on ROCm, `sm_NN` on CUDA, the vector extension of a CPU; `device` the
+    product's name; `hip` or `cuda` the version that torch was built for. `system_hash` is the name
+    of Inductor's cache file.
+    """
+
+    arch: Name | None = None
+    compute_units: Whole | None = None
+    device: Name | None = None
+    torch: Name | None = None
+    triton: Name | None = None
+    hip: Name | None = None
+    cuda: Name | None = None
+    system_hash: Name | None = None
+    host: Name | None = None
+
+
+_TRITON = re.compile(r"(\S{1,80}?)[0-9a-f]{64}(?:-|$)")
+"""Triton's key is its version, with the digests of its files behind it."""
+
+
+def machine_of(
+    system_hash: str, system: Mapping[str, Any], sessions: Iterable[Session], tuned_by: str | None
+) -> Machine:
+    """The machine of one tuning, as sessions and the cache file's header `system` tell it.
+
+    The session `tuned_by` tells it if it wrote to that cache file, else the latest that did.
+    """
+    fitting = [session for session in sessions if session.system_hash == system_hash]
+    own = [session for session in fitting if session.id == tuned_by]
+    known = max(own or fitting, key=lambda session: session.started, default=Session(""))
+    header = _header(system)
+    return Machine(
+        arch=_text(known.arch) or header.arch,
+        compute_units=known.compute_units,
+        device=_text(known.device) or header.device,
+        torch=_text(known.torch),
+        triton=header.triton,
+        hip=header.hip,
+        cuda=header.cuda,
+        system_hash=system_hash,
+        host=_text(known.host),
+    )
+
+
+def completed(machine: Machine, environment: Mapping[str, Any]) -> Machine:
+    """`machine` with what it lacks from the `environment` job's result, if that is of the same
+    system. The torch version stays unknown: another one may have tuned there."""
+    here = machine_here(environment)
+    if here.system_hash != machine.system_hash:
+        return machine
+    names = ("arch", "compute_units", "device", "triton", "hip", "cuda")
+    missing = {name: getattr(here, name) for name in names if getattr(machine, name) is None}
+    return replace(machine, **missing)
+
+
+def machine_here(environment: Mapping[str, Any], host: str | None = None) -> Machine:
+    """The machine whose worker gave `environment`."""
+    units = environment.get("compute_units")
+    names = ("arch", "device", "torch", "triton", "hip", "cuda", "system_hash")
+    return Machine(
+        compute_units=units if type(units) is int else None,
+        host=host,
+        **{name: _text(environment.get(name)) for name in names},
+    )
+
+
+def device_name(system: Mapping[str, Any]) -> str | None:
+    """What Inductor calls the GPU: gcnArchName on ROCm, the product's name on CUDA."""
+    device = system.get("device")
+    return _text(device.get("name")) if isinstance(device, dict) else None
+
+
+def _header(system: Mapping[str, Any]) -> Machine:
+    version = system.get("version")
+    version = version if isinstance(version, dict) else {}
+    hip, cuda = _text(version.get("hip")), _text(version.get("cuda"))
+    key = _TRITON.match(_text(version.get("triton")) or "")
+    name = device_name(system)
+    return Machine(
+        arch=name if hip else None,
+        device=name if cuda else None,
+        triton=key[1] if key else None,
+        hip=hip,
+        cuda=cuda,
+    )
+
+
+def _text(value: object) -> str | None:
+    """A printable text; nothing else."""
+    return value if isinstance(value, str) and value and value.isprintable() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +192,7 @@ class SharedPin:
     @property
     def id(self) -> str:
         """The id of the tuning that it pins."""
-        return tuning_id(Problem(op=self.op, inputs_key=self.inputs, precision=self.precision))
+        return self.key.id
 
 
 @dataclass(frozen=True, slots=True)

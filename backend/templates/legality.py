@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
-from backend.toolchain.archs import GPU_ARCHES
-from backend.toolchain.target import Target
+from backend.toolchain.target import GPU_ARCHES, Target
 
 
 def gemm_defect(config: GemmConfig, problem: GemmProblem) -> str | None:

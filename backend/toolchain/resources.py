@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from backend.toolchain.archs import GPU_ARCHES, ComputeUnit
 from backend.toolchain.code_cache import Compiled
-from backend.toolchain.target import Target
+from backend.toolchain.target import GPU_ARCHES, ComputeUnit, Target
 
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _ELF = b"\x7fELF"

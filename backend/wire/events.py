@@ -11,13 +11,12 @@ import typing
 from collections.abc import Callable
 
 from backend.errors import EventInvalid, brief
-from backend.model import events
-from backend.model.events import ChoiceTimed, Event
+from backend.model.session import ChoiceTimed, Event
 from backend.wire.codec import WireError, dumps, loads, reader, to_json
 
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
 _NAMES: dict[type, str] = {
-    kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(events.Event)
+    kind: _SNAKE.sub("_", kind.__name__).lower() for kind in typing.get_args(Event)
 }
 
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.problem import Shape, TuningKey
 from backend.wire.codec import WireError, read, to_json
 
@@ -127,7 +126,7 @@ class _OfKey:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Versions of torch, HIP, CUDA and Triton; the device's facts.
+    """Versions of torch, HIP, CUDA and Triton; the device.
 
     `hooks_off` and `templates_off` say why those do not work, else nothing. `triton_target` is what
     our Triton template is made for there; without one `triton_off` says why, in a line.
@@ -162,7 +161,7 @@ class EnvironmentJob(WorkerJob[Environment]):
 
 @dataclass(frozen=True, slots=True)
 class PeakResult:
-    """The device's facts; 10^12 operations a second by kind of arithmetic; 10^9 bytes a second;
+    """The device; 10^12 operations a second by kind of arithmetic; 10^9 bytes a second;
     the seconds that it took."""
 
     device: str

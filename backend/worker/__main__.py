@@ -11,8 +11,7 @@ import sys
 import traceback
 from typing import TextIO
 
-from backend.processes import house
-from backend.processes.supervisor import apart
+from backend.processes.supervisor import apart, keep
 from backend.wire.codec import to_json
 from backend.wire.jobs import BadJob, job_of
 from backend.worker.protocol import Answers, Words, mark_argument, parse_job
@@ -20,7 +19,7 @@ from backend.worker.protocol import Answers, Words, mark_argument, parse_job
 
 def main() -> int:
     jobs, channel = _private_jobs(), _private_stdout()
-    house.keep(jobs.fileno(), channel, 1, 2)
+    keep(jobs.fileno(), channel, 1, 2)
     for line in jobs:
         if line.strip():
             _answer(line, channel)

@@ -26,9 +26,9 @@ Words = Mapping[str, Any]
 
 
 class TellProgress(Protocol):
-    """How a job says what it does; `facts` are fields of `Progress`."""
+    """How a job says what it does; `fields` are those of `Progress`."""
 
-    def __call__(self, what: str, **facts: Any) -> None: ...
+    def __call__(self, what: str, **fields: Any) -> None: ...
 
 
 def parse_job(line: str) -> Words:
@@ -79,8 +79,8 @@ class Answers:
         self._id = job_id
         self._token = token.encode()
 
-    def progress(self, what: str, **facts: Any) -> None:
-        self._write({**facts, "event": "progress", "what": what})
+    def progress(self, what: str, **fields: Any) -> None:
+        self._write({**fields, "event": "progress", "what": what})
 
     def result(self, result: Mapping[str, Any]) -> None:
         self._write({"event": "result", "result": dict(result)})

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult
 from rocm_tui.errors import NoSuchChoice, RocmTuiError

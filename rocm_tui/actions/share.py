@@ -17,9 +17,17 @@ from backend.errors import StoreError
 from backend.pins.file import read_pin_file
 from backend.pins.held import default_who
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine, completed, machine_here, machine_of
 from backend.sharing.plan import Difference, Step, differences, steps_of
-from backend.sharing.share import Share, SharedPin, read_share, share_text
+from backend.sharing.share import (
+    Machine,
+    Share,
+    SharedPin,
+    completed,
+    machine_here,
+    machine_of,
+    read_share,
+    share_text,
+)
 from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python

@@ -22,8 +22,7 @@ from typing import Literal
 
 from backend.model.choice import Choice
 from backend.model.pin import Pin
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
-from backend.pins.graphs.text import GraphText, read_graph_text
+from backend.pins.graphs.match import GraphText, Verdict, Wanted, judge, may_hold, read_graph_text
 from rocm_tui.errors import RocmTuiError
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from rocm_tui import say
 from rocm_tui.actions.measure import Measuring, measure_job
 from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure

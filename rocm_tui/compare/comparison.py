@@ -13,10 +13,9 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import InputsKeyInvalid
-from backend.model.choice import Choice, sort_choices
-from backend.model.measurement import Verdict
+from backend.model.choice import Choice, Verdict, sort_choices
+from backend.model.problem import InputsKey, parse_inputs_key
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.sharing.share import FORMAT, Share, SharedPin

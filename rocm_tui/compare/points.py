@@ -15,8 +15,7 @@ from functools import partial
 from itertools import chain
 from statistics import median
 
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows

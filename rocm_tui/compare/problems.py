@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from backend.model.measurement import Measurement
+from backend.model.choice import Measurement
 from backend.model.origin import device_kind
 from backend.model.session import systems_of
 from backend.model.tuning import Tuning

@@ -13,8 +13,7 @@ from math import log
 from statistics import median
 from typing import Literal
 
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement, Verdict
+from backend.model.choice import Choice, Measurement, Verdict
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.session.model import Row

@@ -14,7 +14,7 @@ from math import exp, hypot, log
 from statistics import geometric_mean, median
 from typing import Literal
 
-from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.choice import MeasuredChoice, Measurement, Verdict
 from rocm_tui.compare.types import LONGEST, SHORTEST, Noise
 from rocm_tui.session.numbers import duration, factor, percent, signed
 from rocm_tui.session.stats import TIE_BAND

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.model.measurement import Measurement
+from backend.model.choice import Measurement
 from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
 

@@ -24,7 +24,7 @@ from backend.disk.safe import check_file, make_folder
 from backend.disk.sessions import read_log
 from backend.errors import StoreError
 from backend.inductor.hooks.environment import CHECK, TEMPLATES
-from backend.model.events import HooksOff, SessionStarted, TuningStarted
+from backend.model.session import HooksOff, SessionStarted, TuningStarted
 from backend.processes.ending import die_by
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden

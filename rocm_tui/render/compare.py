@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from backend.model.choice import Choice
-from backend.model.measurement import Verdict
+from backend.model.choice import Choice, Verdict
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import (

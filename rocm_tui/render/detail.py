@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import Choice, MeasuredChoice
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import MeasuredChoice
 
 
 def bar(share: float, width: int) -> str:

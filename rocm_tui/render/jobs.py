@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import InputsKeyInvalid
 from backend.model.pin import Pin
-from backend.model.problem import Problem
+from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress
 from rocm_tui.harmless import plain

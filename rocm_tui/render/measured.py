@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table

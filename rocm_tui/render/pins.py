@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.pin import PinState
+from backend.model.problem import parse_inputs_key
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes

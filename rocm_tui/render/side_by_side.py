@@ -7,8 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain

@@ -12,9 +12,7 @@ from backend.model.choice import Choice
 from backend.model.origin import own_template, template_of
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.reproducer import folder
-from backend.reproducer.folder import ReproducerError
-from backend.reproducer.rebuild import kept_source, rebuild
+from backend.reproducer.rebuild import ReproducerError, kept_source, rebuild, write
 from backend.templates.rendering import Rendered
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
@@ -49,7 +47,7 @@ def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Sessio
         )
     target = _target(tuning, session)
     try:
-        folder.write(path, _rendered(tuning, choice, target), target)
+        write(path, _rendered(tuning, choice, target), target)
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
     return target

@@ -13,8 +13,7 @@ from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from backend.model.choice import Choice, sort_choices
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement, sort_choices
 from backend.model.pin import PinState
 from backend.model.session import Fault, Session, systems_of
 from backend.model.tuning import Tuning

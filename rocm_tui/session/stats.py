@@ -22,8 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import comb, isfinite
 from typing import Literal
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Verdict
+from backend.model.choice import Choice, MeasuredChoice, Verdict
 from backend.model.ops import flops, gemm_sizes
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape

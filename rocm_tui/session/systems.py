@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from backend.model.measurement import Measurement
+from backend.model.choice import Measurement
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import MeasurementSeen

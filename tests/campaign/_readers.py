@@ -17,24 +17,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from backend.cache import edit as cache_edit
-from backend.cache import tuned as tuned_line
-from backend.cache.autotune import parse_cache
-from backend.cache.inputs_key import parse_inputs_key
-from backend.cache.journal import Journal
+from backend.cache.autotune import merge_missing, parse_cache
+from backend.cache.journal import Journal, line_of, tuned_in
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.problem import parse_inputs_key
 from backend.pins.file import read_pin_file
-from backend.pins.graphs.match import Wanted, judge, may_hold
-from backend.pins.graphs.sources import fragment_nodes, kernel_config, source_key
-from backend.pins.graphs.text import read_graph_text
+from backend.pins.graphs.match import Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.parts import fragment_nodes, kernel_config, source_key
 from backend.pins.store import PinStore
 from backend.sharing import share
 from backend.sharing.lookup_table import as_json, lookup_table
-from backend.sharing.machine import Machine
 from backend.sharing.plan import differences
+from backend.sharing.share import Machine
 from backend.toolchain import code_cache
 from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
@@ -212,7 +209,7 @@ def _scan(data: bytes, folder: Path) -> None:
 
 def _cache(data: bytes, folder: Path) -> None:
     path = Path("cache")
-    cache_edit.merge_missing(path, data, _seed("cache", folder))
+    merge_missing(path, data, _seed("cache", folder))
     for key in list(parse_cache(path, data).entries)[:3]:
         with suppress(*REFUSALS):
             parse_inputs_key(key.inputs)
@@ -291,9 +288,9 @@ def _journal(data: bytes, folder: Path) -> None:
     journal.path.parent.mkdir(parents=True, exist_ok=True)
     journal.path.write_bytes(data)
     found = journal.read()
-    for tuned in tuned_line.tuned_in(found.lines):
+    for tuned in tuned_in(found.lines):
         with suppress(ValueError):  # a lone surrogate cannot be written; nor is it ours
-            tuned_line.line_of(tuned)
+            line_of(tuned)
     if found.fold is not None:
         journal.rest(found, found.fold)
 

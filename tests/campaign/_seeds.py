@@ -14,17 +14,24 @@ from pathlib import Path
 
 import msgpack
 
-from backend.cache import tuned as tuned_line
-from backend.cache.journal import Journal
+from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout
-from backend.model import events
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.problem import TuningKey
-from backend.model.session import Session
+from backend.model.session import (
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    Session,
+    SessionEnded,
+    SessionStarted,
+    TuningMeasured,
+    TuningStarted,
+)
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin, share_text
+from backend.sharing.share import Machine, Share, SharedPin, share_text
 from backend.wire.events import encode as event_line
 from rocm_tui.ingest.formats.registry import sniff
 from tests.support.graph_samples import samples
@@ -109,20 +116,20 @@ def _events(device: str = "cpu", inputs: str = MM) -> bytes:
         "abc", host="gpu1", pid=7, rank=1, argv=("train.py",), torch="2.13.0", device=device,
         arch="gfx942", compute_units=304, started=1.7e9, backends=("ATEN", "TRITON"), threads=8,
     )  # fmt: skip
-    written: list[events.Event] = [events.SessionStarted(session)]
+    written: list[Event] = [SessionStarted(session)]
     for n in (1, 2):
         written += [
-            events.TuningStarted(
+            TuningStarted(
                 n, 1.7e9, "mm", inputs, "highest", shapes, strides, ("torch.float32",) * 2, device,
                 choices,
             ),
-            events.ChoiceCompiled(n, "triton_mm-c2", 0.5),
-            events.ChoiceTimed(n, "mm-c1", 0.5),
-            events.ChoiceTimed(n, "triton_mm-c2", 0.25),
-            events.ChoiceFailed(n, "Cpp-c3", "benchmark", "no room"),
-            events.ChoiceSelected(n, 1.7e9, "triton_mm-c2", "timing", 1.0, 0.5),
+            ChoiceCompiled(n, "triton_mm-c2", 0.5),
+            ChoiceTimed(n, "mm-c1", 0.5),
+            ChoiceTimed(n, "triton_mm-c2", 0.25),
+            ChoiceFailed(n, "Cpp-c3", "benchmark", "no room"),
+            ChoiceSelected(n, 1.7e9, "triton_mm-c2", "timing", 1.0, 0.5),
         ]  # fmt: skip
-    written += [events.TuningMeasured(measured), events.SessionEnded(1.8e9)]
+    written += [TuningMeasured(measured), SessionEnded(1.8e9)]
     return b"".join(event_line(event).encode() + b"\n" for event in written)
 
 
@@ -201,7 +208,7 @@ def _journal(folder: Path) -> bytes:
     (root / "cache").mkdir(parents=True)
     journal = Journal(root, root / "cache" / "hash")
     for op in ("mm", "bmm"):
-        journal.append(tuned_line.line_of(tuned_line.Tuned(op, MM, "highest", TIMES, 1.7e9)))
+        journal.append(line_of(Tuned(op, MM, "highest", TIMES, 1.7e9)))
     fold = {"journal": "ab", "length": 9, "before": [1, 2, 3], "after": [1, 2, 4]}
     header, rest = journal.path.read_bytes().split(b"\n", 1)
     return json.dumps({**json.loads(header), "fold": fold}).encode() + b"\n" + rest

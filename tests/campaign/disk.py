@@ -20,12 +20,11 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
-from backend.model.problem import TuningKey, tuning_id
-from backend.model.tuning import Tuning
+from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices
 from backend.pins.store import PinStore
 from rocm_tui.cli.entry import main
@@ -118,7 +117,7 @@ def _command(layout: Layout, words: tuple[str, ...]) -> str:
         with suppress(UnsafePath):  # PyTorch keeps them
             _tune(layout, "[d]")
         return ""
-    name = tuning_id(Tuning(op=KEY.op, inputs_key=KEY.inputs, precision=KEY.precision))
+    name = KEY.id
     told = io.StringIO()
     with redirect_stdout(told), redirect_stderr(told):
         try:

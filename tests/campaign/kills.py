@@ -21,8 +21,8 @@ from typing import Any
 
 from backend.cache import lookup as tuned_cache
 from backend.cache.autotune import is_raised, measured_ms
+from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices

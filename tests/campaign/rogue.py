@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.errors import RocmTuiError

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices

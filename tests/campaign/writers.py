@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from backend.cache.autotune import is_raised, measured_ms
+from backend.cache.journal import Tuned
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.pins.held import pinned_choices

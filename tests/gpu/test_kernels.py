@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.model.origin import kind_of
-from backend.pins.graphs.sources import ChoiceSources
+from backend.pins.graphs.parts import ChoiceSources
 from tests.support.torch_models import child_env
 
 pytestmark = pytest.mark.torch

@@ -19,8 +19,7 @@ from backend.wire.codec import to_json
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.processes.supervisor import apart
 from backend.worker.protocol import mark_argument
 from tests.support.odd_workers import python_that_runs, say

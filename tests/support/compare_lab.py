@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backend.model.choice import Choice, sort_choices
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.compare.comparison import whole

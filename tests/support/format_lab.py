@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from backend.model.choice import Choice
-from backend.model.events import Event, TuningStarted
+from backend.model.session import Event, TuningStarted
 from backend.wire.events import encode
 
 KEY = "[('cpu', 'torch.float32', 2, 3, 3, 1, 0), ('cpu', 'torch.float32', 3, 4, 4, 1, 0)]"

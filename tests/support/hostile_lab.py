@@ -20,18 +20,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.events import (
+from backend.model.problem import TuningKey
+from backend.model.session import (
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     HooksOff,
+    Session,
     TuningStarted,
 )
-from backend.model.problem import TuningKey
-from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin
+from backend.sharing.share import Machine, Share, SharedPin
 from backend.worker.protocol import Answers
 
 EVIL = "\x1b]52;c;ZXZpbA==\x07\x1b]0;OWNED\x1b\\\x1b[2J\x9b31m\u202e\x7f\x08\r\n\x00\ud800"

@@ -14,11 +14,10 @@ import torch
 from backend.inductor.benchmark.request import Operands, Question, moved
 from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.worker.capture import capture
+from backend.worker.jobs.measure import capture
 from backend.worker.jobs.verify import ProbeSelector
 from backend.worker.measure.bench import _somewhere
-from backend.worker.problem import contiguous
-from backend.worker.rebuild import Rebuilt, rebuild
+from backend.worker.problem import Rebuilt, contiguous, rebuild
 
 
 def main() -> None:

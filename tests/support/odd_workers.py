@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.events import TuningStarted
-from backend.model.session import Session
+from backend.model.session import Session, TuningStarted
 from backend.processes.supervisor import apart
 from backend.worker.protocol import Answers, mark_argument
 from tests.support.rogue_acts import ACTS

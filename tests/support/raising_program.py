@@ -23,12 +23,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 AUTOLOAD = ("hooks.activation:", "torch.versions:known")
-FORCED = ("nothing", "hip.scheduling:", "hip.kernel:", "hip.caller:")
+FORCED = ("nothing", "hip.scheduling:", "hip.template:", "hip.caller:")
 LINEAR = ("nothing", "hooks.selector:Selector._select")
 EARLY = (
     *AUTOLOAD,
     "hooks.recording:Recorder.__init__",
-    "hooks.pins:PinLookup.__init__",
+    "hooks.selector:PinLookup.__init__",
     "torch.versions:",
 )
 

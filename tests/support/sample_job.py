@@ -6,19 +6,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from backend.model.choice import Choice
-from backend.model.events import (
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
+from backend.model.session import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    Session,
     SessionStarted,
     TuningMeasured,
     TuningStarted,
 )
-from backend.model.measurement import MeasuredChoice, Measurement, Verdict
-from backend.model.session import Session
 from backend.wire.events import encode
 
 NOW = 1_790_000_000.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.templates.problem import Expr, Operand
-from backend.templates.triton.code_object import compile_choice, write_module
+from backend.templates.triton.choice import compile_choice, write_module
 from backend.templates.triton.expressions import Apply, Cast, Constant, Load, Pointwise, Value
 from backend.templates.triton.module_file import load_module
 from tests.support.triton_lab import Case, Numbers, receive, send

@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from backend.templates.triton.choice import TritonChoice
-from backend.templates.triton.code_object import CodeObject
+from backend.templates.triton.choice import CodeObject, TritonChoice
 from backend.templates.triton.gemm import TritonGemm
 
 ROOT = Path(__file__).parents[2]

@@ -39,8 +39,7 @@ def _serve(handle: int) -> int:
 
 def _answer(request: object) -> object:
     # torch is not loaded before the supervisor has forked.
-    from backend.inductor.benchmark.errors import ChoiceError
-    from backend.inductor.benchmark.tensors import Computed
+    from backend.inductor.benchmark.tensors import ChoiceError, Computed
     from backend.inductor.torch.tuning import describe
 
     try:

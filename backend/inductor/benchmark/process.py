@@ -20,8 +20,15 @@ from typing import Any
 from torch import Tensor
 
 from backend.inductor import alone
-from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut
-from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
+from backend.inductor.benchmark.tensors import (
+    ChoiceError,
+    Computed,
+    Crashed,
+    OnGiven,
+    TimedOut,
+    packed,
+    unpacked,
+)
 from backend.processes import tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"

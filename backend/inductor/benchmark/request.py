@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.errors import CompileFailed
 from backend.inductor.benchmark.tensors import (
+    CompileFailed,
     Expected,
     GemmReference,
     TensorPlan,

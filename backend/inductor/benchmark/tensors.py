@@ -1,4 +1,5 @@
-"""Tensors to run a choice on, and whether what came out is what ATen computes.
+"""Tensors to run a choice on; whether what came out is what ATen computes; why a choice of ours
+cannot be used.
 
 What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
@@ -7,6 +8,16 @@ stays NaN, and a write past an edge leaves a number where a NaN was.
 Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
 looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
 copies.
+
+Inductor sets a choice aside for a RuntimeError alone:
+
+ChoiceError             one choice cannot be used
+├── CompileFailed       the compiler said no, or there is none
+├── WrongResult         it computes other numbers than ATen
+├── Crashed             the process that ran it is gone
+└── TimedOut            it did not end in time
+ErrorFromChoice         any of them, with the choice and its inputs
+NoValidChoicesError     a tuning of which every choice failed
 """
 
 from __future__ import annotations
@@ -14,7 +25,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,9 +33,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.errors import ChoiceError, WrongResult
 from backend.inductor.torch.graph import Node
+from backend.inductor.torch.tuning import StockNoValidChoicesError
 from backend.templates.problem import Activation
+
+
+class ChoiceError(RuntimeError):
+    """The root: `str()` is one line for a person."""
+
+
+class CompileFailed(ChoiceError):
+    """It does not compile here."""
+
+
+class WrongResult(ChoiceError):
+    """It does not compute what ATen computes."""
+
+
+class Crashed(ChoiceError):
+    """It killed the process that benchmarked it."""
+
+
+class TimedOut(ChoiceError):
+    """It was stopped."""
+
+
+class ErrorFromChoice(RuntimeError):
+    """What happened, to which choice, on which inputs; `choice` is the caller."""
+
+    intended = True
+    """An answer to torch, no failure of the hooks (see `guard.beside`)."""
+
+    def __init__(self, cause: object, choice: Any, inputs: str) -> None:
+        config = f" ({choice.description})" if choice.description else ""
+        super().__init__(f"{cause}; choice {choice.name}{config} on {inputs}")
+        self.choice = choice
+
+
+class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
+    """No choice is left: says of which op, on which inputs, and what each one died of."""
+
+    intended = True
+
+    def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
+        super().__init__(
+            f"no choice for {op}({inputs}) can be used: {reasons or 'none was offered'}. "
+            "Add ATEN to TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS to have one that always works"
+        )
+
 
 GUARD = 256
 """Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.kernel import GraphKernel, tensor_text
+from backend.inductor.hip.template import GraphKernel, tensor_text
 from backend.inductor.torch import graph as torch_graph
 from backend.templates.problem import Activation
 

@@ -78,8 +78,8 @@ def _templates_on() -> bool:
 def absent(names: Collection[str], machine: BackendFacts) -> tuple[str, ...]:
     """`NAME: reason` for each of the backends that cannot appear on this machine."""
     bare = dict.fromkeys(name.removeprefix(CONVOLUTION) for name in names)
-    told = ((name, _REASONS[name](machine)) for name in bare if name in _REASONS)
-    return tuple(f"{name}: {reason}" for name, reason in told if reason)
+    reasons = ((name, _REASONS[name](machine)) for name in bare if name in _REASONS)
+    return tuple(f"{name}: {reason}" for name, reason in reasons if reason)
 
 
 def this_machine() -> BackendFacts:
@@ -87,8 +87,8 @@ def this_machine() -> BackendFacts:
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     major = units = 0
     if kind == "cuda":
-        facts = torch.cuda.get_device_properties(torch.cuda.current_device())
-        major, units = int(facts.major), int(facts.multi_processor_count)
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        major, units = int(gpu.major), int(gpu.multi_processor_count)
     return BackendFacts(
         kind=kind,
         hip=bool(torch.version.hip),

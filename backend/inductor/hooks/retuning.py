@@ -3,10 +3,15 @@
 The timings go where every tuning's go. Those of choices that are not offered this time stay there,
 and a budget takes no time away that is known: a model that is compiled next finds each of its
 choices and benchmarks nothing.
+
+A pin learns the new times and goes on holding. The order of the steps leaves no moment in which it
+looks drifted to another process: its record learns first, and the times of its rivals reach the
+cache file raised.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +21,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from backend.cache.tuned import Tuned, written
+from backend.cache.journal import Tuned, written
+from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import say_once, shielded
-from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.selector import Selector
+from backend.inductor.hooks.selector import PinLookup, Selector
 from backend.inductor.hooks.templates import TemplateSelector
 from backend.inductor.hooks.tuning_watch import note_failure
 from backend.inductor.torch import tuning as torch_api
@@ -30,7 +35,53 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
-from backend.pins import retune as pin_retune
+from backend.pins.file import Record, read_pin_file
+from backend.pins.held import HeldCache, default_who
+from backend.pins.store import PinStore
+
+
+def learn(layout: Layout, system_hash: str, tuned: Tuned) -> None:
+    """Store the times of `tuned` as the measured ones of its pin.
+
+    Without a pin nothing happens. Raises CacheUnreadable, UnsafePath and NotWritable.
+    """
+    if not layout.pins.exists():
+        return
+    safe.check_file(layout.root, layout.pins)
+    with safe.locked(layout.root, layout.pins):
+        file = read_pin_file(layout.pins)
+        pin = next((r for r in file.pins if _is_of(r, system_hash, tuned)), None)
+        if pin is None:
+            return
+        texts = {name: json.dumps(ms) for name, ms in tuned.timings.items()}
+        known = pin.tokens.get(tuned.precision, {})
+        pin = replace(pin, tokens={**pin.tokens, tuned.precision: {**known, **texts}})
+        file.put(pin)
+        file.note("retune", pin, default_who(), time.time())
+        file.save()
+
+
+def hold_again(layout: Layout, system_hash: str, tuned: Tuned) -> PinState | None:
+    """Hold back what the cache file has now beside the pinned choice; the state of the pin.
+
+    None if it is not pinned. Raises CacheUnreadable, UnsafePath and NotWritable.
+    """
+    if not layout.pins.exists():
+        return None
+    with safe.locked(layout.root, layout.pins):
+        file = read_pin_file(layout.pins)
+        if not any(_is_of(record, system_hash, tuned) for record in file.pins):
+            return None
+        HeldCache(layout).agree(file, system_hash, count_drifts=False)
+    for status in PinStore(layout).reconcile():
+        pin = status.pin
+        if (pin.system_hash, pin.op, pin.inputs) == (system_hash, tuned.op, tuned.inputs):
+            return status.state
+    return None
+
+
+def _is_of(record: Record, system_hash: str, tuned: Tuned) -> bool:
+    return record.identity == (system_hash, tuned.op, tuned.inputs)
 
 
 class Budget:
@@ -219,7 +270,7 @@ class _Again(Selector):
             if name not in skipped or name not in known
         }
         tuned = replace(tuned, timings=timings)
-        pin_retune.learn(layout, cache.path.name, tuned)
+        learn(layout, cache.path.name, tuned)
         try:
             cache.insert([tuned])
         except UnsafePath as error:
@@ -227,7 +278,7 @@ class _Again(Selector):
             self._keep_as_stock({tuned.op: {tuned.inputs: {tuned.precision: timings}}})
         cache.fold()  # this process is killed when its job is done, so not at exit
         self.task.written = timings
-        self.task.pin = pin_retune.hold_again(layout, cache.path.name, tuned)
+        self.task.pin = hold_again(layout, cache.path.name, tuned)
 
     def _known(self, key: TuningKey) -> Mapping[str, Any]:
         """What the cache says of `key`: times by choice hash."""

@@ -1,7 +1,13 @@
-"""Our place in Inductor: the stock selector, watched, and asked for pins first.
+"""Our place in Inductor: the stock selector, watched; the pins are asked first.
 
-It decides nothing but pins. What it does wrong is one line on stderr and no more: the result of a
-selection is then the stock selector's own.
+It decides nothing but pins, whose file is read again only when it changed on disk. What it does
+wrong is one line on stderr and no more: the result of a selection is then the stock selector's own.
+
+Behind the stock `lookup` stands the persistent cache: same hits, same misses, same timings, but
+parsed once, added to instead of rewritten, and with nothing lost where several processes tune at
+once. Stock `lookup` asks `get_local_cache` for all timings, and when it had to benchmark gives them
+back to `update_local_cache`, its own added. Those two are replaced; what makes a key or a hit is
+left to whatever version of torch runs.
 """
 
 from __future__ import annotations
@@ -9,12 +15,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from backend.cache.journal import written
+from backend.cache.lookup import TunedCache
+from backend.disk.layout import Layout
+from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
 from backend.inductor.hooks import tuning_watch
-from backend.inductor.hooks.lookup import TunedLookup
-from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.environment import home
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.hooks.tuning_watch import (
     UNRECORDED,
@@ -25,8 +35,76 @@ from backend.inductor.hooks.tuning_watch import (
 )
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
+from backend.pins.held import pinned_choices
+from backend.pins.store import PinStore
+
+_current: TunedCache | None = None
+
+
+class TunedLookup(torch_api.LazySystem):
+    """`PersistentCache` that keeps its timings in a `TunedCache`."""
+
+    lookup = Entrance("_undisturbed")
+
+    def _undisturbed(
+        self,
+        stock: Stock,
+        choices: Any,
+        op: Any,
+        inputs: Any,
+        benchmark: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if benchmark is None:
+            return stock(choices, op, inputs, benchmark, *args, **kwargs)
+
+        def undisturbed(candidates: Any) -> Any:
+            return beside(benchmark, self._without_folding, candidates)
+
+        return stock(choices, op, inputs, undisturbed, *args, **kwargs)
+
+    def _without_folding(self, stock: Stock, candidates: Any) -> Any:
+        with self._tuned().measuring():
+            return stock(candidates)
+
+    get_local_cache = Entrance("_view")
+
+    def _view(self, stock: Stock) -> dict[str, Any]:
+        return self._tuned().view()
+
+    def update_local_cache(self, local_cache: dict[str, Any]) -> None:
+        # Not the stock method, which replaces the file by what it gets: a view has no more in it
+        # than was looked at.
+        beside(self._keep_as_stock, self._insert, local_cache)
+
+    def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
+        try:
+            self._tuned().insert(written(local_cache))
+        except UnsafePath as error:
+            say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
+            self._keep_as_stock(local_cache)
+
+    def _keep_as_stock(self, local_cache: dict[str, Any]) -> None:
+        with quietly("timings are not kept"):
+            cached = super().get_local_cache()
+            for tuned in written(local_cache):
+                by_inputs = cached.setdefault(tuned.op, {})
+                by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
+                    tuned.timings
+                )
+            super().update_local_cache(cached)
+
+    def _tuned(self) -> TunedCache:
+        """That of the cache dir in force; all selectors of a process share it."""
+        global _current
+        path = Path(self.get_local_cache_path())
+        if _current is None or _current.path != path:
+            _current = TunedCache(path, self.system, say_once, pinned_choices)
+        return _current
 
 
 def install() -> None:
@@ -229,3 +307,54 @@ def _close(
     ):
         return
     tuning.selected(choice, why)
+
+
+_Stamp = tuple[int, int, int]
+
+
+class PinLookup:
+    """The pins of the cache dir that is in force, and of the person's own where that one is
+    temporary; none where their file cannot be read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[Path, tuple[_Stamp, tuple[Pin, ...]]] = {}
+
+    def find(self, key: TuningKey, system_hash: str) -> Pin | None:
+        """The pin of `key` on this system. A pin holds for each precision that its tuning had."""
+        for pin in self._current():
+            if (pin.op, pin.inputs, pin.system_hash) == (key.op, key.inputs, system_hash) and (
+                key.precision == pin.precision or key.precision in pin.timings
+            ):
+                return pin
+        return None
+
+    def _current(self) -> Sequence[Pin]:
+        with self._lock:
+            return [pin for place in home.places() for pin in self._of(Layout(place))]
+
+    def _of(self, layout: Layout) -> tuple[Pin, ...]:
+        stamp = _stamp(layout.pins)
+        if stamp is None:
+            return ()
+        before, pins = self._read.get(layout.pins, (None, ()))
+        if stamp != before:
+            pins = _read(layout)
+            self._read[layout.pins] = stamp, pins
+        return pins
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _read(layout: Layout) -> tuple[Pin, ...]:
+    try:
+        return tuple(PinStore(layout).pins())
+    except StoreError as error:
+        say_once(f"pins are not honoured: {error}")
+        return ()

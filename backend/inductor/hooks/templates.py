@@ -1,4 +1,5 @@
-"""Our templates in Inductor: their choices beside its own, their calls in its code.
+"""Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
+its code calls them.
 
 `ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
 templates are checked in any case, where they are benchmarked.
@@ -10,28 +11,223 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.errors import (
+from backend.inductor.benchmark.tensors import (
+    Arrange,
     ChoiceError,
     ErrorFromChoice,
     NoValidChoicesError,
+    OpInputs,
     WrongResult,
+    unread_results,
 )
-from backend.inductor.benchmark.tensors import unread_results
-from backend.inductor.guard import Entrance, Stock, quietly
-from backend.inductor.hip.caller import ROCmTemplateCaller, sound
+from backend.inductor.guard import Entrance, Stock, quietly, say_once
+from backend.inductor.hip.caller import (
+    DataProcessorTemplateWrapper,
+    Preprocessor,
+    ROCmTemplateCaller,
+    activation,
+    keep_unpacked,
+    original_tensors,
+    original_weight,
+    sound,
+    unpacked_tensors,
+    unpacked_weight,
+)
 from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hooks import offer
+from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.inductor.triton import template as triton_template
+from backend.inductor.triton.template import TritonTarget
+from backend.model.ops import OPS, Op
+from backend.templates import heuristics
+from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.errors import UnsupportedProblemError
+from backend.templates.problem import GemmProblem
+from backend.toolchain.target import Target
+
+CPU_FLOP = 2e9
+"""On the CPU, GPU threads are emulated: a larger product would take longer than it may."""
+
+BUDGET = "ROCM_TUI_TEMPLATE_BUDGET"
+"""The variable: how many configs of each template are tried, the most promising first."""
+
+Factors = Callable[[Mapping[str, Any]], dict[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How an op's input nodes become those of a template: by the order of the `op`, or by a
+    preprocessor.
+
+    `factors` reads what ATen's choice was given beside the inputs: options of a template, None if
+    no template has them. `postprocessor` takes the op's nodes and the winner's output.
+    """
+
+    op: Op
+    factors: Factors | None = None
+    preprocessor: Preprocessor | None = None
+    postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
+    tensors: Arrange | None = None
+    """What the preprocessor does, done to tensors."""
+
+    def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The op's tensors as those of a template."""
+        if self.tensors is not None:
+            return self.tensors(tensors)
+        return [tensors[index] for index in self.op.order]
+
+    @property
+    def input_reorder(self) -> list[int] | None:
+        """The order in which the C entry takes its inputs: that of the op."""
+        if self.preprocessor is not None:
+            return None
+        return self.op.reorder
+
+
+def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """alpha and beta; None where they are no numbers."""
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if isinstance(alpha, (int, float)) and isinstance(beta, (int, float)):
+        return {"alpha": float(alpha), "beta": float(beta)}
+    return None
+
+
+RULES = {
+    "mm": Rule(OPS["mm"]),
+    "bmm": Rule(OPS["bmm"]),
+    "addmm": Rule(OPS["addmm"], _scales),
+    "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "packed_linear": Rule(
+        OPS["packed_linear"],
+        preprocessor=original_weight,
+        tensors=original_tensors,
+    ),
+    "linear_unary": Rule(
+        OPS["linear_unary"],
+        activation,
+        unpacked_weight,
+        keep_unpacked,
+        unpacked_tensors,
+    ),
+}
+
+
+def offer(
+    op: str, choices: Sequence[ChoiceCaller], input_nodes: Sequence[Node], layout: Any
+) -> list[ChoiceCaller]:
+    """Our choices for one question of Inductor's; none where no template fits."""
+    rule = RULES.get(op)
+    if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
+        return []
+    layout = torch_graph.fixed_layout(layout)
+    factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
+    if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
+        return []
+    make = functools.partial(_template, rule, input_nodes, layout, factors)
+    try:
+        offered = _generated(make, layout.device)
+    except UnsupportedProblemError:
+        return []
+    key = torch_api.tuning_key(op, input_nodes, layout, {})
+    for choice in offered:
+        choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
+    return offered
+
+
+def _template(
+    rule: Rule,
+    input_nodes: Sequence[Node],
+    layout: Any,
+    factors: dict[str, Any],
+    target: Target | TritonTarget,
+    kind: Callable[..., Any],
+) -> Any:
+    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
+    if rule.preprocessor is not None:
+        after = rule.postprocessor
+        return DataProcessorTemplateWrapper(
+            kind,
+            rule.preprocessor,
+            None if after is None else functools.partial(after, input_nodes),
+            input_nodes=input_nodes,
+            layout=layout,
+            **options,
+        )
+    nodes = [input_nodes[index] for index in rule.op.order]
+    for node in nodes:
+        node.freeze_layout()  # the strides go into the source
+    return kind(nodes, layout, **options)
+
+
+def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCaller]:
+    choices: list[ChoiceCaller] = []
+    if (target := target_of(device)) is not None:
+        choices += _compiled(functools.partial(make, target), target)
+    if (triton := triton_template.target_of(device)) is not None:
+        choices += triton_template.choices(functools.partial(make, triton), triton, budget())
+    return choices
+
+
+def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
+    gemm = make(ROCmGemmTemplate)
+    problem: GemmProblem = gemm.problem()
+    sizes = problem.sizes(torch_graph.size_hint)
+    if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
+        say_once(f"our templates are not offered for products above {CPU_FLOP:g} flop on a CPU")
+        return []
+    units = torch_api.device_facts().compute_units
+    most = budget()
+    skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
+    gemm_configs = heuristics.gemm_configs(problem, target, sizes, most, units)
+    if not skinny_configs:
+        return _choices(gemm, gemm_configs)
+    return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *_choices(gemm, gemm_configs)]
+
+
+def budget(env: Mapping[str, str] = os.environ) -> int:
+    """The most choices that a template may offer for one tuning."""
+    given = env.get(BUDGET, "")
+    return int(given) if given.isdecimal() else 8
+
+
+def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> list[ChoiceCaller]:
+    """A choice a config; its number is its place in the list, so names are the same each time."""
+    return [
+        template.generate(name=f"rocm_{template.name}_{number}", config=config)
+        for number, config in enumerate(configs)
+    ]
+
+
+def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:
+    """The factors that Inductor gave to ATen's choice; None where there is no such choice."""
+    given = next((choice.kwargs for choice in choices if torch_api.is_extern(choice)), None)
+    return None if given is None else factors(given)
+
+
+@functools.cache
+def target_of(device: torch.device) -> Target | None:
+    """What to compile for; None where there is no such device or no compiler, which is said."""
+    if device.type not in ("cpu", "cuda"):
+        return None
+    target = template_target(device)
+    if reason := no_library(target):
+        say_once(f"our templates are off for {target}: {reason}")
+        return None
+    return target
+
 
 DEVICES = ("cpu", "cuda")
 """ROCm's devices are called `cuda` too."""
@@ -158,7 +354,7 @@ def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any
     """Ours; none, and a line that says why, where making them goes wrong."""
     with quietly("our templates are not offered"):
         schedule()
-        return sound(offer.offer(name, choices, input_nodes, layout), choices)
+        return sound(offer(name, choices, input_nodes, layout), choices)
     return []
 
 

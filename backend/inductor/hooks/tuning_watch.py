@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from backend.cache.inputs_key import parse_inputs_key
 from backend.inductor.guard import quietly
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
-from backend.model.events import (
+from backend.model.problem import TuningKey, parse_inputs_key
+from backend.model.session import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -29,7 +29,6 @@ from backend.model.events import (
     TuningFailed,
     TuningStarted,
 )
-from backend.model.problem import TuningKey
 from backend.model.tuning import Selection
 
 UNRECORDED = "a tuning is not recorded"

@@ -29,10 +29,11 @@ from backend.pins.graphs.parts import (
     Known,
     TemplateKernel,
     dims,
+    fragment_nodes,
+    kernel_config,
     lines,
     split_arguments,
 )
-from backend.pins.graphs.sources import fragment_nodes, kernel_config
 
 Dims = tuple[Dim, ...]
 

@@ -132,7 +132,7 @@ def generate(
         op="bmm" if len(problem.out.sizes) == 3 else "mm",
         arch=arch,
         config=config,
-        facts=_facts(problem, config, dtype),
+        constants=_constants(problem, config, dtype),
         kernels=kernels,
         source=source,
         inputs=(problem.a.name, problem.b.name),
@@ -245,9 +245,9 @@ def _reach(operand: Operand) -> float:
     return sum(max(0, int(size) - 1) * abs(int(stride)) for size, stride in dims)
 
 
-def _facts(
+def _constants(
     problem: TritonGemm, config: TritonGemmConfig, dtype: IndexDtype
 ) -> tuple[tuple[str, str], ...]:
     even = dict(zip(("EVEN_M", "EVEN_N", "EVEN_K"), _even(problem, config), strict=True))
-    facts = {"ACC_TYPE": "'tl.float32'", "INDEX_DTYPE": f"'tl.{dtype}'"}
-    return tuple((facts | {name: str(value) for name, value in even.items()}).items())
+    constants = {"ACC_TYPE": "'tl.float32'", "INDEX_DTYPE": f"'tl.{dtype}'"}
+    return tuple((constants | {name: str(value) for name, value in even.items()}).items())

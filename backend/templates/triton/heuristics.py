@@ -18,7 +18,7 @@ from backend.templates.problem import Expr
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.expressions import Pointwise, functions, loads
 from backend.templates.triton.gemm import TritonGemm
-from backend.toolchain.archs import GPU_ARCHES, GpuArch
+from backend.toolchain.target import GPU_ARCHES, GpuArch
 
 
 @dataclass(frozen=True, slots=True)

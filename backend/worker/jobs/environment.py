@@ -13,17 +13,16 @@ from typing import Any
 
 import torch
 
-from backend.inductor.hooks import offer as rocm_offer
 from backend.inductor.hooks import templates as templates_on
-from backend.inductor.hooks.pins import PinLookup
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.hooks.selector import Selector
+from backend.inductor.hooks.selector import PinLookup, Selector
+from backend.inductor.hooks.templates import offer
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
-from backend.inductor.triton import target as rocm_triton_target
-from backend.model.events import ChoiceSelected, Event, TuningStarted
+from backend.inductor.triton import template as triton_template
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
+from backend.model.session import ChoiceSelected, Event, TuningStarted
 from backend.processes.shared import Mark
 from backend.wire.jobs import Environment, EnvironmentJob
 from backend.worker.protocol import TellProgress
@@ -34,8 +33,8 @@ def run(job: EnvironmentJob, tell: TellProgress, mark: Mark) -> Environment:
     device = torch_api.device_facts()
     gpu = bool(torch.cuda.is_available())
     place = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-    triton = rocm_triton_target.examine(place)
-    off = triton.reason if isinstance(triton, rocm_triton_target.Off) else ""
+    triton = triton_template.examine(place)
+    off = triton.reason if isinstance(triton, triton_template.Off) else ""
     return Environment(
         torch=str(torch.__version__),
         hip=torch.version.hip,
@@ -150,7 +149,7 @@ def _compile() -> str:
 def _why_not_offered(name: str, choices: Sequence[Any], nodes: Any, layout: Any) -> str:
     try:
         templates_on.schedule()
-        offered = rocm_offer.offer(name, choices, nodes, layout)
+        offered = offer(name, choices, nodes, layout)
     except Exception as error:  # whatever does not fit is the answer
         return torch_api.describe(error)
     return "" if offered else "none is offered on this device: see the targets"

@@ -36,7 +36,7 @@ def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
     device = job.device
     if device not in _COPIED or (device == "cuda" and not torch.cuda.is_available()):
         raise BadJob(f"this torch has no device {device} to measure")
-    facts = torch_api.device_facts()
+    device_facts = torch_api.device_facts()
     on_gpu = device == "cuda"
     started = time.perf_counter()
     tflops: dict[Arithmetic, float] = {}
@@ -45,9 +45,9 @@ def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
         tflops[kind] = _products(device, dtype)
     tell("copying")
     return PeakResult(
-        device=facts.name if on_gpu else "cpu",
-        arch=facts.arch if on_gpu else None,
-        compute_units=facts.compute_units if on_gpu else None,
+        device=device_facts.name if on_gpu else "cpu",
+        arch=device_facts.arch if on_gpu else None,
+        compute_units=device_facts.compute_units if on_gpu else None,
         tflops=tflops,
         gbs=_copies(device),
         threads=torch.get_num_threads(),

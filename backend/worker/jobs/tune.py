@@ -26,7 +26,7 @@ from backend.inductor.hooks.retuning import Budget, Task
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.model.choice import Choice, sort_choices
-from backend.model.events import (
+from backend.model.session import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -34,13 +34,19 @@ from backend.model.events import (
     Event,
     TuningStarted,
 )
-from backend.processes.house import House
 from backend.processes.shared import Mark
+from backend.processes.supervisor import House
 from backend.wire.jobs import TuneJob, TuneResult
-from backend.worker.problem import Recipe, asked_problem
+from backend.worker.problem import (
+    NotRebuildable,
+    Recipe,
+    asked_problem,
+    rebuild,
+    set_precision,
+    set_threads,
+    settings_of,
+)
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuild import NotRebuildable, rebuild
-from backend.worker.settings import set_precision, set_threads, settings_of
 
 
 class NotTuned(Exception):

@@ -22,16 +22,24 @@ from typing import Any
 import torch
 
 from backend.inductor.hooks import environment as templates_wanted
-from backend.inductor.hooks.pins import PinLookup
+from backend.inductor.hooks.selector import PinLookup
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, generated_code
 from backend.model.origin import is_own, kind_of
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
 from backend.wire.jobs import VerifyJob, VerifyResult
+from backend.worker.problem import (
+    NotRebuildable,
+    Rebuilt,
+    ours,
+    rebuild,
+    set_precision,
+    set_threads,
+    settings_of,
+    specs_of,
+)
 from backend.worker.protocol import TellProgress
-from backend.worker.rebuild import NotRebuildable, Rebuilt, rebuild
-from backend.worker.settings import ours, set_precision, set_threads, settings_of, specs_of
 
 
 class NotVerified(Exception):

@@ -20,13 +20,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.benchmark.tensors import WrongResult
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.model.ops import OPS
-from backend.processes.house import House, LeftRunning
 from backend.processes.shared import Mark
+from backend.processes.supervisor import House, LeftRunning
 from backend.worker.measure.rounds import ChoiceBroke, Sample
 from backend.worker.measure.timer import Repeat, timer_for
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from backend.measure.disturbance import Signs
 from backend.measure.verdict import judge, schedule, settled
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import MeasuredChoice
 
 BLOCK = 2
 """Rounds in the same memory: where inputs and outputs lie favours one choice or another."""

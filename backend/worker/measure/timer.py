@@ -179,8 +179,8 @@ def _cpu_flush_bytes(caches: Path = Path("/sys/devices/system/cpu/cpu0/cache")) 
 
 
 def _gpu_flush_bytes(device: torch.device) -> int:
-    facts = torch.cuda.get_device_properties(device)
-    return max(2 * int(getattr(facts, "L2_cache_size", 0)), GPU_FLUSH_BYTES)
+    properties = torch.cuda.get_device_properties(device)
+    return max(2 * int(getattr(properties, "L2_cache_size", 0)), GPU_FLUSH_BYTES)
 
 
 def _waited_ns(tasks: Path = Path("/proc/self/task")) -> int | None:

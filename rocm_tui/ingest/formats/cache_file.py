@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.cache.autotune import parse_cache
-from backend.cache.inputs_key import InputsKey, parse_inputs_key
 from backend.errors import CacheUnreadable, InputsKeyInvalid
 from backend.model.choice import Choice, sort_choices
 from backend.model.origin import kind_of
-from backend.model.problem import TuningKey
+from backend.model.problem import InputsKey, TuningKey, parse_inputs_key
 from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean

@@ -12,21 +12,21 @@ from sys import intern
 from typing import Any
 
 from backend.errors import EventInvalid
-from backend.model.choice import Choice, sort_choices
-from backend.model.events import (
+from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
+from backend.model.session import (
+    LATEST,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
     HooksOff,
+    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
-from backend.model.measurement import MeasuredChoice, Measurement
-from backend.model.session import LATEST, Session
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import decode, decode_timed
 from rocm_tui.harmless import clean

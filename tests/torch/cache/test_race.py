@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from backend.cache.autotune import merge_missing
 from backend.cache.autotune import raise_ms as high
-from backend.cache.edit import merge_missing
 from backend.disk import exchange
 from backend.disk.layout import Layout
 from backend.disk.safe import load_json

@@ -20,9 +20,18 @@ from backend.disk.layout import Layout
 from backend.errors import ShareInvalid
 from backend.model.session import Session
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine, completed, machine_here, machine_of
 from backend.sharing.plan import Step, differences, minor, refused, steps_of
-from backend.sharing.share import Share, SharedPin, parse_share, read_share, share_text
+from backend.sharing.share import (
+    Machine,
+    Share,
+    SharedPin,
+    completed,
+    machine_here,
+    machine_of,
+    parse_share,
+    read_share,
+    share_text,
+)
 from rocm_tui.cli.entry import main
 from tests.support.hooked import BMM, launch_program
 

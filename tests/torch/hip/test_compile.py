@@ -9,10 +9,9 @@ import pytest
 
 from backend.cache.autotune import cache_paths, read_cache
 from backend.disk.layout import Layout
-from backend.model.events import TuningStarted
+from backend.model.session import TuningStarted
 from backend.pins.store import PinStore
-from backend.reproducer.folder import ReproducerError, write
-from backend.reproducer.rebuild import rebuild
+from backend.reproducer.rebuild import ReproducerError, rebuild, write
 from backend.toolchain.target import cpu
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 

@@ -29,8 +29,8 @@ SELECTING = {
     "__call__": "hooks.selector:Selector._select",
     "make_precompile_fn": "hooks.selector:Selector._make_precompile_fn",
     "lookup": "hooks.selector:Selector._lookup",
-    "get_local_cache": "hooks.lookup:TunedLookup._view",
-    "update_local_cache": "hooks.lookup:TunedLookup._insert",
+    "get_local_cache": "hooks.selector:TunedLookup._view",
+    "update_local_cache": "hooks.selector:TunedLookup._insert",
     "benchmark_choice": "hooks.selector:Selector._benchmarked",
     "benchmark_collective_choice": "hooks.selector:Selector._benchmarked",
     "benchmark_in_sub_process": "torch.tuning:watch_tuning_processes",
@@ -46,23 +46,23 @@ REPLACED = (
     "hooks.selector:Selector._make_precompile_fn",
     "hooks.selector:Selector._lookup",
     "hooks.selector:Selector._benchmarked",
-    "hooks.lookup:TunedLookup._view",
-    "hooks.lookup:TunedLookup._insert",
+    "hooks.selector:TunedLookup._view",
+    "hooks.selector:TunedLookup._insert",
     "torch.tuning:LazySystem.system",
 )
 """Of these, what a tuning on the CPU comes to."""
 
 BEHIND = (
-    "hooks.lookup:TunedLookup._undisturbed",
-    "hooks.lookup:TunedLookup._without_folding",
-    "hooks.lookup:TunedLookup._tuned",
+    "hooks.selector:TunedLookup._undisturbed",
+    "hooks.selector:TunedLookup._without_folding",
+    "hooks.selector:TunedLookup._tuned",
     "hooks.selector:Selector._offer",
     "hooks.selector:_Precompile._compile",
     "hooks.selector:_close",
     "hooks.tuning_watch:started",
     "hooks.tuning_watch:TuningWatch.compiled",
     "hooks.tuning_watch:TuningWatch.looked_up",
-    "hooks.pins:PinLookup.find",
+    "hooks.selector:PinLookup.find",
     "hooks.recording:Recorder.write",
     "hooks.recording:_hooked_session",
     "hooks.environment:Home.places",
@@ -73,7 +73,7 @@ EARLY = (
     "hooks.activation:activate",
     "torch.versions:known",
     "hooks.recording:Recorder.__init__",
-    "hooks.pins:PinLookup.__init__",
+    "hooks.selector:PinLookup.__init__",
     "torch.versions:watch_fresh_caches",
 )
 """What runs when torch is imported, or Inductor. Each takes the import of Inductor."""
@@ -94,7 +94,7 @@ OFFERING = (
 OFFERED = (
     "hooks.templates:with_templates",
     "hip.scheduling:_epilogue",
-    "hip.kernel:ROCmTemplateKernel.call_kernel",
+    "hip.template:ROCmTemplateKernel.call_kernel",
     "hip.caller:ROCmTemplateBuffer.get_workspace_size",
     "hip.caller:ROCmTemplateCaller.kernel_hash_key",
     "hip.caller:ROCmTemplateCaller.info_dict",

@@ -35,7 +35,7 @@ def callers(
     """ "stock" or "ours", and its cache file."""
     from torch._inductor.codecache import PersistentCache
 
-    from backend.inductor.hooks import lookup
+    from backend.inductor.hooks import selector as lookup
 
     monkeypatch.setattr(lookup, "_current", None)
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.events import SessionEnded
+from backend.model.session import SessionEnded
 from backend.processes import tree
 from backend.wire.jobs import WorkerJob
 from rocm_tui.actions import tune as tune_request

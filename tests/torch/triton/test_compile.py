@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.session import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.pins.store import PinStore
 from tests.support.places import ROOT
 from tests.support.rocm_programs import BEGIN, Ran, last_session, pin_ours, run, selections
@@ -342,7 +342,7 @@ def test_what_a_rocm_device_is_offered(
     monkeypatch: pytest.MonkeyPatch, arch: str, interpret: str, expected: str | None
 ) -> None:
     torch = pytest.importorskip("torch")
-    from backend.inductor.triton import target as targets
+    from backend.inductor.triton import template as targets
 
     device = types.SimpleNamespace(gcnArchName=arch)
     monkeypatch.setattr(torch.version, "hip", "7.0")

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.processes import shared
 from backend.worker.protocol import Answers, Events

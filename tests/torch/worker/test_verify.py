@@ -120,8 +120,8 @@ import sys, torch
 sys.path.insert(0, {str(ROOT)!r})
 from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import TuningKey
-from backend.worker.rebuild import rebuild
-from backend.worker.settings import specs_of
+from backend.worker.problem import rebuild
+from backend.worker.problem import specs_of
 program = rebuild("bmm", specs_of(TuningKey("bmm", sys.argv[1], "highest")))
 with torch_api.compile_settings(torch_api.MODES[0], freezing=False, graph_cache=True):
     with torch.no_grad():

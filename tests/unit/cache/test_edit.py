@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.cache.autotune import CacheText, Token, merge_missing
 from backend.cache.autotune import raise_ms as high
-from backend.cache.edit import CacheText, Token, merge_missing
 from backend.errors import CacheUnreadable
 from backend.pins.file import Record
 from backend.pins.held import edited, holding, learn, releasing

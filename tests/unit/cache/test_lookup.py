@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 
 from backend.cache import lookup as later
 from backend.cache import lookup as tuned_cache
+from backend.cache.autotune import dump
 from backend.cache.autotune import raise_ms as high
-from backend.cache.edit import dump
 from backend.cache.fold import fold
-from backend.cache.journal import Journal
+from backend.cache.journal import Journal, Tuned, line_of, tuned_of
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned, line_of, tuned_of
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.pins.held import pinned_choices
@@ -255,7 +254,7 @@ import os, pathlib, signal, sys
 from backend.cache import lookup as tuned_cache
 from backend.disk import exchange
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned
+from backend.cache.journal import Tuned
 from backend.pins.held import pinned_choices
 left = int(sys.argv[2])
 def counted(function):

@@ -14,11 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.cache.autotune import read_cache, read_caches
-from backend.cache.inputs_key import InputsKey, format_inputs_key, parse_inputs_key
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.safe import MAX_BYTES
 from backend.errors import CacheUnreadable, InputsKeyInvalid
-from backend.model.problem import TensorSpec, TuningKey
+from backend.model.problem import (
+    InputsKey,
+    TensorSpec,
+    TuningKey,
+    format_inputs_key,
+    parse_inputs_key,
+)
 from tests.support.places import CORPUS
 
 _word = st.from_regex(r"[a-z][a-z0-9_.]{0,20}", fullmatch=True)

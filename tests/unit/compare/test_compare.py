@@ -14,8 +14,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from backend.sharing.machine import Machine
-from backend.sharing.share import Share, SharedPin, read_share, share_text
+from backend.sharing.share import Machine, Share, SharedPin, read_share, share_text
 from rocm_tui.compare.comparison import compare, is_export, of_sessions, regressions, tunings, whole
 from rocm_tui.compare.types import Comparison, Pair, same_choice
 from rocm_tui.compare.verdict import DEFAULT_BAND, noise

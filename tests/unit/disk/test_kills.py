@@ -21,9 +21,8 @@ from backend.cache import lookup as tuned_cache
 from backend.cache.autotune import is_raised
 from backend.cache.autotune import raise_ms as high
 from backend.cache.fold import Recaller, fold
-from backend.cache.journal import Journal
+from backend.cache.journal import Journal, Tuned, line_of
 from backend.cache.lookup import TunedCache
-from backend.cache.tuned import Tuned, line_of
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import Busy

@@ -10,10 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
-from backend.inductor.benchmark.errors import ChoiceError, Crashed, TimedOut, WrongResult  # noqa: E402
-from backend.inductor.benchmark.tensors import (  # noqa: E402
+from backend.inductor.benchmark.tensors import (  # noqa: E402  # noqa: E402
+    ChoiceError,
+    Crashed,
     GemmReference,
     TensorPlan,
+    TimedOut,
+    WrongResult,
     check_untouched,
     make_inputs,
     storage_of,

@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.model.choice import Choice
-from backend.model.events import (
+from backend.model.session import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
+    Fault,
+    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
-from backend.model.session import Fault, Session
 from backend.model.tuning import Tuning
 from backend.wire.events import encode
 from rocm_tui.harmless import clean

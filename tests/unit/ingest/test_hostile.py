@@ -15,17 +15,14 @@ from typing import Any
 
 import pytest
 
-from backend.cache import tuned as tuned_line
-from backend.cache.journal import NOTHING, Journal
+from backend.cache.journal import NOTHING, Journal, Tuned, line_of, tuned_in, tuned_of
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.ops import flops
-from backend.model.problem import tuning_id
 from backend.model.session import LATEST, Fault
 from backend.model.tuning import Tuning
-from backend.reproducer.folder import ReproducerError
-from backend.reproducer.rebuild import kept_source
+from backend.reproducer.rebuild import ReproducerError, kept_source
 from backend.toolchain.resources import Resources, Unknown, from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from rocm_tui.cli.entry import main
@@ -143,7 +140,7 @@ def test_sizes_that_no_machine_has() -> None:
         assert flops(tuning) is None and stats.tflops(tuning, 1.0) is None
     tuning = Tuning("mm", shapes=((8, 8), (8, 8)))
     assert stats.tflops(tuning, 5e-324) is None
-    assert len(tuning_id(Tuning("m\ud800"))) == 7
+    assert len(Tuning("m\ud800").id) == 7
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", '"9"', "[]", "{}", "1e400"])
@@ -160,10 +157,10 @@ def test_a_journals_header(number: str, field: str, tmp_path: Path) -> None:
 
 
 def test_a_time_that_no_float_holds() -> None:
-    line = tuned_line.line_of(tuned_line.Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
-    assert tuned_line.tuned_of(line) is not None
+    line = line_of(Tuned("mm", "[]", "highest", {"a": 1.5}, 1.0))
+    assert tuned_of(line) is not None
     for odd in (b"1" + b"0" * 310, b"true", b"[]", b"9" * 5000):
-        assert tuned_line.tuned_of(line.replace(b"1.5", odd)) is None
+        assert tuned_of(line.replace(b"1.5", odd)) is None
 
 
 @pytest.mark.parametrize("value", ODD, ids=str)
@@ -266,7 +263,7 @@ def test_lines_that_are_none_of_ours_cost_little(tmp_path: Path) -> None:
         begin = time.process_time()
         read_log(path)
         EventLog("a").feed(line * 300_000)
-        tuned_line.tuned_in(line * 300_000)
+        tuned_in(line * 300_000)
         assert time.process_time() - begin < 3.0
 
 

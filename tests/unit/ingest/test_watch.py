@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.events import ChoiceTimed, SessionStarted, TuningStarted
-from backend.model.session import Fault, Session
+from backend.model.session import ChoiceTimed, Fault, Session, SessionStarted, TuningStarted
 from backend.model.tuning import Tuning
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.notify import is_remote

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice
-from backend.model.measurement import Measurement
+from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.processes.shared import MARK_SIZE, place_of
 from rocm_tui.actions.measure import Measuring, NotMeasured

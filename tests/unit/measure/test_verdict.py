@@ -14,15 +14,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.measure.robust import (
+from backend.measure.verdict import (
+    CONFIDENCE,
+    LOOKS,
+    MARGIN,
     clock_step,
+    error_of,
     hodges_lehmann,
+    judge,
     likeness,
+    schedule,
+    settled,
     student_quantile,
     swelling,
     trimmed_interval,
 )
-from backend.measure.verdict import CONFIDENCE, LOOKS, MARGIN, error_of, judge, schedule, settled
 from benchmarks import bench_verdict
 from benchmarks.bench_verdict import Machine, Noise, Outcome, outcomes
 

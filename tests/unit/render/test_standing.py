@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
 from rocm_tui.render.tunings import lead_text
 from rocm_tui.session import numbers as fmt

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.ops import traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning

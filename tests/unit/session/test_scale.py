@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.events import ChoiceTimed
+from backend.model.session import ChoiceTimed
 from backend.model.tuning import Tuning
 from backend.wire.events import decode, decode_timed, encode
 from rocm_tui.ingest.formats.event_log import EventLog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.reproducer.folder import ReproducerError, write
+from backend.reproducer.rebuild import ReproducerError, write
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Activation, DType, GemmProblem, Operand

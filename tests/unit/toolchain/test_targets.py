@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import clang, loader
+from backend.toolchain import loader
 from backend.toolchain.code_cache import compile
 from backend.toolchain.errors import MissingCompilerError
 from backend.toolchain.resources import (
@@ -32,7 +32,15 @@ from backend.toolchain.target import (
     cuda,
     parse_target,
 )
-from backend.toolchain.targets import DEFAULT_TARGETS, commands, find, report, require
+from backend.toolchain.targets import (
+    DEFAULT_TARGETS,
+    candidates,
+    commands,
+    find,
+    knows,
+    report,
+    require,
+)
 from tests.support.toolchain_kernels import KERNELS, available, build, cache_root, source
 
 CUDA_HERE = Path("/usr/local/cuda/bin/nvcc").exists()
@@ -41,9 +49,9 @@ GPUS = [target for target in DEFAULT_TARGETS if target.kind != "cpu"]
 
 
 def device_compilers(target: Target) -> list[Compiler]:
-    found = [find(target)] if target.kind == "cuda" else clang.candidates(target)
+    found = [find(target)] if target.kind == "cuda" else candidates(target)
     compilers = [compiler for compiler in found if isinstance(compiler, Compiler)]
-    return [c for c in compilers if target.kind == "cuda" or clang.knows(c)]
+    return [c for c in compilers if target.kind == "cuda" or knows(c)]
 
 
 @pytest.mark.parametrize("target", GPUS, ids=str)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.render.side_by_side import chosen, default_choices, facts
 from rocm_tui.tui.screens.compare import CompareScreen

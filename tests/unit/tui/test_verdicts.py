@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement, Verdict
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
 from backend.model.tuning import Tuning
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines

@@ -16,9 +16,19 @@ from hypothesis import strategies as st
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter, read_log
 from backend.errors import EventInvalid
-from backend.model import events
 from backend.model.choice import Choice
-from backend.model.session import Session
+from backend.model.session import (
+    ChoiceCompiled,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    Event,
+    Session,
+    SessionEnded,
+    SessionStarted,
+    TuningFailed,
+    TuningStarted,
+)
 from backend.wire.events import decode, encode
 from tests.support.store_disks import mounted
 
@@ -26,7 +36,7 @@ SESSION = Session(
     "abc", host="gpu/box\n1", pid=7, argv=("train.py", "--x=\x1b[31m"), torch="2.13.0"
 )
 
-STARTED = events.TuningStarted(
+STARTED = TuningStarted(
     n=1,
     when=1.5,
     op="bmm",
@@ -40,20 +50,20 @@ STARTED = events.TuningStarted(
 )
 
 ALL = [
-    events.SessionStarted(SESSION),
+    SessionStarted(SESSION),
     STARTED,
-    events.ChoiceCompiled(1, "h", None),
-    events.ChoiceTimed(1, "h", 0.1 + 0.2),
-    events.ChoiceTimed(1, "h", math.inf),
-    events.ChoiceFailed(1, "h", "benchmark", "out of\nresource"),
-    events.ChoiceSelected(1, 2.0, "h", "pin", 0.5, None),
-    events.TuningFailed(2, 3.0, "ü\x00"),
-    events.SessionEnded(9.0),
+    ChoiceCompiled(1, "h", None),
+    ChoiceTimed(1, "h", 0.1 + 0.2),
+    ChoiceTimed(1, "h", math.inf),
+    ChoiceFailed(1, "h", "benchmark", "out of\nresource"),
+    ChoiceSelected(1, 2.0, "h", "pin", 0.5, None),
+    TuningFailed(2, 3.0, "ü\x00"),
+    SessionEnded(9.0),
 ]
 
 
 @pytest.mark.parametrize("event", ALL, ids=lambda event: type(event).__name__)
-def test_every_event_round_trips_in_one_strict_line(event: events.Event) -> None:
+def test_every_event_round_trips_in_one_strict_line(event: Event) -> None:
     line = encode(event)
     assert "\n" not in line
     json.loads(line, parse_constant=lambda name: pytest.fail(name))
@@ -62,7 +72,7 @@ def test_every_event_round_trips_in_one_strict_line(event: events.Event) -> None
 
 def test_what_a_later_version_adds_is_tolerated() -> None:
     assert decode('{"event": "kernel_dreamt", "n": 1}') is None
-    assert decode('{"event": "session_ended", "when": 1, "mood": []}') == events.SessionEnded(1.0)
+    assert decode('{"event": "session_ended", "when": 1, "mood": []}') == SessionEnded(1.0)
 
 
 @given(
@@ -113,7 +123,7 @@ def test_a_log_is_made_at_the_first_event_and_begins_with_the_session(tmp_path: 
     assert writer.write(STARTED)
     writer.close()
     assert writer.path.parent == tmp_path / "cache" / "rocm_tui" / "sessions"
-    assert read_log(writer.path) == ([events.SessionStarted(SESSION), STARTED], [])
+    assert read_log(writer.path) == ([SessionStarted(SESSION), STARTED], [])
 
 
 def test_a_torn_last_line_and_bad_lines(tmp_path: Path) -> None:
@@ -133,14 +143,14 @@ def test_threads_and_forked_children_never_mix(tmp_path: Path) -> None:
 
     def many(n: int) -> None:
         for i in range(200):
-            writer.write(events.ChoiceTimed(n, "h" * i, 1.0))
+            writer.write(ChoiceTimed(n, "h" * i, 1.0))
 
     threads = [threading.Thread(target=many, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     pid = os.fork()
     if pid == 0:
-        writer.write(events.SessionEnded(1.0))
+        writer.write(SessionEnded(1.0))
         os._exit(0 if writer.error is None else 1)
     assert os.waitpid(pid, 0)[1] == 0
     for thread in threads:
@@ -149,8 +159,8 @@ def test_threads_and_forked_children_never_mix(tmp_path: Path) -> None:
     assert len(logs) == 2 and not any(problems for _, problems in logs.values())
     assert len(logs[writer.path][0]) == 801
     (other,) = [found for path, (found, _) in logs.items() if path != writer.path]
-    assert isinstance(other[0], events.SessionStarted) and other[0].session.pid == pid
-    assert other[1:] == [events.SessionEnded(1.0)]
+    assert isinstance(other[0], SessionStarted) and other[0].session.pid == pid
+    assert other[1:] == [SessionEnded(1.0)]
 
 
 def test_a_writer_never_raises(tmp_path: Path) -> None:
@@ -170,7 +180,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_ends_the_log_with_whole_lines(small_disk: Path) -> None:
     writer = EventWriter(Layout(small_disk), SESSION)
-    big = events.TuningFailed(1, 1.0, "x" * 30_000)
+    big = TuningFailed(1, 1.0, "x" * 30_000)
     while writer.write(big):
         pass
     assert writer.error is not None and "disk is full" in writer.error

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.model.choice import Choice
-from backend.model.measurement import MeasuredChoice, Measurement
+from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
     JOBS,

@@ -12,8 +12,7 @@ import pytest
 import sympy
 
 from backend.templates.problem import Operand
-from backend.templates.triton.choice import TritonGemmConfig
-from backend.templates.triton.code_object import CodeObject, write_module
+from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
 from backend.templates.triton.expressions import ACC, Load, apply
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes

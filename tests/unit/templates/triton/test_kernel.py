@@ -12,7 +12,12 @@ import pytest
 import sympy
 
 from backend.model.choice import parse_config
-from backend.templates.errors import ConfigError, HookError, TemplateError, UnsupportedProblemError
+from backend.templates.errors import (
+    ConfigError,
+    HookError,
+    TemplateError,
+    UnsupportedProblemError,
+)
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
 from backend.templates.triton.expressions import ACC, Load, Value, apply
