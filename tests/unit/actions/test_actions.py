@@ -12,7 +12,7 @@ from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
-from backend.sharing.machine import Machine
+from backend.sharing.share import Machine
 from rocm_tui.actions import doctor, share
 from rocm_tui.actions.options import (
     check_seconds,
