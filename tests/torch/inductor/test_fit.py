@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = """
 import json, torch
-from backend.inductor.hooks import offer as rocm_offer
+from backend.inductor.hooks import templates as rocm_offer
 from backend.inductor.torch import tuning as torch_api
 from backend.worker.jobs import environment as fit
 found = {"fits": fit.examine()}
