@@ -13,7 +13,7 @@ from backend.model.tuning import Tuning
 from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.limits import JobError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.session.model import Row
 

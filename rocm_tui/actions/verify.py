@@ -16,8 +16,7 @@ from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
-from rocm_tui.jobs.errors import JobError, WorkerDied
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
 from rocm_tui.jobs.worker import Worker, spawn_worker
 
 SECONDS = 300.0

@@ -11,7 +11,6 @@ from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.options import offers_ours, tune_options
-from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
@@ -23,12 +22,13 @@ from rocm_tui.actions.tune import (
     words_of,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.problems import troubles
 from rocm_tui.render.tunings import row_json, tunings_text
+from rocm_tui.session.find import load_model, pick_row
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

@@ -18,8 +18,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import end_log
 from backend.errors import StoreError
 from backend.wire.jobs import Progress, WorkerJob
-from rocm_tui.jobs.errors import JobError
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits
 from rocm_tui.jobs.worker import OnProgress, Worker, spawn_worker
 
 R = TypeVar("R")

@@ -11,7 +11,7 @@ from backend.model.measurement import MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import drawing
+from rocm_tui.render import plot as drawing
 from rocm_tui.render.layout import Slot, fit
 from rocm_tui.render.table import Column, Field, Line, Span, text_table
 from rocm_tui.render.tunings import error

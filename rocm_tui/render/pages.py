@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.drawing import bar
-from rocm_tui.render.plot import number
+from rocm_tui.render.plot import bar, number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline

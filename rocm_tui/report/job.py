@@ -19,8 +19,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
-from rocm_tui.report.missing import absent
-from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, Report
+from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, Report, absent
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import versus, waited

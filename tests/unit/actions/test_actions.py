@@ -13,6 +13,7 @@ from backend.model.choice import Choice
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from rocm_tui.actions import doctor, share
+from rocm_tui.actions.measure import PeakElsewhere, require_here
 from rocm_tui.actions.options import (
     check_seconds,
     choices_to_measure,
@@ -20,8 +21,6 @@ from rocm_tui.actions.options import (
     offers_ours,
     tune_options,
 )
-from rocm_tui.actions.peak import PeakElsewhere, require_here
-from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.pin import (
     list_pins,
     pin_choice,
@@ -36,6 +35,7 @@ from rocm_tui.actions.pin import (
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.report import roofline
 from rocm_tui.report.roofline import TunedDevice
+from rocm_tui.session.find import load_model, pick_row
 from rocm_tui.session.model import Row
 
 SYSTEM = "5" * 64

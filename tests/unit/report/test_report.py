@@ -17,7 +17,7 @@ from backend.model.tuning import Tuning
 from backend.toolchain.target import amdgpu
 from rocm_tui.render.report import report_json, text
 from rocm_tui.report.job import report
-from rocm_tui.report.missing import backend_of, grouped
+from rocm_tui.report.types import backend_of, grouped
 from tests.support.compare_lab import log, measurement, part, tuning
 from tests.support.report_lab import compare
 
