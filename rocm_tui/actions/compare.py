@@ -8,10 +8,11 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.model.session import Fault
 from backend.sharing.share import read_share
+from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.errors import UsageError
-from rocm_tui.session.find import find_sessions, load_model
+from rocm_tui.session.find import find_sessions
 from rocm_tui.session.model import Model
 
 

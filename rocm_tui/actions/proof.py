@@ -27,11 +27,11 @@ from backend.model.pin import Pin
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
+from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.verify import Asked
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.formats.torch_trace import TraceCode
 from rocm_tui.launch.run import Child
-from rocm_tui.session.find import load_model
 
 Answer = Literal["called", "other", "unknown", "untuned", "absent"]
 """All code with these inputs calls the pinned choice; some calls another; of some it cannot be

@@ -21,11 +21,12 @@ from backend.sharing.machine import Machine, completed, machine_here, machine_of
 from backend.sharing.plan import Difference, Step, differences, steps_of
 from backend.sharing.share import Share, SharedPin, read_share, share_text
 from backend.wire.jobs import Environment, EnvironmentJob
+from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.jobs.limits import JobFailed
 from rocm_tui.jobs.worker import run_job
-from rocm_tui.session.find import find_pins, load_model
+from rocm_tui.session.find import find_pins
 from rocm_tui.session.model import Model
 
 # Export.

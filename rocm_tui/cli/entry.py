@@ -40,7 +40,7 @@ COMMANDS = {
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
     "ls": Command("ls", "list tunings"),
     "show": Command("show", "show one tuning with all its choices"),
-    "pin": Command("pins", "pin a choice"),
+    "pin": Command("pin", "pin a choice"),
     "unpin": Command("pins", "take pins back"),
     "pins": Command("pins", "list pins and their state"),
     "verify": Command("verify", "prove that pins are used", takes_program=True),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from rocm_tui import say
+from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render.problems import problem_json, troubles
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
-from rocm_tui.session.find import load_model
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from backend.model.measurement import Measurement
 from rocm_tui import say
 from rocm_tui.actions.measure import Measuring, measure_job
 from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
+from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
@@ -25,7 +26,7 @@ from rocm_tui.render.measured import (
     repeats_text,
     sentences,
 )
-from rocm_tui.session.find import find_choice, pick_tuning
+from rocm_tui.session.find import find_choice
 from rocm_tui.session.model import Row
 
 

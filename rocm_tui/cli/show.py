@@ -8,6 +8,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from rocm_tui import say
+from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
@@ -16,7 +17,7 @@ from rocm_tui.render.detail import show_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
-from rocm_tui.session.find import find_choice, pick_tuning
+from rocm_tui.session.find import find_choice
 from rocm_tui.session.kernel_resources import KernelResources
 from rocm_tui.session.model import Model, Row
 

@@ -11,6 +11,7 @@ from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
 from rocm_tui.actions.options import offers_ours, tune_options
+from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
@@ -28,7 +29,6 @@ from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.problems import troubles
 from rocm_tui.render.tunings import row_json, tunings_text
-from rocm_tui.session.find import load_model, pick_row
 
 
 def add_tune(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""What a person points at: what the sources tell, and the tuning and the choice that are meant."""
+"""Which tuning and which choice a person means."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.pin import Pin
-from backend.model.session import Fault, Session, systems_of
+from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
-from rocm_tui.ingest.collector import no_collector
-from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.session import stats
-from rocm_tui.session.model import Model, Row
+from rocm_tui.session.model import Row
 
 
 def find_row(rows: Sequence[Row], text: str) -> Row:
@@ -120,36 +116,3 @@ def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> st
     inside = (source.name for source in sources if source.parent == layout.autotune)
     names = (*inside, *sorted(systems_of(row.tuning, sessions)))
     return next((name for name in names if (layout.autotune / name).exists()), None)
-
-
-def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
-    """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
-    cache dir."""
-    model = Model()
-    with no_collector():
-        model.apply(read_sources([*(paths or [str(layout.root)]), *also]))
-    try:
-        model.set_pins(PinStore(layout).status())
-    except StoreError as error:
-        model.apply([Fault(str(layout.pins), str(error))])
-    return model
-
-
-def pick_tuning(layout: Layout, also: Sequence[str], text: str) -> tuple[Model, Row]:
-    """The tuning of the cache dir, or of `also` other sources, that a person means, and all that
-    is known. Raises NoSuchTuning."""
-    model = load_model(layout, also=also)
-    return model, pick_row(model, text)
-
-
-def pick_row(model: Model, text: str) -> Row:
-    """The tuning a person means. Raises NoSuchTuning, which names what could not be read."""
-    try:
-        return find_row(model.rows(), text)
-    except NoSuchTuning as error:
-        if not model.problems:
-            raise
-        first = model.problems[0]
-        where = first.source if first.line is None else f"{first.source}:{first.line}"
-        what = first.what if where in first.what else f"{where}: {first.what}"
-        raise NoSuchTuning(f"{error}. Not read: {what}") from error

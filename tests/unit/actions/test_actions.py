@@ -21,6 +21,7 @@ from rocm_tui.actions.options import (
     offers_ours,
     tune_options,
 )
+from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.pin import (
     list_pins,
     pin_choice,
@@ -35,7 +36,6 @@ from rocm_tui.actions.pin import (
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.report import roofline
 from rocm_tui.report.roofline import TunedDevice
-from rocm_tui.session.find import load_model, pick_row
 from rocm_tui.session.model import Row
 
 SYSTEM = "5" * 64

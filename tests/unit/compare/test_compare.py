@@ -403,7 +403,7 @@ def test_what_is_printed_is_strict_json_and_safe_for_terminal_and_pull_request()
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real logs is not here")
 def test_real_logs_compared_with_themselves_and_each_other() -> None:
-    from rocm_tui.session.find import load_model
+    from rocm_tui.actions.pick import load_model
 
     paths = [p for p in sorted(CORPUS.iterdir()) if p.suffix in (".log", ".json")]
     from backend.disk.layout import Layout

@@ -11,10 +11,10 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.origin import DeviceKind, device_kind
 from backend.model.tuning import Tuning
+from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.compare.problems import Index, problems
 from rocm_tui.report.job import report
-from rocm_tui.session.find import load_model
 from tests.support.compare_lab import log, part, tuning
 from tests.support.places import CORPUS
 

@@ -9,13 +9,13 @@ import pytest
 
 from backend.model.choice import Choice
 from backend.model.tuning import Tuning
+from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.render.detail import tuning_facts
 from rocm_tui.render.pins import pin_warning
 from rocm_tui.render.tunings import lead_text, row_cells
 from rocm_tui.report.job import report
 from rocm_tui.session import stats
-from rocm_tui.session.find import load_model
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import LONGEST_WAIT, blur, indistinct, tick_of, versus
 from tests.support.compare_lab import log, part

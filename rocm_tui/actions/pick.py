@@ -1,0 +1,48 @@
+"""What a person points at: what sources tell, and the tuning that is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.model.session import Fault
+from backend.pins.store import PinStore
+from rocm_tui.errors import NoSuchTuning
+from rocm_tui.ingest.collector import no_collector
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.session.find import find_row
+from rocm_tui.session.model import Model, Row
+
+
+def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
+    """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
+    cache dir."""
+    model = Model()
+    with no_collector():
+        model.apply(read_sources([*(paths or [str(layout.root)]), *also]))
+    try:
+        model.set_pins(PinStore(layout).status())
+    except StoreError as error:
+        model.apply([Fault(str(layout.pins), str(error))])
+    return model
+
+
+def pick_tuning(layout: Layout, also: Sequence[str], text: str) -> tuple[Model, Row]:
+    """The tuning of the cache dir, or of `also` other sources, that a person means, and all that
+    is known. Raises NoSuchTuning."""
+    model = load_model(layout, also=also)
+    return model, pick_row(model, text)
+
+
+def pick_row(model: Model, text: str) -> Row:
+    """The tuning a person means. Raises NoSuchTuning, which names what could not be read."""
+    try:
+        return find_row(model.rows(), text)
+    except NoSuchTuning as error:
+        if not model.problems:
+            raise
+        first = model.problems[0]
+        where = first.source if first.line is None else f"{first.source}:{first.line}"
+        what = first.what if where in first.what else f"{where}: {first.what}"
+        raise NoSuchTuning(f"{error}. Not read: {what}") from error
