@@ -17,13 +17,14 @@ from backend.model.measurement import Measurement
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
 from rocm_tui.environment import find_python
-from rocm_tui.errors import NoSuchChoice, RocmTuiError
+from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.report.roofline import Peak, TunedDevice
 from rocm_tui.session import stats
+from rocm_tui.session.model import Row
 
 WITHIN = 0.10
 """Relative distance from the best, up to which a choice is worth measuring again."""
@@ -57,6 +58,14 @@ def worth_measuring(
         for choice in timed
         if choice in always or (choice.ms or 0.0) <= most or (pinned and choice.hash == pinned)
     )
+
+
+def choices_to_measure(
+    row: Row, wanted: Sequence[Choice] = (), within: float = WITHIN
+) -> Sequence[Choice]:
+    """The choices that a person named or marked, else those worth it, the pinned one too."""
+    pinned = row.pin.pin.hash if row.pin else None
+    return wanted or worth_measuring(row.tuning, pinned, within)
 
 
 def measure_job(
@@ -126,15 +135,18 @@ class Measuring:
         return measurement_of(self._do(self._job) if self._settled else self._first())
 
     def _first(self) -> MeasureResult:
-        """torch keeps what it made for one mode, so each is tried by a worker of its own."""
-        result = self._do(self._job)
-        missing = [len(result.missing)]
-        while missing[-1] and len(missing) < result.modes:
-            self._job = replace(self._job, mode=len(missing))
-            result = self._do(self._job)
-            missing.append(len(result.missing))
-        if missing[-1] and min(missing) < len(self._names):
-            self._job = replace(self._job, mode=missing.index(min(missing)), partly=True)
+        """Where no mode offers all the choices, the mode that offers the most of them."""
+        [(_, answers)] = try_modes(
+            [self._job],
+            lambda job, mode: self._do(replace(job, mode=mode)),
+            lambda result: not result.missing,
+        )
+        mode, result = list(answers.items())[-1]
+        self._job = replace(self._job, mode=mode)
+        missing = {mode: len(answer.missing) for mode, answer in answers.items()}
+        fullest = min(missing, key=missing.__getitem__)
+        if 0 < missing[fullest] < len(self._names):
+            self._job = replace(self._job, mode=fullest, partly=True)
             result = self._do(self._job)
         self._settled = True
         return result
@@ -205,3 +217,10 @@ def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
         machine = TunedDevice("cpu", host=socket.gethostname())
         source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
     return machine, Peak(machine.label, result.tflops, result.gbs, source)
+
+
+def check_percent(value: float, name: str) -> float:
+    """A percentage as a share. Raises UsageError, which calls it by `name`."""
+    if not 0 <= value < 1e9:
+        raise UsageError(f"{name} is a percentage, 0 or more")
+    return value / 100

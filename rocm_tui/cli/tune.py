@@ -10,15 +10,16 @@ from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
-from rocm_tui.actions.options import offers_ours, tune_options
 from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
     distinct,
     is_shape,
+    offers_ours,
     problem_of,
     tune,
+    tune_options,
     typed_problem,
     words_of,
 )

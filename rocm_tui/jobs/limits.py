@@ -23,7 +23,7 @@ from backend.processes import tree
 from backend.processes.shared import SharedMark
 from backend.processes.tree import Process
 from backend.wire.jobs import Progress
-from rocm_tui.errors import RocmTuiError
+from rocm_tui.errors import RocmTuiError, UsageError
 
 
 class JobError(RocmTuiError):
@@ -241,3 +241,17 @@ def _limits_of_cgroup() -> Iterator[int]:
 def gib(size: int) -> str:
     """Bytes as `18.2 GiB`."""
     return f"{size / GIB:.1f} GiB"
+
+
+_MOST = 1e9
+
+
+def check_seconds(value: float | str, name: str) -> float:
+    """A time that a job may take. Raises UsageError, which calls it by `name`."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < _MOST:
+        raise UsageError(f"{name} is a number of seconds above 0")
+    return seconds
