@@ -26,8 +26,6 @@ from rocm_tui.report.roofline import Peak, TunedDevice
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
-WITHIN = 0.10
-"""Relative distance from the best, up to which a choice is worth measuring again."""
 BUDGET = 30.0
 """Seconds of measuring."""
 LEAST_BUDGET = 1.0
@@ -43,7 +41,7 @@ class NotMeasured(RocmTuiError):
 
 
 def worth_measuring(
-    tuning: Tuning, pinned: str | None = None, within: float = WITHIN
+    tuning: Tuning, pinned: str | None = None, within: float = stats.NEAR
 ) -> tuple[Choice, ...]:
     """The timed choices at most `within` slower than the best; in any case the second, ATen's best
     (Inductor times its calls with the cost of a call from the middle of a compile) and the one
@@ -61,7 +59,7 @@ def worth_measuring(
 
 
 def choices_to_measure(
-    row: Row, wanted: Sequence[Choice] = (), within: float = WITHIN
+    row: Row, wanted: Sequence[Choice] = (), within: float = stats.NEAR
 ) -> Sequence[Choice]:
     """The choices that a person named or marked, else those worth it, the pinned one too."""
     pinned = row.pin.pin.hash if row.pin else None

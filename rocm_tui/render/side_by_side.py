@@ -115,8 +115,6 @@ def _count(number: int | None) -> str:
     return "?" if number is None else str(number)
 
 
-NEAR = 0.10
-"""How far from the best, relative, a choice may be to be compared unasked."""
 _MOST = 8
 
 _WORDS = {"clear": "faster", "tied": "tie", "unclear": "unclear", "slower": "slower"}
@@ -135,7 +133,7 @@ class Fact:
 def default_choices(tuning: Tuning) -> tuple[Choice, ...]:
     """Those near the best, at least the best two."""
     timed = _by_time(tuning)
-    near = [choice for choice in timed if _extra(tuning, choice, timed[0]) <= NEAR]
+    near = [choice for choice in timed if _extra(tuning, choice, timed[0]) <= stats.NEAR]
     return tuple(near[:_MOST] if len(near) > 1 else timed[:2])
 
 
@@ -184,25 +182,25 @@ def facts(
 
 
 def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
-    again = [stats.measured(tuning, choice) for choice in choices]
-    ms = [one.ms if one else choice.ms for one, choice in zip(again, choices, strict=True)]
+    measured = [stats.measured(tuning, choice) for choice in choices]
+    ms = [m.ms if m else choice.ms for m, choice in zip(measured, choices, strict=True)]
     unit, scale = fmt.time_unit(ms[0])
     yield Fact("verdict", tuple(_verdict(tuning, choice, choices[0]) for choice in choices))
-    yield Fact("time", tuple(_number(one, scale, unit) for one in ms))
-    if any(again):
-        ends = [(one.low, one.high) if one else None for one in again]
+    yield Fact("time", tuple(_number(time, scale, unit) for time in ms))
+    if any(measured):
+        ends = [(m.low, m.high) if m else None for m in measured]
         yield Fact("  95 % interval", tuple(_range(pair, scale, unit) for pair in ends))
     extra = [_extra(tuning, choice, choices[0]) for choice in choices]
     yield Fact(
         "vs best",
         tuple(fmt.signed(value) if at else "best" for at, value in enumerate(extra)),
     )
-    if any(again):
-        yield Fact("  95 % interval", tuple(_ratios(one) for one in again))
-        yield Fact("spread", tuple(fmt.percent(o.spread) if o else "" for o in again))
-        yield Fact("measured", tuple(f"{o.rounds} rounds" if o else "one number" for o in again))
+    if any(measured):
+        yield Fact("  95 % interval", tuple(_ratios(m) for m in measured))
+        yield Fact("spread", tuple(fmt.percent(m.spread) if m else "" for m in measured))
+        yield Fact("measured", tuple(f"{m.rounds} rounds" if m else "one number" for m in measured))
         yield Fact("when tuned", tuple(_number(choice.ms, scale, unit) for choice in choices))
-    rates = [stats.tflops(tuning, one) for one in ms]
+    rates = [stats.tflops(tuning, time) for time in ms]
     if any(rates):
         yield Fact("throughput", tuple(f"{fmt.throughput(r)} TFLOP/s" if r else "" for r in rates))
 
@@ -268,8 +266,8 @@ _TITLES = {
 
 
 def _compared(title: str, texts: tuple[str, ...]) -> Fact:
-    first = next((one for one in texts if one), "")
-    differs = (at for at, one in enumerate(texts) if one and one != first)
+    first = next((text for text in texts if text), "")
+    differs = (at for at, text in enumerate(texts) if text and text != first)
     return Fact(title, texts, frozenset(differs))
 
 

@@ -40,15 +40,15 @@ class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
     `matters` tells that one of them found its choice and another's to differ by more than a tie;
-    `told`, that they are known to be ranks or processes, and not just files that may have nothing
-    to do with each other.
+    `one_job`, that they are known to be ranks or processes, and not just files that may have
+    nothing to do with each other.
     """
 
     id: str
     row: Row
     parties: tuple[Party, ...]
     matters: bool
-    told: bool = True
+    one_job: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MissingBackend:
     """A backend that was asked for and of which no usable choice appeared.
 
     `ops` are the ops of which that is true, in `tunings` tunings; `everywhere` tells that it is
@@ -102,8 +102,8 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
-    """What tuning bought, by problem, most first. What is not known is counted, not guessed.
+class Savings:
+    """What tuning saves, by problem, most first. What is not known is counted, not guessed.
 
     `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
     once. `seconds` is what all of the `tunings` took, on all of the job's `ranks` together;
@@ -163,12 +163,13 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of one job. `told` is False where no session says which backends it asked for."""
+    """The report of one job. `backends_known` is False where no session says which backends it
+    asked for."""
 
     disagreements: tuple[Disagreement, ...]
-    absent: tuple[Absent, ...]
-    told: bool
-    bought: Bought
+    missing: tuple[MissingBackend, ...]
+    backends_known: bool
+    savings: Savings
     repeated: tuple[Repeated, ...]
 
 
@@ -196,7 +197,7 @@ class _Seen:
     tunings: int = 0
     present: bool = False
     failed: list[Choice] = field(default_factory=list)
-    told: dict[str, None] = field(default_factory=dict)
+    reasons: dict[str, None] = field(default_factory=dict)
 
 
 def backend_of(choice: Choice) -> str | None:
@@ -207,7 +208,7 @@ def backend_of(choice: Choice) -> str | None:
     return _BACKENDS.get(source or "")
 
 
-def absent(part: Part) -> tuple[Absent, ...]:
+def missing_backends(part: Part) -> tuple[MissingBackend, ...]:
     """One entry a backend, in the order in which they were asked for."""
     seen: dict[str, _Seen] = {}
     asked: dict[str, dict[str, list[Tuning]]] = {}
@@ -243,17 +244,17 @@ def _look(seen: _Seen, backend: str, session: Session, op: str, tunings: list[Tu
     for remark in session.absent:
         name, _, reason = remark.partition(": ")
         if name == backend and reason:
-            seen.told[reason] = None
+            seen.reasons[reason] = None
 
 
-def _entry(backend: str, seen: _Seen) -> Absent:
-    return Absent(
+def _entry(backend: str, seen: _Seen) -> MissingBackend:
+    return MissingBackend(
         backend=backend,
         ops=tuple(seen.lacking),
         tunings=seen.tunings,
         everywhere=not seen.present,
         failed=len(seen.failed),
-        reasons=(*(Reason(text, 0) for text in seen.told), *grouped(seen.failed)),
+        reasons=(*(Reason(text, 0) for text in seen.reasons), *grouped(seen.failed)),
         sessions=tuple(seen.sessions),
     )
 

@@ -32,6 +32,8 @@ from rocm_tui.session.merge import PLACES
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
+NEAR = 0.10
+"""Relative distance from the best, up to which a choice is compared or measured unasked."""
 
 Standing = Literal["clear", "tied", "unclear", "slower"]
 """How the winner stands: ahead of all rivals, tied with one, not told yet, or beaten by one."""
