@@ -157,9 +157,9 @@ def choice_slots(
     """
     choices = row.tuning.choices
     keys = stats.differing_keys(choices)
-    again = row.tuning.measured is not None
+    measured = row.tuning.measured is not None
     wants = {column.key: column.least for column in PANE}
-    for key in ("share",) if again else ("error", "extra", "verdict"):
+    for key in ("share",) if measured else ("error", "extra", "verdict"):
         del wants[key]
     wants["bar"] = 24 if width >= _WIDE else 10
     wants["name"] = max((len(choice.label) for choice in choices), default=0)

@@ -157,7 +157,7 @@ PAGES: Mapping[str, tuple[Column, ...]] = {
 class Page:
     """Sentences, the rows below them with the tuning that each is about, and how many things."""
 
-    said: tuple[Span, ...]
+    sentences: tuple[Span, ...]
     cells: tuple[Cells, ...]
     rows: tuple[Row, ...]
     count: int

@@ -162,7 +162,7 @@ class Axis:
                 if self.low <= step * 10.0**power <= self.high
             ]
             places = [self.place(value) for value in values]
-            if all(two - one >= apart for one, two in pairwise(places)):
+            if all(right - left >= apart for left, right in pairwise(places)):
                 break
         return values
 

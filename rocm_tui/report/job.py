@@ -148,8 +148,8 @@ def _ranks(part: Part) -> int:
 
 def repeated(all_problems: Iterable[ProblemRows]) -> tuple[Repeated, ...]:
     """The problems that were tuned more than once, most seconds first."""
-    again = [repeat for problem in all_problems if (repeat := _repeated(problem))]
-    return tuple(sorted(again, key=lambda repeat: (-repeat.seconds, -repeat.times)))
+    repeats = [repeat for problem in all_problems if (repeat := _repeated(problem))]
+    return tuple(sorted(repeats, key=lambda repeat: (-repeat.seconds, -repeat.times)))
 
 
 def _repeated(problem: ProblemRows) -> Repeated | None:

@@ -69,7 +69,7 @@ class ReportPage(Grid):
         if self._page is None:
             return []
         sentences: list[Line] = []
-        for text, style in self._page.said:
+        for text, style in self._page.sentences:
             sentences += [((f" {part}", style),) for part in wrap(text, width - 2)]
         above: list[Line] = [(), *sentences, ()] if sentences else []
         return [*above, *super().heading(width)] if self._page.cells else above

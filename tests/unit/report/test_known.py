@@ -46,7 +46,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 runs" in told
     page = pages(report(part(*tunings)), ())["saved"]
-    assert " ".join(line for line, _ in page.said) == told
+    assert " ".join(line for line, _ in page.sentences) == told
 
 
 def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
@@ -119,7 +119,7 @@ def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     assert "logs, of which it is not known whether they are of one job" in text(found)
     assert report_json(found)["disagreements"][0]["one_job"] is None
     page = pages(found, ())["ranks"]
-    assert "not known whether they are of one job" in page.said[0][0]
+    assert "not known whether they are of one job" in page.sentences[0][0]
 
 
 # A busy CPU
