@@ -1,4 +1,5 @@
-"""The Python whose torch is the user's, and how it finds our hooks: one folder on its `PYTHONPATH`.
+"""The Python whose torch is the user's, the GPUs that it shall see, and how it finds our hooks: one
+folder on its `PYTHONPATH`.
 
 The folder is part of this package: nothing is made at run time, so any number of runs share it
 and none has anything to clean up. It holds entry points and a loader, and no package that a
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import backend
-from rocm_tui.errors import RocmTuiError
+from rocm_tui.errors import RocmTuiError, UsageError
 
 HOOKS = Path(__file__).parent / "hook_path"
 BACKEND = Path(str(backend.__file__)).parent
@@ -110,3 +111,40 @@ def _has_torch(python: str, env: Mapping[str, str]) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+CPU = "cpu"
+_VARIABLES = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def device_env(env: Mapping[str, str], device: str | None) -> dict[str, str]:
+    """`env` for a worker that shall see only the GPU `device`, an index among those that `env`
+    shows; None or `cpu` is as it is.
+
+    GPUs stay visible to a job on the CPU: their name is part of the name of PyTorch's cache file,
+    also for what is tuned on the CPU. Raises UsageError.
+    """
+    if device is None or device == CPU:
+        return dict(env)
+    if not (device.isascii() and device.isdecimal()):
+        raise UsageError(f"{device} is no device; give a GPU's index, or cpu")
+    shown = visible_devices(env)
+    if shown is not None and int(device) >= len(shown):
+        raise UsageError(f"there is no GPU {device} among those visible: {','.join(shown)}")
+    chosen = device if shown is None else shown[int(device)]
+    return {**env, **dict.fromkeys(_VARIABLES, chosen)}
+
+
+def visible_devices(env: Mapping[str, str]) -> list[str] | None:
+    """The GPUs that `env` shows, as it names them; None where it shows all."""
+    for name in _VARIABLES:
+        if name in env:
+            return [part.strip() for part in env[name].split(",") if part.strip()]
+    return None
+
+
+def lane(device: str | None, of: str | None) -> str:
+    """What a job takes for itself: the GPU asked for; else that of its tensors, `cpu` or `cuda`."""
+    if device is not None:
+        return device
+    return CPU if of == CPU else "0"

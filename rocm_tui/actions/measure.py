@@ -1,21 +1,30 @@
-"""Which choices to measure again, the worker's job for that, and what came of it."""
+"""Which choices to measure again, the worker's job for that, and what came of it; and what this
+machine can do at best, for the roofline.
+
+That peak holds while the program runs: it takes two seconds to measure again, and a file of it
+would have to say of which machine it is, and would be believed long after that has changed.
+"""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from backend.model.tuning import Tuning
-from backend.wire.jobs import MeasureJob, MeasureResult
-from rocm_tui.errors import NoSuchChoice, RocmTuiError
+from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
+from rocm_tui.environment import find_python
+from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.errors import JobError
-from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.jobs.worker import run_job
+from rocm_tui.report.roofline import Peak, TunedDevice
 from rocm_tui.session import stats
+from rocm_tui.session.model import Row
 
-WITHIN = 0.10
-"""Relative distance from the best, up to which a choice is worth measuring again."""
 BUDGET = 30.0
 """Seconds of measuring."""
 LEAST_BUDGET = 1.0
@@ -31,7 +40,7 @@ class NotMeasured(RocmTuiError):
 
 
 def worth_measuring(
-    tuning: Tuning, pinned: str | None = None, within: float = WITHIN
+    tuning: Tuning, pinned: str | None = None, within: float = stats.NEAR
 ) -> tuple[Choice, ...]:
     """The timed choices at most `within` slower than the best; in any case the second, ATen's best
     (Inductor times its calls with the cost of a call from the middle of a compile) and the one
@@ -46,6 +55,14 @@ def worth_measuring(
         for choice in timed
         if choice in always or (choice.ms or 0.0) <= most or (pinned and choice.hash == pinned)
     )
+
+
+def choices_to_measure(
+    row: Row, wanted: Sequence[Choice] = (), within: float = stats.NEAR
+) -> Sequence[Choice]:
+    """The choices that a person named or marked, else those worth it, the pinned one too."""
+    pinned = row.pin.pin.hash if row.pin else None
+    return wanted or worth_measuring(row.tuning, pinned, within)
 
 
 def measure_job(
@@ -115,15 +132,18 @@ class Measuring:
         return measurement_of(self._do(self._job) if self._settled else self._first())
 
     def _first(self) -> MeasureResult:
-        """torch keeps what it made for one mode, so each is tried by a worker of its own."""
-        result = self._do(self._job)
-        missing = [len(result.missing)]
-        while missing[-1] and len(missing) < result.modes:
-            self._job = replace(self._job, mode=len(missing))
-            result = self._do(self._job)
-            missing.append(len(result.missing))
-        if missing[-1] and min(missing) < len(self._names):
-            self._job = replace(self._job, mode=missing.index(min(missing)), partly=True)
+        """Where no mode offers all the choices, the mode that offers the most of them."""
+        [(_, answers)] = try_modes(
+            [self._job],
+            lambda job, mode: self._do(replace(job, mode=mode)),
+            lambda result: not result.missing,
+        )
+        mode, result = list(answers.items())[-1]
+        self._job = replace(self._job, mode=mode)
+        missing = {mode: len(answer.missing) for mode, answer in answers.items()}
+        fullest = min(missing, key=missing.__getitem__)
+        if 0 < missing[fullest] < len(self._names):
+            self._job = replace(self._job, mode=fullest, partly=True)
             result = self._do(self._job)
         self._settled = True
         return result
@@ -157,3 +177,47 @@ def measurement_of(result: MeasureResult) -> Measurement:
     if result.measurement is None or not result.ok:
         raise NotMeasured(plain(result.reason or "the worker gave no measurement"))
     return result.measurement
+
+
+_PATIENCE = 120.0
+
+
+class PeakElsewhere(RocmTuiError):
+    """The machine is not the one that we run on, so its peak cannot be measured here."""
+
+
+def require_here(machine: TunedDevice) -> None:
+    """Raises PeakElsewhere for a CPU of another host; which GPU there is only a worker tells."""
+    if machine.name == "cpu" and machine.host != socket.gethostname():
+        where = f"on {machine.host}" if machine.host else "on a host that no source names"
+        raise PeakElsewhere(f"These tunings were made {where}; a CPU is measured where it is.")
+
+
+def measure_machine(machine: TunedDevice, layout: Layout, python: str | None) -> Peak:
+    """The peak of `machine`. Raises PeakElsewhere, NoTorchPython and JobError."""
+    require_here(machine)
+    job = PeakJob("cpu" if machine.name == "cpu" else "cuda")
+    result = run_job(job, python=find_python(python), cache_dir=layout.root, timeout=_PATIENCE)
+    here, peak = _read(result)
+    if here != machine:
+        raise PeakElsewhere(
+            f"This machine has a {here.label}; {machine.label} is measured where it is."
+        )
+    return peak
+
+
+def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
+    """Which device was measured, and what it reached."""
+    machine = TunedDevice(result.device, result.arch, result.compute_units)
+    source = "measured here: square products, a copy"
+    if result.device == "cpu":
+        machine = TunedDevice("cpu", host=socket.gethostname())
+        source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
+    return machine, Peak(machine.label, result.tflops, result.gbs, source)
+
+
+def check_percent(value: float, name: str) -> float:
+    """A percentage as a share. Raises UsageError, which calls it by `name`."""
+    if not 0 <= value < 1e9:
+        raise UsageError(f"{name} is a percentage, 0 or more")
+    return value / 100

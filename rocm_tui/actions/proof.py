@@ -1,23 +1,206 @@
-"""A person's own program as the proof of pins: it runs as it would by itself, and afterwards the
-code that it compiled, or found compiled, says which choices it calls."""
+"""A person's own program as the proof of pins: it runs as it would by itself, and the code that it
+compiled, or found compiled, says which choices it calls.
+
+PyTorch's own `TORCH_TRACE` tells the code, into a private folder while the program runs. The
+variable changes nothing that is compiled and nothing that the program prints. Each process writes a
+file of its own. What a person traces anyway stays theirs: our folder is then one inside theirs, and
+its files move up at the end.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import math
 import os
+import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.pin import Pin
+from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.verify import Asked
-from rocm_tui.actions.witness import Finding, TraceFolder, Witness
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.ingest.formats.torch_trace import TraceCode
-from rocm_tui.launch.child import Child
+from rocm_tui.launch.run import Child
+
+Answer = Literal["called", "other", "unknown", "untuned", "absent"]
+"""All code with these inputs calls the pinned choice; some calls another; of some it cannot be
+told; all was compiled without autotuning; there is none."""
+
+ANOTHER = "another choice"
+
+
+@dataclass(slots=True)
+class Finding:
+    """How many graphs call the pinned choice of `pin`, another (by its label), one that the text
+    does not tell, or hold the op untuned. The same graph in several processes counts once."""
+
+    pin: Pin
+    called: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+    unknown: int = 0
+    untuned: int = 0
+
+    @property
+    def graphs(self) -> int:
+        """Those that are tuned."""
+        return self.called + self.others.total() + self.unknown
+
+    @property
+    def answer(self) -> Answer:
+        if self.others:
+            return "other"
+        if self.unknown:
+            return "unknown"
+        if self.called:
+            return "called"
+        return "untuned" if self.untuned else "absent"
+
+
+class Witness:
+    """Hears one graph after another. `choices` are what is known of the choices of a key, by key:
+    names, and the configurations that tell Triton templates apart."""
+
+    def __init__(self, pins: Sequence[Pin], choices: Mapping[object, Mapping[str, Choice]]) -> None:
+        self.findings = [Finding(pin) for pin in pins]
+        self.graphs = 0
+        """All that were heard of, whatever they hold."""
+        self.unread = 0
+        """Those whose code is of a form that is not understood."""
+        self._choices = choices
+        self._heard: set[bytes] = set()
+
+    def hear(self, data: bytes) -> None:
+        """Take the text of a graph, as an entry of the graph cache holds it."""
+        digest = hashlib.sha256(data).digest()
+        if digest in self._heard:
+            return
+        self._heard.add(digest)
+        self.graphs += 1
+        text = read_graph_text(data)
+        if not text.is_compiled:
+            self.unread += 1
+            return
+        for finding in self.findings:
+            if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
+                self._judge(finding, text)
+
+    def _judge(self, finding: Finding, text: GraphText) -> None:
+        verdict = self._verdict(finding.pin, finding.pin.hash, text)
+        if verdict == "same":
+            finding.called += 1
+        elif verdict == "unknown":
+            finding.unknown += 1
+        elif verdict == "other":
+            finding.others[self._instead(finding.pin, text)] += 1
+        elif text.tuned is False:
+            verdict = self._verdict(finding.pin, finding.pin.hash, replace(text, tuned=None))
+            finding.untuned += verdict != "absent"
+
+    def _instead(self, pin: Pin, text: GraphText) -> str:
+        """The label of the rival that a graph calls."""
+        known = self._choices.get(pin.key, {})
+        for rival in _rivals(pin):
+            if rival != pin.hash and self._verdict(pin, rival, text) == "same":
+                return known.get(rival, Choice(hash=rival)).label
+        return ANOTHER
+
+    def _verdict(self, pin: Pin, hash: str, text: GraphText) -> Verdict:
+        return judge(text, self._wanted(pin, hash))
+
+    def _wanted(self, pin: Pin, hash: str) -> Wanted:
+        choice = self._choices.get(pin.key, {}).get(hash)
+        config = choice.config if choice is not None else {}
+        return Wanted(pin.op, pin.inputs, hash, _rivals(pin), config)
+
+
+def _rivals(pin: Pin) -> tuple[str, ...]:
+    """The choices that could be called: those that were timed, in any precision."""
+    timed = {
+        hash for times in pin.timings.values() for hash, ms in times.items() if math.isfinite(ms)
+    }
+    return tuple(sorted(timed))
+
+
+MOST = 512 << 20
+"""Bytes on disk that the files of a program may take, where nobody asked for them but us."""
+
+_VARIABLES = ("TORCH_DTRACE", "TORCH_TRACE")
+"""The first that is set is the one that PyTorch uses."""
+
+
+class TraceFolder:
+    """Use it in a `with` statement: in the end nothing of ours is left. `full` tells that the
+    limit was reached, so that not all was kept."""
+
+    def __init__(self, env: Mapping[str, str], most: int = MOST) -> None:
+        """Raises RocmTuiError if the folder cannot be made."""
+        given = next((name for name in _VARIABLES if env.get(name)), None)
+        self._theirs = None if given is None else Path(os.path.abspath(env[given]))  # noqa: PTH100
+        try:
+            if self._theirs is not None:
+                self._theirs.mkdir(parents=True, exist_ok=True)
+            self.path = Path(tempfile.mkdtemp(prefix="rocm-tui-trace-", dir=self._theirs))
+        except OSError as error:
+            where = self._theirs or tempfile.gettempdir()
+            raise RocmTuiError(f"no trace can be written to {where}: {error.strerror}") from error
+        self.env = {given or "TORCH_TRACE": str(self.path)}
+        self._most = most
+        self._kept: dict[str, int] = {}
+        self.full = False
+
+    def __enter__(self) -> TraceFolder:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._theirs is not None:
+            for path, _ in self.files():
+                with contextlib.suppress(OSError):
+                    path.rename(self._theirs / path.name)
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def files(self) -> list[tuple[Path, int | None]]:
+        """One a process, and how many of its first bytes are all there (None: all)."""
+        files: list[tuple[Path, int | None]] = []
+        with contextlib.suppress(OSError):
+            for path in sorted(self.path.iterdir()):
+                if path.is_file() and not path.is_symlink():
+                    files.append((path, self._kept.get(path.name, 0) if self.full else None))
+        return files
+
+    def look(self) -> None:
+        """Keep the files within the limit: what is written beyond it is given back to the disk.
+
+        The writer notices nothing: it goes on at its own place in the file.
+        """
+        if self._theirs is not None:
+            return
+        sizes: dict[str, int] = {}
+        used = 0
+        for path, _ in self.files():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                sizes[path.name] = status.st_size
+                used += status.st_blocks * 512
+        if not self.full and used > self._most:
+            self.full, self._kept = True, sizes
+        if self.full and used > self._most:
+            for name in sizes:
+                with contextlib.suppress(OSError):
+                    os.truncate(self.path / name, self._kept.get(name, 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from backend.wire.jobs import Environment, EnvironmentJob
 from rocm_tui.actions.pick import load_model
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
-from rocm_tui.jobs.errors import JobFailed
+from rocm_tui.jobs.limits import JobFailed
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.session.find import find_pins
 from rocm_tui.session.model import Model

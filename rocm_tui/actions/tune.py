@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.model.choice import sort_choices
+from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
 from backend.wire.jobs import SearchSpace, TuneJob, TuneResult
+from rocm_tui.environment import device_env
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.errors import JobError
-from rocm_tui.jobs.run import RunJob
+from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.session.model import Row
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
@@ -99,19 +102,21 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
 def tune(run: RunJob, problem: Problem, options: TuneOptions) -> Tuning:
     """Tune, in the mode that the cache was tuned in if it tells, else in the first one.
 
-    torch keeps what it made for one mode, so each is tried by a worker of its own. A choice that
-    ends its worker has failed, and another worker times the others. Raises JobError and NotTuned.
+    A choice that ends its worker has failed, and another worker times the others. Raises JobError
+    and NotTuned.
     """
     broken: dict[str, str] = {}
     job = tune_job(problem, options)
-    result = _without_broken(run, replace(job, any_mode=options.mode is not None), broken)
-    if not result.conclusive:
-        for mode in range(1, result.modes):
-            other = _without_broken(run, replace(job, mode=mode), broken)
-            if other.conclusive:
-                return _tuned(problem, other)
-        result = _without_broken(run, replace(job, any_mode=True), broken)
-    return _tuned(problem, result)
+    if options.mode is None:
+        [(_, answers)] = try_modes(
+            [job],
+            lambda job, mode: _without_broken(run, replace(job, mode=mode), broken),
+            lambda result: result.conclusive,
+        )
+        for result in answers.values():
+            if result.conclusive:
+                return _tuned(problem, result)
+    return _tuned(problem, _without_broken(run, replace(job, any_mode=True), broken))
 
 
 def _without_broken(run: RunJob, job: TuneJob, broken: dict[str, str]) -> TuneResult:
@@ -205,7 +210,7 @@ def _dtype(name: str) -> str:
     return f"torch.{_TYPES.get(bare, bare)}"
 
 
-def backends(text: str | None) -> tuple[str, ...] | None:
+def backend_list(text: str | None) -> tuple[str, ...] | None:
     """`ATEN,TRITON` as names. Raises UsageError for one that Inductor does not have."""
     if text is None:
         return None
@@ -222,3 +227,28 @@ def distinct(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         first.setdefault(problem_of(row.tuning), row)
     return list(first.values())
+
+
+def tune_options(
+    *,
+    backends: str | None,
+    search_space: str | None,
+    templates: bool,
+    budget: float | str | None,
+    device: str | None,
+    budget_name: str = "the budget",
+) -> TuneOptions:
+    """What Inductor shall try, from what a person typed. Raises UsageError, for a device too."""
+    seconds = None if budget is None else check_seconds(budget, budget_name)
+    device_env(os.environ, device)
+    return TuneOptions(
+        backends=backend_list(backends),
+        search_space=search_space,
+        templates=templates,
+        budget=seconds,
+    )
+
+
+def offers_ours(tuning: Tuning) -> bool:
+    """Whether kernels of ours were among the choices, so that tuning again shall offer them."""
+    return any(choice.hash and is_own(choice.hash) for choice in tuning.choices)

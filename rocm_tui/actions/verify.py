@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
-from rocm_tui.jobs.errors import JobError, WorkerDied
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
+from rocm_tui.jobs.run import try_modes
 from rocm_tui.jobs.worker import Worker, spawn_worker
 
 SECONDS = 300.0
@@ -43,14 +43,6 @@ def _kind(asked: Asked) -> _Kind:
     return is_own(asked.pin.hash), asked.pin.precision
 
 
-@dataclass(slots=True)
-class _Open:
-    """A pin without a final answer: its answers by mode."""
-
-    asked: Asked
-    answers: dict[int, VerifyResult] = field(default_factory=dict)
-
-
 class Verifying:
     """Use it in a `with` statement: its worker ends with it."""
 
@@ -71,6 +63,7 @@ class Verifying:
         self._worker: Worker | None = None
         self._is: tuple[int, _Kind] | None = None
         self._broken: str | None = None
+        self._place = 0
         self.workers = 0
         """How many were started."""
 
@@ -81,40 +74,29 @@ class Verifying:
         self._end()
 
     def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
-        """Each pin with what the worker's job says of it, as soon as it is known.
+        """Each pin with what the worker's job says of it, as soon as it is known."""
+        self._place = 1
+        for question, answers in try_modes(
+            sorted(asked, key=_kind),
+            lambda question, mode: self._answer(question, mode),
+            lambda answer: answer.conclusive,
+        ):
+            self._place += 1
+            final = (answer for answer in answers.values() if answer.conclusive)
+            yield question.pin, next(final, answers[min(answers)])
 
-        The mode of the last pin is tried first for the next: programs seldom mix them.
-        """
-        left = [_Open(pin) for pin in sorted(asked, key=_kind)]
-        mode, modes, fits, done = 0, 1, set[int](), 0
-        while left:
-            now = next((pin for pin in left if mode not in pin.answers), None)
-            if now is None:
-                mode = (mode + 1) % modes
-                continue
-            answer = now.answers[mode] = self._answer(now.asked, mode, done + 1)
-            modes, final = max(modes, answer.modes), answer.conclusive
-            if final and answer.modes:
-                fits.add(mode)
-            if final or len(now.answers) >= modes:
-                left.remove(now)
-                done += 1
-                yield now.asked.pin, answer if final else now.answers[min(now.answers)]
-            elif mode not in fits:
-                mode = (mode + 1) % modes
-
-    def _answer(self, asked: Asked, mode: int, place: int) -> VerifyResult:
+    def _answer(self, asked: Asked, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
         if self._broken is not None:
             return _failed(self._broken)
         pin = asked.pin
-        fresh = self._start((mode, _kind(asked)), pin, place)
+        fresh = self._start((mode, _kind(asked)), pin)
         if self._worker is None:
             return _failed(self._broken or "no worker")
         job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, mode, asked.threads)
 
         def hear(progress: Progress) -> None:
-            self._tell(place, pin, progress.what)
+            self._tell(self._place, pin, progress.what)
 
         try:
             result = self._worker.run(job, hear, limits=self._limits)
@@ -127,12 +109,12 @@ class Verifying:
             self._end()
         return result
 
-    def _start(self, kind: tuple[int, _Kind], pin: Pin, place: int) -> bool:
+    def _start(self, kind: tuple[int, _Kind], pin: Pin) -> bool:
         """Let the worker be one of this mode and kind; is it a new one?"""
         if self._worker is not None and self._is == kind:
             return False
         self._end()
-        self._tell(place, pin, "starting a worker")
+        self._tell(self._place, pin, "starting a worker")
         try:
             self._worker = spawn_worker(self._python, self._layout.root, self._env)
             self._is = kind

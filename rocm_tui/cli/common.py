@@ -1,13 +1,34 @@
-"""What several commands share: arguments, and the cache dir they mean."""
+"""What several commands share: arguments, the cache dir they mean, exit codes."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 from backend.disk.layout import Layout, cache_dir
+from rocm_tui.errors import UsageError
+
+
+class ExitCode(IntEnum):
+    YES = 0
+    NO = 1
+    USAGE = 2
+    INTERRUPTED = 130
+    """As a shell counts a program that Ctrl-C ended."""
+
+    @classmethod
+    def of(cls, yes: bool) -> ExitCode:
+        return cls.YES if yes else cls.NO
+
+    @classmethod
+    def of_error(cls, error: BaseException) -> ExitCode:
+        if isinstance(error, UsageError):
+            return cls.USAGE
+        return cls.INTERRUPTED if isinstance(error, KeyboardInterrupt) else cls.NO
+
 
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "id": {"metavar": "ID", "help": "a tuning's id, or its first digits"},

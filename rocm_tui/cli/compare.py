@@ -8,7 +8,7 @@ from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.actions.compare import read_part
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.types import Comparison, Part
 from rocm_tui.errors import UsageError

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rocm_tui import say
-from rocm_tui.actions.bundle import Examined, examine_bundle
-from rocm_tui.actions.doctor import Check, examine
+from rocm_tui.actions.doctor import Check, Examined, examine, examine_bundle
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.harmless import plain
 
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}

@@ -7,7 +7,7 @@ import argparse
 from rocm_tui import say
 from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render.problems import problem_json, troubles
 from rocm_tui.render.tunings import row_json, tunings_text

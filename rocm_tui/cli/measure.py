@@ -9,14 +9,13 @@ from dataclasses import replace
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
 from rocm_tui import say
-from rocm_tui.actions.measure import Measuring, measure_job
-from rocm_tui.actions.options import check_percent, check_seconds, choices_to_measure
+from rocm_tui.actions.measure import Measuring, check_percent, choices_to_measure, measure_job
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
-from rocm_tui.jobs.errors import JobError
+from rocm_tui.jobs.limits import JobError, check_seconds
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import (
     measured_text,

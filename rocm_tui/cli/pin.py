@@ -9,7 +9,7 @@ from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
 

@@ -18,7 +18,7 @@ from rocm_tui.actions.pin import (
     take_back,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.pins import PIN_LIST, history_json, history_line, status_json

@@ -23,7 +23,7 @@ from rocm_tui.actions.share import (
     write_shared,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import table

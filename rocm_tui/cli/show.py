@@ -10,11 +10,11 @@ from backend.model.choice import Choice
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain, visible
 from rocm_tui.render.detail import show_text
-from rocm_tui.render.resources import block, resources_json
+from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
 from rocm_tui.session.find import find_choice

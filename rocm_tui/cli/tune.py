@@ -10,20 +10,21 @@ from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
-from rocm_tui.actions.options import offers_ours, tune_options
 from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
     distinct,
     is_shape,
+    offers_ours,
     problem_of,
     tune,
+    tune_options,
     typed_problem,
     words_of,
 )
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.render.jobs import problem_title

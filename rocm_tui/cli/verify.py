@@ -13,17 +13,16 @@ from backend.model.pin import Pin
 from backend.wire.codec import to_json
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
-from rocm_tui.actions.options import check_seconds
 from rocm_tui.actions.pin import list_pins
-from rocm_tui.actions.proof import ProgramProof, prove_by_program, with_threads
+from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
 from rocm_tui.actions.verify import SECONDS, Verifying
-from rocm_tui.actions.witness import Finding
 from rocm_tui.cli import common
-from rocm_tui.cli.exits import ExitCode
+from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import check_seconds
 from rocm_tui.render.jobs import pin_title
 from rocm_tui.session.find import find_pins
 

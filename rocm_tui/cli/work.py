@@ -15,8 +15,7 @@ from typing import TypeVar
 from backend.disk.layout import Layout
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui import say
-from rocm_tui.actions.options import device_env
-from rocm_tui.environment import find_python
+from rocm_tui.environment import device_env, find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Limits

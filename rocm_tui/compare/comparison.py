@@ -64,14 +64,14 @@ def compare(a: Part, b: Part) -> Comparison:
     """B against A, problem by problem."""
     matched, rest_a, rest_b = pair_up(a, b)
     devices = (_facts(a, "device", "arch"), _facts(b, "device", "arch"))
-    ratios = [log_ratios(one.rows, two.rows) for one, two in matched]
+    ratios = [log_ratios(left.rows, right.rows) for left, right in matched]
     sure = noise(ratios, same_device=not all(devices) or devices[0] == devices[1])
     pairs: list[Pair] = []
     untimed: list[Row] = []
-    for one, two in matched:
-        made = pair(one, two, sure)
+    for left, right in matched:
+        made = pair(left, right, sure)
         if made is None:
-            untimed.append(two.rows[0])
+            untimed.append(right.rows[0])
         else:
             pairs.append(made)
     only_a, silent_a = _alone(rest_a)

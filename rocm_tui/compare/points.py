@@ -61,10 +61,10 @@ def uses(problem: ProblemRows) -> Iterator[Use]:
             yield Use(row, *use)
 
 
-def alike(one: ProblemRows, two: ProblemRows) -> Iterator[tuple[Use, Use]]:
+def alike(left: ProblemRows, right: ProblemRows) -> Iterator[tuple[Use, Use]]:
     """What of two problems may be compared, the latest of both first."""
-    other_torch = bool(one.torch and two.torch and not one.torch & two.torch)
-    ours, theirs = uses(one), uses(two)
+    other_torch = bool(left.torch and right.torch and not left.torch & right.torch)
+    ours, theirs = uses(left), uses(right)
     a, b = next(ours, None), next(theirs, None)
     if a is None or b is None:
         return
@@ -92,11 +92,11 @@ def _key(choice: Choice) -> str:
 
 def like(a: Use, b: Use, other_torch: bool = False) -> bool:
     """Whether what one use takes may be compared with what the other takes."""
-    one, two = a.row.tuning, b.row.tuning
+    left, right = a.row.tuning, b.row.tuning
     return (
         same_choice(a.choice, b.choice)
-        or same_offer(one, two, other_torch)
-        or (offers(one, b.choice) and offers(two, a.choice))
+        or same_offer(left, right, other_torch)
+        or (offers(left, b.choice) and offers(right, a.choice))
     )
 
 
@@ -105,16 +105,16 @@ def offers(tuning: Tuning, choice: Choice) -> bool:
     return any(same_choice(choice, other) for other in _offered(tuning))
 
 
-def same_offer(one: Tuning, two: Tuning, other_torch: bool = False) -> bool:
+def same_offer(a: Tuning, b: Tuning, other_torch: bool = False) -> bool:
     """Whether two tunings put up the same choices, as far as both tell.
 
     Two versions of torch give one kernel two hashes: of those, and where one tuning tells hashes
     and the other names, as many choices of each backend are the same set. So are as many choices
     where not all of them are shown.
     """
-    if not (_complete(one) and _complete(two)):
-        return one.num_choices is not None and one.num_choices == two.num_choices
-    ours, theirs = _offered(one), _offered(two)
+    if not (_complete(a) and _complete(b)):
+        return a.num_choices is not None and a.num_choices == b.num_choices
+    ours, theirs = _offered(a), _offered(b)
     if len(ours) != len(theirs):
         return False
     both = (*ours, *theirs)
@@ -201,10 +201,10 @@ def _measured(
     return None
 
 
-def pair(one: ProblemRows, two: ProblemRows, noise: Noise) -> Pair | None:
+def pair(left: ProblemRows, right: ProblemRows, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
     # A measurement and a single number are made in different ways: like is compared with like.
-    judged = _by_measurements(one, two) or _numbers(one, two, noise)
+    judged = _by_measurements(left, right) or _numbers(left, right, noise)
     if judged is None:
         return None
     a, b, ruling = judged
@@ -223,20 +223,20 @@ def pair(one: ProblemRows, two: ProblemRows, noise: Noise) -> Pair | None:
 
 
 def _numbers(
-    one: ProblemRows, two: ProblemRows, noise: Noise
+    left: ProblemRows, right: ProblemRows, noise: Noise
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """By single numbers: of what is alike, else of the latest, which tells nothing."""
-    comparable = next(alike(one, two), None)
+    comparable = next(alike(left, right), None)
     if comparable is not None:
-        a, b = _by_numbers(one, comparable[0]), _by_numbers(two, comparable[1])
+        a, b = _by_numbers(left, comparable[0]), _by_numbers(right, comparable[1])
         same = [a.choice] if same_choice(a.choice, b.choice) else []
-        rivals = partial(log_ratios, one.rows, two.rows, but=same)
+        rivals = partial(log_ratios, left.rows, right.rows, but=same)
         unseen = partial(_blur, a, b)
         return a, b, by_numbers(a.ms, b.ms, noise, rivals, unseen)
-    ours, theirs = next(uses(one), None), next(uses(two), None)
+    ours, theirs = next(uses(left), None), next(uses(right), None)
     if ours is None or theirs is None:
         return None
-    a, b = _by_numbers(one, ours), _by_numbers(two, theirs)
+    a, b = _by_numbers(left, ours), _by_numbers(right, theirs)
     return a, b, not_alike(a.ms, b.ms, noise, why_not(ours, theirs))
 
 
@@ -245,23 +245,23 @@ def _blur(a: Standpoint, b: Standpoint) -> float:
 
 
 def _by_measurements(
-    one: ProblemRows, two: ProblemRows
+    left: ProblemRows, right: ProblemRows
 ) -> tuple[Standpoint, Standpoint, Ruling] | None:
     """None where the measurements say nothing about then and now."""
-    if not one.measured or not two.measured:
+    if not left.measured or not right.measured:
         return None
-    both = [m for m in one.measured if m in two.measured]
-    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (one, two))
+    both = [m for m in left.measured if m in right.measured]
+    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (left, right))
     for flushed in (False, True):
-        for before, after in alike(one, two) if ours and theirs else ():
-            a = _measured(one, [before], ours, flushed)
-            b = _measured(two, [after], theirs, flushed)
+        for before, after in alike(left, right) if ours and theirs else ():
+            a = _measured(left, [before], ours, flushed)
+            b = _measured(right, [after], theirs, flushed)
             if a and b and (ruling := _then_and_now(a, b)):
                 return a, b, ruling
     for measurement in both:
         a, b = (
             _measured(problem, uses(problem), [measurement], measurement.flushed)
-            for problem in (one, two)
+            for problem in (left, right)
         )
         if a and b and not same_choice(a.choice, b.choice):
             mine, its = measurement.of(a.choice.hash), measurement.of(b.choice.hash)

@@ -180,7 +180,7 @@ def pair_up(
     return (
         pairs,
         [problem for problem in left if problem.facts not in paired],
-        [two for two in right if two.facts not in paired],
+        [problem for problem in right if problem.facts not in paired],
     )
 
 
@@ -193,5 +193,5 @@ def _fitting(
     for index, side in ((ours, left), (theirs, right)):
         for problem in side:
             index.add(problem.facts, problem)
-    pairs = ((one, theirs.only(one.facts)) for one in left)
-    return [(one, two) for one, two in pairs if two and ours.only(two.facts) is one]
+    pairs = ((a, theirs.only(a.facts)) for a in left)
+    return [(a, b) for a, b in pairs if b and ours.only(b.facts) is a]

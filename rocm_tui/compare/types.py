@@ -31,11 +31,11 @@ def text_key(choice: Choice) -> str:
     return choice.description or _NUMBER.sub("", choice.name or "")
 
 
-def same_choice(one: Choice, two: Choice) -> bool:
+def same_choice(a: Choice, b: Choice) -> bool:
     """Whether two runs mean the same choice, as far as hashes, configurations or names tell."""
-    if one.hash and two.hash:
-        return one.hash == two.hash
-    return bool(text_key(one)) and text_key(one) == text_key(two)
+    if a.hash and b.hash:
+        return a.hash == b.hash
+    return bool(text_key(a)) and text_key(a) == text_key(b)
 
 
 def is_timed(tuning: Tuning) -> bool:
@@ -204,7 +204,8 @@ class Pair:
         """Whether both know one and the same tuning alone, which one of them made."""
         a, b = self.a.rows, self.b.rows
         return len(a) == len(b) and all(
-            one.key == two.key and one.tuning == two.tuning for one, two in zip(a, b, strict=True)
+            left.key == right.key and left.tuning == right.tuning
+            for left, right in zip(a, b, strict=True)
         )
 
     @property

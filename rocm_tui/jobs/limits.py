@@ -1,4 +1,13 @@
-"""What a worker may take: time, silence, memory, processes, output; and what memory there is."""
+"""What a worker may take: time, silence, memory, processes, output; and what memory there is.
+
+What can become of a job instead of a result:
+
+JobError
+├── WorkerDied      the process ended in the middle of a job
+├── JobTimeout      it took too long, or said nothing for too long, and was killed
+├── TooMuch         it took or printed more than it may and was killed
+└── JobFailed       the job itself raised an error
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,38 @@ import psutil
 from backend.processes import tree
 from backend.processes.shared import SharedMark
 from backend.processes.tree import Process
-from rocm_tui.jobs.errors import JobTimeout, TooMuch
+from backend.wire.jobs import Progress
+from rocm_tui.errors import RocmTuiError, UsageError
+
+
+class JobError(RocmTuiError):
+    """A job gave no result.
+
+    `blamed` is the hash of the choice that the worker was at when it died or hung, if that may be
+    the cause; `last` is its last progress, if it told any; `log` is where the end of its log is
+    kept.
+    """
+
+    blamed: str | None = None
+    last: Progress | None = None
+    log: Path | None = None
+
+
+class WorkerDied(JobError):
+    """The worker ended in the middle of a job."""
+
+
+class JobTimeout(JobError):
+    """The job took too long."""
+
+
+class TooMuch(JobError):
+    """The worker took more memory or processes than it may, or printed more."""
+
+
+class JobFailed(JobError):
+    """The job raised an error of its own."""
+
 
 SILENCE = 900.0
 """Seconds without a word after which a worker counts as hung. A kernel may compile for minutes."""
@@ -201,3 +241,17 @@ def _limits_of_cgroup() -> Iterator[int]:
 def gib(size: int) -> str:
     """Bytes as `18.2 GiB`."""
     return f"{size / GIB:.1f} GiB"
+
+
+_MOST = 1e9
+
+
+def check_seconds(value: float | str, name: str) -> float:
+    """A time that a job may take. Raises UsageError, which calls it by `name`."""
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < _MOST:
+        raise UsageError(f"{name} is a number of seconds above 0")
+    return seconds

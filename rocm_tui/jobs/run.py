@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -18,11 +18,11 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import end_log
 from backend.errors import StoreError
 from backend.wire.jobs import Progress, WorkerJob
-from rocm_tui.jobs.errors import JobError
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits
 from rocm_tui.jobs.worker import OnProgress, Worker, spawn_worker
 
 R = TypeVar("R")
+Q = TypeVar("Q")
 
 
 class RunJob(Protocol):
@@ -63,6 +63,44 @@ def run_watched(
     finally:
         with contextlib.suppress(StoreError):
             end_log(layout, Path(log))
+
+
+class OfModes(Protocol):
+    """What a worker answers that has worked in one of so many of torch's modes."""
+
+    @property
+    def modes(self) -> int: ...
+
+
+A = TypeVar("A", bound=OfModes)
+
+
+def try_modes(
+    questions: Iterable[Q], ask: Callable[[Q, int], A], settles: Callable[[A], bool]
+) -> Iterator[tuple[Q, dict[int, A]]]:
+    """Each question with its answers by torch mode, in the order in which they came, as soon as one
+    settles it or it was asked in all modes.
+
+    torch keeps what it made for one mode, so each mode needs a worker of its own. That of the last
+    question is tried first for the next: programs seldom mix them.
+    """
+    left = [(question, dict[int, A]()) for question in questions]
+    mode, modes, fits = 0, 1, set[int]()
+    while left:
+        pending = next((pair for pair in left if mode not in pair[1]), None)
+        if pending is None:
+            mode = (mode + 1) % modes
+            continue
+        question, answers = pending
+        answer = answers[mode] = ask(question, mode)
+        modes, settled = max(modes, answer.modes), settles(answer)
+        if settled and answer.modes:
+            fits.add(mode)
+        if settled or len(answers) >= modes:
+            left = [pair for pair in left if pair is not pending]
+            yield pending
+        elif mode not in fits:
+            mode = (mode + 1) % modes
 
 
 KEPT = 20

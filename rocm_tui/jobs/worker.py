@@ -33,8 +33,7 @@ from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_wor
 from backend.worker.protocol import Events
 from rocm_tui.environment import BACKEND, HOOKS, unhooked
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.errors import JobError, JobFailed, WorkerDied
-from rocm_tui.jobs.limits import Clock, Limits
+from rocm_tui.jobs.limits import Clock, JobError, JobFailed, Limits, WorkerDied
 
 TIMEOUT = 600.0
 """Seconds for one job. A verify compiles its op a few times."""

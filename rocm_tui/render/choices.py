@@ -10,7 +10,7 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import drawing
+from rocm_tui.render import plot as drawing
 from rocm_tui.render.layout import Slot, fit
 from rocm_tui.render.table import Column, Field, Line, Span, text_table
 from rocm_tui.render.tunings import error
@@ -156,9 +156,9 @@ def choice_slots(
     """
     choices = row.tuning.choices
     keys = stats.differing_keys(choices)
-    again = row.tuning.measured is not None
+    measured = row.tuning.measured is not None
     wants = {column.key: column.least for column in PANE}
-    for key in ("share",) if again else ("error", "extra", "verdict"):
+    for key in ("share",) if measured else ("error", "extra", "verdict"):
         del wants[key]
     wants["bar"] = 24 if width >= _WIDE else 10
     wants["name"] = max((len(choice.label) for choice in choices), default=0)

@@ -10,9 +10,9 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
-from rocm_tui.render.drawing import bar
 from rocm_tui.render.measured import label, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment
+from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats

@@ -93,13 +93,8 @@ def _lines(tuning: Tuning, measurement: Measurement) -> list[_Line]:
     return known + failed
 
 
-def rows(tuning: Tuning, measurement: Measurement) -> list[list[str]]:
-    """A line a choice."""
-    return [[field.text(line) for field in MEASURED] for line in _lines(tuning, measurement)]
-
-
 def measured_text(tuning: Tuning, measurement: Measurement) -> str:
-    """The same as a table."""
+    """A line a choice."""
     return text_table(MEASURED, _lines(tuning, measurement))
 
 
@@ -154,13 +149,8 @@ def _repeats(tuning: Tuning, measurements: Sequence[Measurement]) -> list[_Repea
     ]
 
 
-def repeat_rows(tuning: Tuning, measurements: Sequence[Measurement]) -> list[list[str]]:
-    """A line a choice: how far its medians lie apart, and how often it got which verdict."""
-    return [[field.text(line) for field in REPEATS] for line in _repeats(tuning, measurements)]
-
-
 def repeats_text(tuning: Tuning, measurements: Sequence[Measurement]) -> str:
-    """The same as a table."""
+    """A line a choice: how far its medians lie apart, and how often it got which verdict."""
     return text_table(REPEATS, _repeats(tuning, measurements))
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.drawing import bar
-from rocm_tui.render.plot import number
+from rocm_tui.render.plot import bar, number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline
-from rocm_tui.report.types import Absent, Bought, Disagreement, Party, Repeated, Report
+from rocm_tui.report.types import Disagreement, MissingBackend, Party, Repeated, Report, Savings
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
 
@@ -65,7 +64,7 @@ _PARTIES: tuple[Field[_PartyLine], ...] = (
 class _Reason:
     """One reason why a backend is missing; the backend stands beside the first."""
 
-    backend: Absent
+    backend: MissingBackend
     why: str
 
 
@@ -158,7 +157,7 @@ PAGES: Mapping[str, tuple[Column, ...]] = {
 class Page:
     """Sentences, the rows below them with the tuning that each is about, and how many things."""
 
-    said: tuple[Span, ...]
+    sentences: tuple[Span, ...]
     cells: tuple[Cells, ...]
     rows: tuple[Row, ...]
     count: int
@@ -167,21 +166,21 @@ class Page:
 def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str, Page]:
     """Every page by its name."""
     return {
-        "saved": _saved(report.bought),
+        "saved": _saved(report.savings),
         "repeated": _repeated(report.repeated),
         "ranks": _ranks(report.disagreements),
-        "missing": _missing(report.absent, report.told),
+        "missing": _missing(report.missing, report.backends_known),
         "roofline": _roofline(points),
     }
 
 
-def _saved(bought: Bought) -> Page:
-    lines = words.saved_lines(bought) if bought.gains else ["Nothing was tuned yet."]
+def _saved(savings: Savings) -> Page:
+    lines = words.saved_lines(savings) if savings.gains else ["Nothing was tuned yet."]
     return Page(
         tuple((line, "") for line in lines),
-        tuple(cells(words.GAINS, gain) for gain in bought.gains),
-        tuple(gain.row for gain in bought.gains),
-        len(bought.gains),
+        tuple(cells(words.GAINS, gain) for gain in savings.gains),
+        tuple(gain.row for gain in savings.gains),
+        len(savings.gains),
     )
 
 
@@ -219,12 +218,12 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
         what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
-        if not all(disagreement.told for disagreement in disagreements):
+        if not all(disagreement.one_job for disagreement in disagreements):
             sentence = f"Chosen differently by {words.parties(disagreements)}: {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 
 
-def _missing(backends: Sequence[Absent], known: bool) -> Page:
+def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
     lines = []
     for backend in backends:
         for at, why in enumerate(words.reason_lines(backend)):

@@ -10,7 +10,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
 from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
-from rocm_tui.report.types import Absent, Bought, Disagreement, Gain, Repeated, Report
+from rocm_tui.report.types import Disagreement, Gain, MissingBackend, Repeated, Report, Savings
 from rocm_tui.session import numbers as fmt
 
 AGREED = "Ranks and hosts agree: no problem has two choices in use."
@@ -115,8 +115,8 @@ def text(report: Report) -> str:
     """The four parts, each with a headline that says what was found."""
     blocks = [
         _disagreements(report.disagreements),
-        _missing(report.absent, report.told),
-        _savings(report.bought),
+        _missing(report.missing, report.backends_known),
+        _savings(report.savings),
         _repeated(report.repeated),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks)
@@ -144,16 +144,16 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
 def parties(disagreements: Sequence[Disagreement]) -> str:
     """Whose choices differ; logs may have nothing to do with each other."""
     logs = "logs, of which it is not known whether they are of one job"
-    if all(disagreement.told for disagreement in disagreements):
+    if all(disagreement.one_job for disagreement in disagreements):
         return "ranks or hosts"
     return (
         f"ranks or hosts, or by {logs}"
-        if any(disagreement.told for disagreement in disagreements)
+        if any(disagreement.one_job for disagreement in disagreements)
         else logs
     )
 
 
-def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
+def _missing(backends: Iterable[MissingBackend], known: bool) -> list[str]:
     lines = []
     for backend in backends:
         lines.append(missing_line(backend))
@@ -165,7 +165,7 @@ def _missing(backends: Iterable[Absent], known: bool) -> list[str]:
     return [NOT_TOLD]
 
 
-def missing_line(backend: Absent) -> str:
+def missing_line(backend: MissingBackend) -> str:
     """`CK: no choice in 12 tunings (bmm, mm)`."""
     tunings = "1 tuning" if backend.tunings == 1 else f"{backend.tunings} tunings"
     what = f"all {backend.failed} choices failed" if backend.failed else "no choice"
@@ -173,7 +173,7 @@ def missing_line(backend: Absent) -> str:
     return f"{plain(backend.backend)}: {what} in {tunings} ({plain(', '.join(backend.ops))}){where}"
 
 
-def reason_lines(backend: Absent) -> list[str]:
+def reason_lines(backend: MissingBackend) -> list[str]:
     """Why, in a line a reason; one that says that nobody knows, if so."""
     if not backend.reasons:
         return ["Inductor left it out and does not say why: operands that it does not take?"]
@@ -183,74 +183,75 @@ def reason_lines(backend: Absent) -> list[str]:
     ]
 
 
-def _savings(bought: Bought) -> list[str]:
-    if not bought.gains:
+def _savings(savings: Savings) -> list[str]:
+    if not savings.gains:
         return ["Nothing was tuned."]
-    return [*saved_lines(bought), text_table(GAINS, bought.gains)]
+    return [*saved_lines(savings), text_table(GAINS, savings.gains)]
 
 
-def saved_lines(bought: Bought) -> list[str]:
+def saved_lines(savings: Savings) -> list[str]:
     """What all tunings save in one run and what they cost, then what that leaves out."""
-    lines = [f"{_saves(bought)} {_took(bought)}{_paid(bought)}"]
-    summed = [gain for gain in bought.valued if not gain.tied and gain.saved_ms]
+    lines = [f"{_saves(savings)} {_took(savings)}{_paid(savings)}"]
+    summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
     once = sum(gain.calls is None for gain in summed)
     if once:
         what = "one problem is" if once == 1 else f"{once} problems are"
         lines.append(f"Nothing tells how often {what} called: counted once.")
-    waits = sum(gain.waited for gain in bought.gains)
+    waits = sum(gain.waited for gain in savings.gains)
     if waits:
         what = "One problem is" if waits == 1 else f"{waits} problems are"
         lines.append(
             f"{what} not counted: times are whole milliseconds, as of "
             "calls that wait on a busy CPU. `rocm-tui measure` tells what is saved."
         )
-    if len(bought.systems) > 1:
-        names = [plain(name, 60) for name in bought.systems[:3]]
-        more = [f"{len(bought.systems) - 3} more"] if len(bought.systems) > 3 else []
+    if len(savings.systems) > 1:
+        names = [plain(name, 60) for name in savings.systems[:3]]
+        more = [f"{len(savings.systems) - 3} more"] if len(savings.systems) > 3 else []
         lines.append(
-            f"This adds up {len(bought.systems)} machines or logs, which no one run uses together: "
-            f"{', '.join([*names, *more])}."
+            f"This adds up {len(savings.systems)} machines or logs, "
+            f"which no one run uses together: {', '.join([*names, *more])}."
         )
-    if bought.since and bought.until and bought.until - bought.since > _LONG:
+    if savings.since and savings.until and savings.until - savings.since > _LONG:
         first, last = (
-            time.strftime("%Y-%m-%d", time.localtime(when)) for when in (bought.since, bought.until)
+            time.strftime("%Y-%m-%d", time.localtime(when))
+            for when in (savings.since, savings.until)
         )
         lines.append(f"Tuned between {first} and {last}.")
     return lines
 
 
-def _saves(bought: Bought) -> str:
+def _saves(savings: Savings) -> str:
     """The sum, and of what it is the sum."""
-    known, count = len(bought.valued), len(bought.gains)
+    known, count = len(savings.valued), len(savings.gains)
     if not known:
         none = "it has no" if count == 1 else f"none of {count} problems has a"
         return f"What tuning saves against ATen is not known: {none} time of ATen. Tuning"
-    sums = f"saves {fmt.duration(bought.saved_ms)}" if bought.saved_ms > 0 else "saves nothing"
-    if bought.saved_ms < 0:
-        sums = f"loses {fmt.duration(-bought.saved_ms)}"
+    sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
+    if savings.saved_ms < 0:
+        sums = f"loses {fmt.duration(-savings.saved_ms)}"
     rest = f" ({known} of {count} problems: {count - known} without a time of ATen)"
     return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
 
 
-def _took(bought: Bought) -> str:
-    ranks = f" on {bought.ranks} ranks together" if bought.ranks > 1 else ""
-    if not bought.seconds and bought.unknown:
+def _took(savings: Savings) -> str:
+    ranks = f" on {savings.ranks} ranks together" if savings.ranks > 1 else ""
+    if not savings.seconds and savings.unknown:
         return "took nobody knows how long"
-    if bought.unknown:
-        does = "does" if bought.unknown == 1 else "do"
-        some = f"{bought.unknown} of {bought.tunings} tunings {does} not tell"
-        return f"took at least {fmt.seconds(bought.seconds)}{ranks} ({some})"
-    return f"took {fmt.seconds(bought.seconds)}{ranks}"
+    if savings.unknown:
+        does = "does" if savings.unknown == 1 else "do"
+        some = f"{savings.unknown} of {savings.tunings} tunings {does} not tell"
+        return f"took at least {fmt.seconds(savings.seconds)}{ranks} ({some})"
+    return f"took {fmt.seconds(savings.seconds)}{ranks}"
 
 
-def _paid(bought: Bought) -> str:
+def _paid(savings: Savings) -> str:
     """After how many runs it is paid for, as far as that is known."""
-    runs = bought.runs_to_pay
+    runs = savings.runs_to_pay
     if runs is None:
-        unknown = bought.saved_ms > 0 and len(bought.systems) < 2
+        unknown = savings.saved_ms > 0 and len(savings.systems) < 2
         return "; after how many runs it is paid for is not known." if unknown else "."
-    least = "at least " if bought.at_least else ""
-    known, count = len(bought.valued), len(bought.gains)
+    least = "at least " if savings.at_least else ""
+    known, count = len(savings.valued), len(savings.gains)
     who = f"; those {known} are" if known < count else ":"
     return f"{who} paid for after {least}{runs:,.0f} runs."
 
@@ -266,18 +267,18 @@ def _repeated(repeated: Sequence[Repeated]) -> list[str]:
 
 def report_json(report: Report) -> dict[str, Any]:
     """Times in milliseconds and seconds; unknown values are null."""
-    bought = report.bought
+    savings = report.savings
     return {
         "disagreements": [_disagreement_json(entry) for entry in report.disagreements],
-        "missing": [_missing_json(entry) for entry in report.absent],
-        "backends_told": report.told,
+        "missing": [_missing_json(entry) for entry in report.missing],
+        "backends_told": report.backends_known,
         "saved": {
-            **attributes(bought, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
-            "tuned": bought.tunings,
-            "problems": len(bought.gains),
-            "problems_without_aten": len(bought.gains) - len(bought.valued),
-            "runs_at_least": bought.at_least,
-            "tunings": [_gain_json(gain) for gain in bought.gains],
+            **attributes(savings, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
+            "tuned": savings.tunings,
+            "problems": len(savings.gains),
+            "problems_without_aten": len(savings.gains) - len(savings.valued),
+            "runs_at_least": savings.at_least,
+            "tunings": [_gain_json(gain) for gain in savings.gains],
         },
         "repeated": [_repeated_json(entry) for entry in report.repeated],
     }
@@ -287,7 +288,7 @@ def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
     return {
         **row_problem_json(disagreement.row),
         "matters": disagreement.matters,
-        "one_job": disagreement.told or None,
+        "one_job": disagreement.one_job or None,
         "parties": [
             {
                 "who": party.who,
@@ -301,7 +302,7 @@ def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
     }
 
 
-def _missing_json(backend: Absent) -> dict[str, Any]:
+def _missing_json(backend: MissingBackend) -> dict[str, Any]:
     return {
         **attributes(backend, "backend ops tunings everywhere failed sessions"),
         "reasons": [attributes(reason, "text count") for reason in backend.reasons],

@@ -209,11 +209,6 @@ def cells(row: Row, now: float) -> dict[str, Span]:
     return {**table.cells((*TUNINGS, _RANK), row), _AGE.key: age}
 
 
-def row_cells(row: Row) -> tuple[str, ...]:
-    """One line of `ls`."""
-    return tuple(field.text(row) for field in LIST)
-
-
 def tunings_text(rows: Iterable[Row]) -> str:
     """What `ls` prints of tunings."""
     return table.text_table(LIST, rows)

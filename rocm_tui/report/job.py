@@ -19,8 +19,15 @@ from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
-from rocm_tui.report.missing import absent
-from rocm_tui.report.types import Bought, Disagreement, Gain, Party, Repeated, Report
+from rocm_tui.report.types import (
+    Disagreement,
+    Gain,
+    Party,
+    Repeated,
+    Report,
+    Savings,
+    missing_backends,
+)
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import versus, waited
@@ -41,21 +48,21 @@ def report(part: Part) -> Report:
     ]
     return Report(
         disagreements=tuple(sorted(disagreements, key=lambda differing: not differing.matters)),
-        absent=absent(part),
-        told=any(session.backends for session in part.sessions.values()),
-        bought=bought(all_problems, part),
+        missing=missing_backends(part),
+        backends_known=any(session.backends for session in part.sessions.values()),
+        savings=savings(all_problems, part),
         repeated=repeated(all_problems),
     )
 
 
-def bought(all_problems: Iterable[ProblemRows], part: Part) -> Bought:
+def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     """Time saved against ATen and seconds spent, over all problems."""
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
     gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
     gains.sort(key=lambda g: (g.saved_ms is None, -(g.saved_ms or 0.0) * (g.calls or 1)))
     moments = [row.tuning.when for row in tuned if row.tuning.when]
-    return Bought(
+    return Savings(
         gains=tuple(gains),
         saved_ms=sum((g.saved_ms or 0.0) * (g.calls or 1) for g in gains if not g.tied),
         seconds=sum(gain.seconds for gain in gains),
@@ -141,8 +148,8 @@ def _ranks(part: Part) -> int:
 
 def repeated(all_problems: Iterable[ProblemRows]) -> tuple[Repeated, ...]:
     """The problems that were tuned more than once, most seconds first."""
-    again = [repeat for problem in all_problems if (repeat := _repeated(problem))]
-    return tuple(sorted(again, key=lambda repeat: (-repeat.seconds, -repeat.times)))
+    repeats = [repeat for problem in all_problems if (repeat := _repeated(problem))]
+    return tuple(sorted(repeats, key=lambda repeat: (-repeat.seconds, -repeat.times)))
 
 
 def _repeated(problem: ProblemRows) -> Repeated | None:
@@ -230,7 +237,7 @@ def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement
         rows[0],
         tuple(parties),
         matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
-        told=processes,
+        one_job=processes,
     )
 
 

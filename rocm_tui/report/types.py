@@ -1,10 +1,22 @@
-"""What can be said of one job: its ranks, its backends, what tuning saves and costs."""
+"""What can be said of one job: its ranks, its backends, what tuning saves and costs.
+
+A backend that was asked for and of which nothing usable appeared is named with the reasons:
+Inductor leaves it out without a word where something about the machine, the operands or an
+installation does not fit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from backend.model.choice import Choice
+from backend.model.origin import provider
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from rocm_tui.compare.types import Part
 from rocm_tui.session.model import Row
 
 
@@ -28,15 +40,15 @@ class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
     `matters` tells that one of them found its choice and another's to differ by more than a tie;
-    `told`, that they are known to be ranks or processes, and not just files that may have nothing
-    to do with each other.
+    `one_job`, that they are known to be ranks or processes, and not just files that may have
+    nothing to do with each other.
     """
 
     id: str
     row: Row
     parties: tuple[Party, ...]
     matters: bool
-    told: bool = True
+    one_job: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class MissingBackend:
     """A backend that was asked for and of which no usable choice appeared.
 
     `ops` are the ops of which that is true, in `tunings` tunings; `everywhere` tells that it is
@@ -90,8 +102,8 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
-    """What tuning bought, by problem, most first. What is not known is counted, not guessed.
+class Savings:
+    """What tuning saves, by problem, most first. What is not known is counted, not guessed.
 
     `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
     once. `seconds` is what all of the `tunings` took, on all of the job's `ranks` together;
@@ -151,10 +163,109 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of one job. `told` is False where no session says which backends it asked for."""
+    """The report of one job. `backends_known` is False where no session says which backends it
+    asked for."""
 
     disagreements: tuple[Disagreement, ...]
-    absent: tuple[Absent, ...]
-    told: bool
-    bought: Bought
+    missing: tuple[MissingBackend, ...]
+    backends_known: bool
+    savings: Savings
     repeated: tuple[Repeated, ...]
+
+
+CONVOLUTION = "conv:"
+"""Stands before a backend that was asked for in convolutions, which have a list of their own."""
+
+_BACKENDS = {
+    "aten": "ATEN",
+    "triton": "TRITON",
+    "cpp": "CPP",
+    "rocm": "ROCM",
+    "cutlass": "CUTLASS",
+    "cutedsl": "CUTEDSL",
+    "nv_universal_gemm": "NVGEMM",
+}
+_VARIABLE = re.compile(r"0x[0-9a-fA-F]+|\d+|/\S+")
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of one backend; the ops of `lacking` have no usable choice in a session."""
+
+    lacking: dict[str, None] = field(default_factory=dict)
+    sessions: dict[str, None] = field(default_factory=dict)
+    tunings: int = 0
+    present: bool = False
+    failed: list[Choice] = field(default_factory=list)
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+def backend_of(choice: Choice) -> str | None:
+    """The name under which Inductor's option asks for what made a choice; None if not known."""
+    source = provider(choice)
+    if source == "ck":
+        return "CKTILE" if "ck_tile" in f"{choice.name} {choice.hash}" else "CK"
+    return _BACKENDS.get(source or "")
+
+
+def missing_backends(part: Part) -> tuple[MissingBackend, ...]:
+    """One entry a backend, in the order in which they were asked for."""
+    seen: dict[str, _Seen] = {}
+    asked: dict[str, dict[str, list[Tuning]]] = {}
+    for row in part.rows:
+        for name in dict.fromkeys(row.asked):
+            asked.setdefault(name, {}).setdefault(row.tuning.op, []).append(row.tuning)
+    for session in part.sessions.values():
+        for op, tunings in asked.get(session.id, {}).items():
+            for backend in _asked(session, op):
+                _look(seen.setdefault(backend, _Seen()), backend, session, op, tunings)
+    return tuple(_entry(name, backend) for name, backend in seen.items() if backend.lacking)
+
+
+def _asked(session: Session, op: str) -> Iterable[str]:
+    if not op.startswith("conv"):
+        return [name for name in session.backends if not name.startswith(CONVOLUTION)]
+    marked = [name for name in session.backends if name.startswith(CONVOLUTION)]
+    return [name.removeprefix(CONVOLUTION) for name in marked]
+
+
+def _look(seen: _Seen, backend: str, session: Session, op: str, tunings: list[Tuning]) -> None:
+    every = [choice for tuning in tunings for choice in tuning.choices]
+    theirs = [choice for choice in every if backend_of(choice) == backend]
+    if any(not choice.failed for choice in theirs):
+        seen.present = True
+        return
+    if backend == _BACKENDS["aten"] and any(provider(choice) is None for choice in every):
+        return  # ATen has no mark in its names: what nobody knows may be its kernel
+    seen.lacking[op] = None
+    seen.sessions[session.id] = None
+    seen.tunings += len(tunings)
+    seen.failed += theirs
+    for remark in session.absent:
+        name, _, reason = remark.partition(": ")
+        if name == backend and reason:
+            seen.reasons[reason] = None
+
+
+def _entry(backend: str, seen: _Seen) -> MissingBackend:
+    return MissingBackend(
+        backend=backend,
+        ops=tuple(seen.lacking),
+        tunings=seen.tunings,
+        everywhere=not seen.present,
+        failed=len(seen.failed),
+        reasons=(*(Reason(text, 0) for text in seen.reasons), *grouped(seen.failed)),
+        sessions=tuple(seen.sessions),
+    )
+
+
+def grouped(failed: Iterable[Choice]) -> tuple[Reason, ...]:
+    """Failures by reason, most frequent first; reasons that differ in numbers or paths are one."""
+    counts: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for choice in failed:
+        reason = choice.reason or "no reason known"
+        kind = _VARIABLE.sub("#", reason.replace(choice.name or "\0", "#"))
+        counts[kind] += 1
+        example.setdefault(kind, reason)
+    return tuple(Reason(example[kind], count) for kind, count in counts.most_common())

@@ -80,13 +80,13 @@ _AROUND = 3
 """Lines of context."""
 
 
-def source_diff(tuning: Tuning, one: Choice, two: Choice, session: Session | None) -> list[str]:
-    """Lines from the kernel of `one` to that of `two`; none if they are the same.
+def source_diff(tuning: Tuning, left: Choice, right: Choice, session: Session | None) -> list[str]:
+    """Lines from the kernel of `left` to that of `right`; none if they are the same.
 
     Raises NoKernelSource, naming the choice, where a source cannot be made again.
     """
     sources = []
-    for choice in (one, two):
+    for choice in (left, right):
         if not template_of(choice):
             raise NoKernelSource(
                 f"{choice.label} is no choice of our templates: only their sources are at hand"
@@ -96,5 +96,5 @@ def source_diff(tuning: Tuning, one: Choice, two: Choice, session: Session | Non
         except NoKernelSource as error:
             raise NoKernelSource(f"no source of {choice.label} is at hand: {error}") from error
     before, after = sources
-    lines = difflib.unified_diff(before, after, one.label, two.label, n=_AROUND, lineterm="")
+    lines = difflib.unified_diff(before, after, left.label, right.label, n=_AROUND, lineterm="")
     return [plain(line) for line in lines]

@@ -34,22 +34,26 @@ def offered(views: Iterable[Tuning]) -> frozenset[str] | None:
     return next((hashes(view) for view in views if view.session is not None), None)
 
 
-def same_key(one: Tuning, two: Tuning) -> bool:
-    if one.inputs_key is None or one.precision is None:
+def same_key(left: Tuning, right: Tuning) -> bool:
+    if left.inputs_key is None or left.precision is None:
         return False
-    return (one.inputs_key, one.op, one.precision) == (two.inputs_key, two.op, two.precision)
+    return (left.inputs_key, left.op, left.precision) == (
+        right.inputs_key,
+        right.op,
+        right.precision,
+    )
 
 
-def times_agree(one: Tuning, two: Tuning) -> bool:
+def times_agree(left: Tuning, right: Tuning) -> bool:
     """Where both give a time in full, it is the same double; and where both say whose it is, they
     say the same."""
-    return _full_times(one, two) and _full_times(two, one) and _owners_agree(one, two)
+    return _full_times(left, right) and _full_times(right, left) and _owners_agree(left, right)
 
 
-def _full_times(one: Tuning, two: Tuning) -> bool:
-    other = {c.ms for c in two.choices if c.ms is not None}
+def _full_times(left: Tuning, right: Tuning) -> bool:
+    other = {c.ms for c in right.choices if c.ms is not None}
     full = {round(ms, PLACES) for ms in other if round(ms, PLACES) != ms}
-    for choice in one.choices:
+    for choice in left.choices:
         ms = choice.ms
         if ms is None or ms in other:
             continue
@@ -59,42 +63,42 @@ def _full_times(one: Tuning, two: Tuning) -> bool:
     return True
 
 
-def _owners_agree(one: Tuning, two: Tuning) -> bool:
-    by_hash = {choice.hash: choice.ms for choice in two.choices if choice.hash}
-    by_name = {choice.name: choice.ms for choice in two.choices if choice.name}
+def _owners_agree(left: Tuning, right: Tuning) -> bool:
+    by_hash = {choice.hash: choice.ms for choice in right.choices if choice.hash}
+    by_name = {choice.name: choice.ms for choice in right.choices if choice.name}
     return all(
         _near(choice.ms, by_hash.get(choice.hash or ""))
         and _near(choice.ms, by_name.get(choice.name or ""))
-        for choice in one.choices
+        for choice in left.choices
     )
 
 
-def _near(one: float | None, two: float | None) -> bool:
-    return one is None or two is None or round(one, PLACES) == round(two, PLACES)
+def _near(left: float | None, right: float | None) -> bool:
+    return left is None or right is None or round(left, PLACES) == round(right, PLACES)
 
 
-def compatible(one: Tuning, two: Tuning) -> bool:
+def compatible(left: Tuning, right: Tuning) -> bool:
     """Nothing that both know of the program and the problem differs.
 
     Two cache files never hold the same tuning.
     """
-    if one.inputs_key is not None and two.inputs_key is not None:
-        if one.key != two.key:
+    if left.inputs_key is not None and right.inputs_key is not None:
+        if left.key != right.key:
             return False
-        if one.session is None and two.session is None:
+        if left.session is None and right.session is None:
             return False
-    if one.rank is not None and two.rank is not None and one.rank != two.rank:
+    if left.rank is not None and right.rank is not None and left.rank != right.rank:
         return False
     facts = (
-        (one.session, two.session),
-        (one.shapes, two.shapes),
-        (one.strides, two.strides),
-        (one.dtypes, two.dtypes),
-        (one.device, two.device),
+        (left.session, right.session),
+        (left.shapes, right.shapes),
+        (left.strides, right.strides),
+        (left.dtypes, right.dtypes),
+        (left.device, right.device),
     )
     if any(mine and theirs and mine != theirs for mine, theirs in facts):
         return False
-    mine, theirs = device_kind(one), device_kind(two)
+    mine, theirs = device_kind(left), device_kind(right)
     return mine is None or theirs is None or mine == theirs
 
 
@@ -176,25 +180,25 @@ def _places(choice: Choice, known: list[Choice], taken: set[int]) -> list[int]:
     return []
 
 
-def _same_hash(one: Choice, two: Choice) -> bool:
-    return one.hash is not None and one.hash == two.hash
+def _same_hash(left: Choice, right: Choice) -> bool:
+    return left.hash is not None and left.hash == right.hash
 
 
-def _same_time(one: Choice, two: Choice) -> bool:
-    if one.ms is None or two.ms is None or (one.hash and two.hash):
+def _same_time(left: Choice, right: Choice) -> bool:
+    if left.ms is None or right.ms is None or (left.hash and right.hash):
         return False
-    return one.ms == two.ms or round(one.ms, PLACES) == round(two.ms, PLACES)
+    return left.ms == right.ms or round(left.ms, PLACES) == round(right.ms, PLACES)
 
 
-def _same_name(one: Choice, two: Choice) -> bool:
+def _same_name(left: Choice, right: Choice) -> bool:
     """Equal names, or an ATen name that the hash begins with."""
-    if one.hash and two.hash:
+    if left.hash and right.hash:
         return False
-    if one.name is not None and one.name == two.name:
+    if left.name is not None and left.name == right.name:
         return True
     return any(
         a.name is not None and b.hash is not None and b.hash.startswith(f"{a.name}-")
-        for a, b in ((one, two), (two, one))
+        for a, b in ((left, right), (right, left))
     )
 
 
@@ -209,8 +213,8 @@ def _fill(known: Choice, seen: Choice) -> Choice:
     )
 
 
-def _fuller(one: float | None, two: float | None) -> float | None:
+def _fuller(left: float | None, right: float | None) -> float | None:
     """The time with more digits."""
-    if one is None or two is None:
-        return two if one is None else one
-    return two if round(one, PLACES) == one else one
+    if left is None or right is None:
+        return right if left is None else left
+    return right if round(left, PLACES) == left else left

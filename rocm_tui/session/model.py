@@ -113,8 +113,8 @@ class Place:
         return before
 
 
-def _same(one: Sequence[Member], two: Sequence[Member]) -> bool:
-    return len(one) == len(two) and all(a is b for a, b in zip(one, two, strict=True))
+def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
 
 def _row(

@@ -31,6 +31,8 @@ from rocm_tui.session.merge import PLACES
 
 TIE_BAND = 0.02
 """Relative difference within which single measurements cannot tell two choices apart."""
+NEAR = 0.10
+"""Relative distance from the best, up to which a choice is compared or measured unasked."""
 
 Standing = Literal["clear", "tied", "unclear", "slower"]
 """How the winner stands: ahead of all rivals, tied with one, not told yet, or beaten by one."""
@@ -112,12 +114,12 @@ def lead(tuning: Tuning) -> float | None:
     return min((ratio - 1.0 for ratio in ratios if ratio is not None), default=None)
 
 
-def ratio(tuning: Tuning, one: Choice, two: Choice) -> float | None:
-    """Time of `one` over that of `two`, as measured where both were, else of single numbers."""
-    ours, theirs = measured(tuning, one), measured(tuning, two)
+def ratio(tuning: Tuning, left: Choice, right: Choice) -> float | None:
+    """Time of `left` over that of `right`, as measured where both were, else of single numbers."""
+    ours, theirs = measured(tuning, left), measured(tuning, right)
     if ours is not None and theirs is not None:
         return ours.ratio / theirs.ratio if theirs.ratio else None
-    return one.ms / two.ms if one.ms is not None and two.ms else None
+    return left.ms / right.ms if left.ms is not None and right.ms else None
 
 
 def measured(tuning: Tuning, choice: Choice | None) -> MeasuredChoice | None:
@@ -149,12 +151,12 @@ def standing(tuning: Tuning) -> Standing | None:
     return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
 
 
-def near(tuning: Tuning, one: Choice, two: Choice) -> bool:
+def near(tuning: Tuning, left: Choice, right: Choice) -> bool:
     """Whether single numbers of a tuning cannot tell these two apart."""
-    if not one.ms or not two.ms or min(one.ms, two.ms) < 0:
+    if not left.ms or not right.ms or min(left.ms, right.ms) < 0:
         return False
-    apart = max(one.ms, two.ms) / min(one.ms, two.ms) - 1.0
-    return apart <= TIE_BAND or indistinct(tuning, one.ms, two.ms)
+    apart = max(left.ms, right.ms) / min(left.ms, right.ms) - 1.0
+    return apart <= TIE_BAND or indistinct(tuning, left.ms, right.ms)
 
 
 _AGAINST_BEST: dict[Verdict, Standing] = {
@@ -167,32 +169,32 @@ _OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
 """How the best stands against the choice that has this verdict."""
 
 
-def versus(tuning: Tuning, one: Choice, rival: Choice) -> Standing | None:
-    """How `one` stands against `rival`, as measured where both were, else of single numbers.
+def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
+    """How `choice` stands against `rival`, as measured where both were, else of single numbers.
 
     `clear`: it is faster; `slower`: the rival is; None where a time is not known.
     """
-    ours, theirs = measured(tuning, one), measured(tuning, rival)
+    ours, theirs = measured(tuning, choice), measured(tuning, rival)
     if ours is not None and theirs is not None and tuning.measured is not None:
         return _judged(tuning.measured.choices[0], ours, theirs)
-    if one.ms is None or not rival.ms or one.failed or rival.failed:
+    if choice.ms is None or not rival.ms or choice.failed or rival.failed:
         return None
-    if near(tuning, one, rival):
+    if near(tuning, choice, rival):
         return "tied"
-    return "clear" if one.ms < rival.ms else "slower"
+    return "clear" if choice.ms < rival.ms else "slower"
 
 
-def _judged(best: MeasuredChoice, one: MeasuredChoice, rival: MeasuredChoice) -> Standing:
+def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice) -> Standing:
     """Verdicts are told against the best; two others are told apart by their intervals."""
     if rival.hash == best.hash:
-        return _AGAINST_BEST[one.verdict]
-    if one.hash == best.hash:
+        return _AGAINST_BEST[choice.verdict]
+    if choice.hash == best.hash:
         return _OF_BEST[rival.verdict]
-    if one.ratio_high < rival.ratio_low:
+    if choice.ratio_high < rival.ratio_low:
         return "clear"
-    if rival.ratio_high < one.ratio_low:
+    if rival.ratio_high < choice.ratio_low:
         return "slower"
-    low, high = sorted((one.ratio, rival.ratio))
+    low, high = sorted((choice.ratio, rival.ratio))
     return "tied" if 0 < high <= low * (1 + TIE_BAND) else "unclear"
 
 
@@ -278,10 +280,10 @@ _FLOAT = 2e-7
 """Relative error of a single-precision number, in which events are told."""
 
 
-def indistinct(tuning: Tuning, one: float, two: float) -> bool:
+def indistinct(tuning: Tuning, left: float, right: float) -> bool:
     """Whether the clock cannot tell two of a tuning's times apart."""
-    gap = abs(one - two)
-    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(one, two) < SLICE / 2):
+    gap = abs(left - right)
+    if gap >= LONGEST_WAIT or (gap >= APART * max(TICKS) and min(left, right) < SLICE / 2):
         return False  # neither ticks nor waits: the usual case
     return gap < blur(tuning)
 

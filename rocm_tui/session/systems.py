@@ -1,16 +1,20 @@
 """Which system tuned something, and so which repeated measurements tell of it.
 
-A system is a device with its Triton; Inductor names its cache files by a hash of both.
+A system is a device with its Triton; Inductor names its cache files by a hash of both. On ROCm
+their first lines name the device too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from backend.model.choice import Measurement
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
+from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import MeasurementSeen
 
 CACHE_FILES = "cache"
@@ -63,3 +67,28 @@ def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str])
     if systems and measurement.system_hash and measurement.system_hash not in systems:
         return False  # the same problem on another device
     return any(measurement.of(choice.hash) for choice in tuning.choices if choice.hash)
+
+
+_MARK = '"system":'
+_HEAD = 8192
+
+
+def device_names(paths: Iterable[str]) -> dict[str, str]:
+    """The devices, on ROCm architectures, that cache files name in their first lines, by path.
+
+    Reads the beginnings of those that are such files: call it off the event loop.
+    """
+    return {path: name for path in paths if (name := _device_name(path))}
+
+
+def _device_name(path: str) -> str | None:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_HEAD).decode(errors="replace")
+        at = text.index(_MARK) + len(_MARK)
+        system, _ = json.JSONDecoder().raw_decode(text[at:].lstrip())
+    except (OSError, ValueError, RecursionError):
+        return None
+    device = system.get("device") if isinstance(system, dict) else None
+    name = device.get("name") if isinstance(device, dict) else None
+    return clean(name)[:200] if isinstance(name, str) else None

@@ -14,11 +14,16 @@ from backend.model.choice import Choice
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.pins.state import PinPlan, PinStatus
-from rocm_tui.actions.measure import measure, measure_job
-from rocm_tui.actions.options import choices_to_measure, device_env, lane
-from rocm_tui.actions.peak import measure_machine, require_here
+from rocm_tui.actions.measure import (
+    choices_to_measure,
+    measure,
+    measure_job,
+    measure_machine,
+    require_here,
+)
 from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
 from rocm_tui.actions.tune import problem_of, tune
+from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, Order

@@ -37,7 +37,7 @@ from backend.toolchain.resources import from_file, from_ptxas, occupancy
 from backend.toolchain.target import amdgpu
 from backend.wire.codec import to_json
 from rocm_tui import say
-from rocm_tui.actions.bundle import examine_bundle
+from rocm_tui.actions.doctor import examine_bundle
 from rocm_tui.actions.measure import measure_job
 from rocm_tui.actions.tune import problem_of, words_of
 from rocm_tui.cli.doctor import bundle_json
@@ -69,11 +69,9 @@ from rocm_tui.render import (
     report as report_text,
 )
 from rocm_tui.render import (
-    resources as resource_text,
-)
-from rocm_tui.render import (
     side_by_side,
 )
+from rocm_tui.render import side_by_side as resource_text
 from rocm_tui.render import (
     tunings as tuning_cells,
 )
@@ -82,7 +80,7 @@ from rocm_tui.render.jobs import progress_text
 from rocm_tui.render.pins import status_json
 from rocm_tui.render.problems import problem_json
 from rocm_tui.render.report import report_json
-from rocm_tui.render.resources import resources_json
+from rocm_tui.render.side_by_side import resources_json
 from rocm_tui.render.tunings import row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines

@@ -54,7 +54,7 @@ class _Fold:
     selected: ChoiceSelected | None = None
 
     @classmethod
-    def again(cls, ended: Tuning) -> _Fold:
+    def reopened(cls, ended: Tuning) -> _Fold:
         """Of a tuning that had ended, should more be told of it."""
         choices = {choice.hash or choice.label: choice for choice in ended.choices}
         return cls(ended, choices, {}, ended.state, ended.compiled, ended.timed)
@@ -149,7 +149,7 @@ class EventLog:
                 if event.n not in self._ended:
                     self._problem(f"an event of tuning {event.n}, which did not start")
                     return
-                fold = self._folds[event.n] = _Fold.again(self._ended[event.n])
+                fold = self._folds[event.n] = _Fold.reopened(self._ended[event.n])
             if isinstance(event, TuningFailed):
                 self._problem(f"tuning {fold.started.op} failed: {clean(event.reason)}")
             fold.take(event)

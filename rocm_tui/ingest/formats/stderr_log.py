@@ -15,9 +15,7 @@ from pathlib import Path
 
 from backend.model.session import Fault
 from rocm_tui.ingest.collector import no_collector
-from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
-from rocm_tui.ingest.formats.autotune.parser import LogParser
-from rocm_tui.ingest.formats.autotune.search import (
+from rocm_tui.ingest.formats.autotune.fast import (
     LOOK_BACK,
     count_lines,
     is_forced,
@@ -27,6 +25,8 @@ from rocm_tui.ingest.formats.autotune.search import (
     piece_start,
     read_between,
 )
+from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
+from rocm_tui.ingest.formats.autotune.parser import LogParser
 from rocm_tui.ingest.formats.reader import LOGS, Format
 from rocm_tui.ingest.records import Record
 

@@ -14,8 +14,7 @@ from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from backend.model.problem import Problem
-from rocm_tui.actions.options import offers_ours, tune_options
-from rocm_tui.actions.tune import TuneOptions
+from rocm_tui.actions.tune import TuneOptions, offers_ours, tune_options
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.jobs import problem_title

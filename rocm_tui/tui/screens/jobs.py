@@ -12,13 +12,12 @@ from textual.binding import BindingType
 
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.drawing import bar
+from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.grid import Grid
-from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.line_view import Grid, LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _EVERY = 1.0

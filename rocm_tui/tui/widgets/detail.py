@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from backend.model.choice import Choice
 from rocm_tui.harmless import plain
@@ -14,9 +13,6 @@ from rocm_tui.render.layout import Slot
 from rocm_tui.render.table import Line
 from rocm_tui.session.model import Row
 from rocm_tui.tui.widgets.line_view import LineView
-
-if TYPE_CHECKING:  # loaded in a thread, where a kernel of ours is
-    pass
 
 _LEAST = 4
 """Lines that the choices keep; what is said above them gives way."""

@@ -1,4 +1,5 @@
-"""A scrolling list of lines that writes to the terminal only the cells that changed.
+"""A scrolling list of lines that writes to the terminal only the cells that changed; and a small
+table made of it, whose cells are given: pins, history, sources, problems.
 
 Textual repaints whole regions. Over SSH the bytes count, so this widget remembers what it last
 painted, compares, and asks for the narrowest region of each line that differs. It scrolls by
@@ -7,6 +8,7 @@ itself: a changed virtual size would lay out and repaint the whole screen.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -19,12 +21,10 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from rocm_tui.render.layout import GAP, Slot, fit
+from rocm_tui.render.table import Cells, Column, Line, Span
 from rocm_tui.tui import themes as palette
 from rocm_tui.tui.keys import key
-
-Span = tuple[str, str]
-"""Text and the name of its style: one of `palette.STYLES`, or empty."""
-Line = tuple[Span, ...]
 
 _WHEEL = 3
 
@@ -272,3 +272,54 @@ def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
 
 def _width(line: Line) -> int:
     return sum(cell_len(text) for text, _ in line)
+
+
+class Grid(LineView):
+    """Rows of cells below a heading; each column is as wide as its contents need."""
+
+    def __init__(self, columns: Sequence[Column], nothing: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._columns = columns
+        self._nothing = nothing
+        self._rows: Sequence[Cells] = ()
+        self._names: Sequence[object] = ()
+        self._slots: tuple[Slot, ...] = ()
+        self._wants = self.wants()
+
+    def put(self, rows: Sequence[Cells], names: Sequence[object] = ()) -> None:
+        """Show these rows; the cursor stays on the row of its name, else at its place."""
+        name = self._names[self.cursor] if self.cursor < len(self._names) else None
+        self._rows, self._names = rows, names
+        self._wants = self.wants()
+        if name is not None and name in names:
+            at = names.index(name)
+            self.top += at - self.cursor
+            self.cursor = at
+        self.sync()
+
+    def count(self) -> int:
+        return len(self._rows)
+
+    def wants(self) -> dict[str, int]:
+        """Cells of the widest content of each column that is to be shown."""
+        return {
+            column.key: max([cell_len(row[column.key][0]) for row in self._rows], default=0)
+            for column in self._columns
+        }
+
+    def heading(self, width: int) -> list[Line]:
+        self._slots = fit(self._columns, self._wants, width - 2)
+        line: list[Span] = [(" ", "head")]
+        for slot in self._slots:
+            line += [(slot.cell(slot.column.title), "head"), (" " * GAP, "head")]
+        return [(*line, (" " * width, "head"))]
+
+    def line(self, index: int, width: int) -> Line:
+        line: list[Span] = []
+        for slot in self._slots:
+            text, style = self._rows[index][slot.column.key]
+            line += [(slot.cell(text), style), (" " * GAP, "")]
+        return tuple(line)
+
+    def empty(self, width: int) -> list[Line]:
+        return [(), (("  " + self._nothing, "dim"),)]

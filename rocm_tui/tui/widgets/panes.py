@@ -201,7 +201,7 @@ class Panes(Vertical):
 
     def _look_up(self, ours: list[Choice]) -> dict[str, Footprint]:
         """In a thread, where the templates and the toolchain are loaded, which takes long."""
-        from rocm_tui.render.resources import tell
+        from rocm_tui.render.side_by_side import tell
         from rocm_tui.session.kernel_resources import KernelResources
 
         if self._resources is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from rocm_tui.actions.measure import (
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.jobs.worker import spawn_worker
 from rocm_tui.render import measured as measured_text
-from rocm_tui.render.measured import repeat_line, repeat_rows
+from rocm_tui.render.measured import repeat_line, repeats_text
 from tests.support.broken_workers import broken_python
 
 RUN = [sys.executable, "-m", "rocm_tui"]
@@ -164,7 +165,7 @@ def test_names_that_torch_numbers_anew_are_those_of_the_tuning() -> None:
     tuning = _tuning(cpp_1=1.0, b=1.1)
     found = _measured(("cpp_1", 1.0, "faster"), ("b", 1.1, "slower"))
     renamed = replace(found, choices=(replace(found.choices[0], name="cpp_7"), found.choices[1]))
-    assert [row[0] for row in measured_text.rows(tuning, renamed)] == ["cpp_1", "b"]
+    assert [row[0] for row in _rows(tuning, renamed)] == ["cpp_1", "b"]
 
 
 def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
@@ -179,7 +180,7 @@ def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
     )
     broken = replace(found[2], failed=(Choice("c", "c-x", failed=True, reason="it crashed"),))
     assert repeat_line(tuning, broken, 3, 3).endswith("9.0 % to 11.0 % (1 failed)")
-    assert repeat_rows(tuning, found) == [
+    assert _cells(repeats_text(tuning, found)) == [
         ["a", "1.000 ms", "1.250 ms", "25.0 %", "faster 2×, unclear 1×"],
         ["b", "1.100 ms", "1.200 ms", "9.1 %", "slower 2×, unclear 1×"],
     ]
@@ -188,7 +189,7 @@ def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
 def test_intervals_without_an_end_are_no_numbers() -> None:
     found = _measured(("a", 1.0, "unclear"), ("b", 1.1, "unclear"))
     endless = replace(found.choices[1], high=float("inf"), ratio_high=float("inf"))
-    rows = measured_text.rows(_tuning(a=1.0, b=1.1), replace(found, choices=(endless, endless)))
+    rows = _rows(_tuning(a=1.0, b=1.1), replace(found, choices=(endless, endless)))
     assert rows[1][2] == "–" and rows[1][5] == "+9.0 % to –"
 
 
@@ -323,3 +324,13 @@ def test_bad_words_are_exit_code_2_and_unknown_ids_exit_code_1(tmp_path: Path) -
     assert "--within" in _call("measure", "1", "--within", "-1", cache=tmp_path, code=2).stderr
     assert "--repeat" in _call("measure", "1", "--repeat", "0", cache=tmp_path, code=2).stderr
     assert "no tuning has the id" in _call("measure", "1234567", cache=tmp_path, code=1).stderr
+
+
+def _rows(tuning: Tuning, measurement: Measurement) -> list[list[str]]:
+    """A line a choice, as printed."""
+    return _cells(measured_text.measured_text(tuning, measurement))
+
+
+def _cells(text: str) -> list[list[str]]:
+    """The cells of a printed table without its heading."""
+    return [re.split(r"  +", line.strip()) for line in text.splitlines()[1:]]

@@ -15,17 +15,16 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = """
 import json, torch
-from backend.inductor.hooks import templates as rocm_offer
 from backend.inductor.torch import tuning as torch_api
 from backend.worker.jobs import environment as fit
 found = {"fits": fit.examine()}
 
-offer = rocm_offer.offer
+offer = fit.offer
 def broken(*args):
     raise AttributeError("'SizeVarAllocator' object has no attribute 'optimization_hint'")
-rocm_offer.offer = broken
+fit.offer = broken
 found["templates"] = fit.examine()
-rocm_offer.offer = offer
+fit.offer = offer
 
 key = torch_api.tuning_key
 torch_api.tuning_key = broken

@@ -20,7 +20,7 @@ from backend.model.session import SessionEnded, SessionStarted, TuningMeasured
 from backend.wire.codec import read
 from backend.wire.jobs import MeasureResult
 from rocm_tui.actions.measure import measurement_of
-from rocm_tui.jobs.errors import JobFailed
+from rocm_tui.jobs.limits import JobFailed
 from rocm_tui.jobs.worker import Worker, spawn_worker
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env

@@ -12,10 +12,9 @@ from rich.cells import cell_len
 
 from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
 from rocm_tui.report.roofline import Peak
-from rocm_tui.session.cache_headers import device_names
-from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.session.systems import device_names
+from rocm_tui.tui.screens.report import ReportPage, ReportScreen, RooflineView
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.report_page import ReportPage, RooflineView
 from tests.support import sample_job
 from tests.support.screen_lab import panes_of, running, screen_text, until
 from tests.support.session_files import write_session

@@ -17,7 +17,7 @@ from backend.wire.jobs import VerifyJob
 from backend.worker.protocol import Events
 from rocm_tui import environment as hook_env
 from rocm_tui.environment import NoTorchPython, find_python
-from rocm_tui.jobs.errors import JobFailed, JobTimeout, WorkerDied
+from rocm_tui.jobs.limits import JobFailed, JobTimeout, WorkerDied
 from rocm_tui.jobs.worker import run_job, spawn_worker
 
 JOB = {"job": "verify", "op": "mm", "inputs": "[", "precision": "highest", "hash": "x"}

@@ -21,8 +21,7 @@ from backend.processes import shared
 from backend.worker.protocol import Answers, Events
 from rocm_tui.actions.measure import Measuring
 from rocm_tui.actions.tune import TuneOptions, tune, typed_problem
-from rocm_tui.jobs.errors import JobError, TooMuch
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits, TooMuch
 from rocm_tui.jobs.run import run_watched
 from rocm_tui.jobs.worker import spawn_worker
 from tests.support.odd_workers import odd_python

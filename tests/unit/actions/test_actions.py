@@ -14,14 +14,7 @@ from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine
 from rocm_tui.actions import doctor, share
-from rocm_tui.actions.options import (
-    check_seconds,
-    choices_to_measure,
-    device_env,
-    offers_ours,
-    tune_options,
-)
-from rocm_tui.actions.peak import PeakElsewhere, require_here
+from rocm_tui.actions.measure import PeakElsewhere, choices_to_measure, require_here
 from rocm_tui.actions.pick import load_model, pick_row
 from rocm_tui.actions.pin import (
     list_pins,
@@ -34,7 +27,11 @@ from rocm_tui.actions.pin import (
     take_all_back,
     take_back,
 )
+from rocm_tui.actions.tune import offers_ours, tune_options
+from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
+from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.report import roofline
 from rocm_tui.report.roofline import TunedDevice
 from rocm_tui.session.model import Row
 

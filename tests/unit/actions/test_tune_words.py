@@ -14,18 +14,18 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.session import Session, SessionEnded, SessionStarted
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TuneJob, answer_of
-from rocm_tui.actions.options import device_env, lane
 from rocm_tui.actions.tune import (
     NotTunable,
     NotTuned,
     TuneOptions,
-    backends,
+    backend_list,
     problem_of,
     tune,
     typed_problem,
     words_of,
 )
 from rocm_tui.cli.entry import main
+from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.jobs.worker import heard_progress
@@ -119,7 +119,7 @@ def test_devices_are_counted_among_those_that_are_visible() -> None:
 
 
 def test_names_of_backends() -> None:
-    assert backends("aten, triton") == ("ATEN", "TRITON") and backends(None) is None
+    assert backend_list("aten, triton") == ("ATEN", "TRITON") and backend_list(None) is None
 
 
 # The mode that a cache was tuned in.

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from rocm_tui.cli.exits import ExitCode
-from rocm_tui.cli.parser import COMMANDS, build_parser
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.entry import COMMANDS, build_parser
 from rocm_tui.errors import NoSuchTuning, UsageError
 
 SHARED = {"entry", "exits", "parser", "common", "work"}

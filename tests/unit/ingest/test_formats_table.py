@@ -13,7 +13,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.ingest import formats
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.formats import registry
-from rocm_tui.ingest.formats.autotune import search
+from rocm_tui.ingest.formats.autotune import fast as search
 from rocm_tui.ingest.formats.reader import Complaints, Format, WholeLines
 from rocm_tui.ingest.formats.stderr_log import StderrLog
 from rocm_tui.ingest.records import Record, Seen

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocm_tui.ingest.formats import stderr_log as scan_module
-from rocm_tui.ingest.formats.autotune import search as long_lines
-from rocm_tui.ingest.formats.autotune import search as markers
+from rocm_tui.ingest.formats.autotune import fast as long_lines
+from rocm_tui.ingest.formats.autotune import fast as markers
 from rocm_tui.ingest.formats.autotune.lines import MARKERS
 from rocm_tui.ingest.formats.autotune.tables import PATIENCE
 from rocm_tui.ingest.formats.stderr_log import scan

@@ -16,8 +16,7 @@ from backend.processes.shared import MARK_SIZE, place_of
 from rocm_tui.actions.measure import Measuring, NotMeasured
 from rocm_tui.cli.work import with_log
 from rocm_tui.jobs import run
-from rocm_tui.jobs.errors import WorkerDied
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import Limits, WorkerDied
 from rocm_tui.jobs.run import run_watched
 from tests.support.broken_workers import broken_python
 

@@ -14,7 +14,7 @@ from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.detail import tuning_facts
 from rocm_tui.render.problems import troubles
-from rocm_tui.render.tunings import row_cells
+from rocm_tui.render.tunings import LIST
 from rocm_tui.session.model import Model, Row
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
 
@@ -41,7 +41,7 @@ def rows(tmp_path: Path, text: str) -> list[Row]:
 def said(row: Row) -> tuple[str, str, str]:
     """How many choices, in `ls`, in the table, and in the details."""
     details = "".join(text for text, _ in detail_lines.cost(row.tuning))
-    return row_cells(row)[4], tuning_cells.cells(row, 0.0)["n"][0], details.split(" · ")[0].strip()
+    return LIST[4].text(row), tuning_cells.cells(row, 0.0)["n"][0], details.split(" · ")[0].strip()
 
 
 def test_ten_rows_of_a_log_are_ten_shown_unless_it_tells_the_number(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_json_says_null_for_a_number_that_nobody_told(
 
 def test_what_triton_took_is_shown_without_a_time(tmp_path: Path) -> None:
     old, new = rows(tmp_path, NEW_TRITON + OLD_TRITON)
-    cells = row_cells(new)
+    cells = [field.text(new) for field in LIST]
     assert (cells[1], cells[4]) == ("matmul_kernel", "1 shown")
     assert cells[5].startswith("BLOCK_M=64, ") and cells[5].endswith("num_stages=3")
     assert cells[6] == "-" or not cells[6].strip("-–— ")

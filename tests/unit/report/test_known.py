@@ -24,7 +24,7 @@ YEAR = 365 * 86400.0
 
 
 def said(*tunings: Tuning, **more: Any) -> str:
-    return " ".join(saved_lines(report(part(*tunings, **more)).bought))
+    return " ".join(saved_lines(report(part(*tunings, **more)).savings))
 
 
 def test_all_that_is_known_is_said_in_one_sentence() -> None:
@@ -46,7 +46,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 runs" in told
     page = pages(report(part(*tunings)), ())["saved"]
-    assert " ".join(line for line, _ in page.said) == told
+    assert " ".join(line for line, _ in page.sentences) == told
 
 
 def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
@@ -56,7 +56,7 @@ def test_seconds_that_are_not_told_make_it_at_least_so_many_runs() -> None:
     told = said(tuning(1, WON, seconds=None))
     assert "took nobody knows how long; after how many runs it is paid for is not known" in told
     job = part(tuning(1, WON), tuning(1, WON, seconds=None, when=2.0))
-    (gain,) = report(job).bought.gains
+    (gain,) = report(job).savings.gains
     assert (gain.seconds, gain.untold) == (2.0, 1) and "≥2.0 s" in text(report(job))
     again = part(*(tuning(1, WON, seconds=s, when=w) for s, w in ((1.0, 1), (None, 2), (3.0, 3))))
     assert [(e.seconds, e.untold) for e in report(again).repeated] == [(3.0, 1)]
@@ -119,7 +119,7 @@ def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     assert "logs, of which it is not known whether they are of one job" in text(found)
     assert report_json(found)["disagreements"][0]["one_job"] is None
     page = pages(found, ())["ranks"]
-    assert "not known whether they are of one job" in page.said[0][0]
+    assert "not known whether they are of one job" in page.sentences[0][0]
 
 
 # A busy CPU
@@ -145,7 +145,7 @@ def test_waits_on_a_busy_cpu_are_not_added_up() -> None:
 def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
     busy = [on_cpu(n, 15.9847, 8.0026) for n in range(1, 4)]
     again = replace(on_cpu(1, 0.0305, 0.0105), sources=("/l/quiet.log",))
-    gains = {g.row.id: g for g in report(part(*busy, again)).bought.gains}
+    gains = {g.row.id: g for g in report(part(*busy, again)).savings.gains}
     assert sorted(gain.waited for gain in gains.values()) == [False, True, True]
     assert "saves 20.00 µs a run" in said(*busy, again)
 

@@ -17,7 +17,7 @@ from backend.model.tuning import Tuning
 from backend.toolchain.target import amdgpu
 from rocm_tui.render.report import report_json, text
 from rocm_tui.report.job import report
-from rocm_tui.report.missing import backend_of, grouped
+from rocm_tui.report.types import backend_of, grouped
 from tests.support.compare_lab import log, measurement, part, tuning
 from tests.support.report_lab import compare
 
@@ -76,7 +76,7 @@ def asked(*backends: str, absent: tuple[str, ...] = ()) -> Session:
 def test_a_backend_without_a_choice_is_absent_with_the_reason_that_was_known() -> None:
     session = asked("ATEN", "CK", "TRITON", absent=("CK: ck4inductor is not installed",))
     job = part(tuning(1, AB), tuning(2, AB), sessions=[session])
-    (ck,) = report(job).absent
+    (ck,) = report(job).missing
     assert (ck.backend, ck.ops, ck.tunings, ck.everywhere, ck.failed) == (
         "CK",
         ("bmm",),
@@ -102,17 +102,17 @@ def test_a_backend_of_which_all_failed_is_absent_with_the_reasons_grouped() -> N
     ]
     one = tuning(1, {"bmm": 1.0})
     both = replace(one, choices=(*one.choices, *failed))
-    (found,) = report(part(both, sessions=[asked("ATEN", "TRITON")])).absent
+    (found,) = report(part(both, sessions=[asked("ATEN", "TRITON")])).missing
     assert (found.backend, found.failed) == ("TRITON", 5)
     assert [reason.count for reason in found.reasons] == [4, 1]
     works = replace(one, choices=(*one.choices, replace(failed[0], failed=False), *failed[1:]))
-    assert report(part(works, sessions=[asked("ATEN", "TRITON")])).absent == ()
+    assert report(part(works, sessions=[asked("ATEN", "TRITON")])).missing == ()
 
 
 def test_absent_in_one_op_or_for_one_session_only() -> None:
     mm = replace(tuning(2, {"mm": 1.0}), op="mm")
     session = asked("ATEN", "TRITON")
-    (found,) = report(part(tuning(1, AB), mm, sessions=[session])).absent
+    (found,) = report(part(tuning(1, AB), mm, sessions=[session])).missing
     assert (found.ops, found.everywhere, found.reasons) == (("mm",), False, ())
     assert "though there is one elsewhere" in text(
         report(part(tuning(1, AB), mm, sessions=[session]))
@@ -122,7 +122,7 @@ def test_absent_in_one_op_or_for_one_session_only() -> None:
 def test_convolutions_have_a_list_of_their_own() -> None:
     conv = replace(tuning(1, {"convolution": 1.0}), op="convolution")
     session = asked("ATEN", "CK", "conv:ATEN", "conv:TRITON")
-    found = report(part(conv, tuning(2, {"bmm": 1.0}), sessions=[session])).absent
+    found = report(part(conv, tuning(2, {"bmm": 1.0}), sessions=[session])).missing
     assert {each.backend: each.ops for each in found} == {
         "TRITON": ("convolution",),
         "CK": ("bmm",),
@@ -133,15 +133,15 @@ def test_aten_is_not_absent_where_a_library_below_it_has_a_kernel_or_nobody_know
     """As torch 2.13 names them in `linear_binary` of a frozen model."""
     for name in ("_linear_pointwise.binary", "what_is_it"):
         linear = replace(tuning(1, {"cpp_CppMicroGemmFP32Vec_0": 1.0, name: 2.0}), op="linear")
-        assert report(part(linear, sessions=[asked("ATEN", "CPP")])).absent == ()
+        assert report(part(linear, sessions=[asked("ATEN", "CPP")])).missing == ()
     alone = replace(tuning(1, {"cpp_CppMicroGemmFP32Vec_0": 1.0}), op="linear_binary")
-    (found,) = report(part(alone, sessions=[asked("ATEN", "CPP")])).absent
+    (found,) = report(part(alone, sessions=[asked("ATEN", "CPP")])).missing
     assert found.backend == "ATEN"
 
 
 def test_nothing_is_said_where_no_session_tells_what_was_asked() -> None:
     found = report(part(log(1, AB)))
-    assert found.absent == () and not found.told
+    assert found.missing == () and not found.backends_known
     assert "is told by sessions" in text(found)
 
 
@@ -244,7 +244,7 @@ def test_what_tuning_bought_against_aten_and_what_it_cost() -> None:
         on_rank(0, {"triton_a": 1.0}, 4, seconds=2.0),
         sessions=RANKS,
     )
-    bought = report(job).bought
+    bought = report(job).savings
     saved = [gain.saved_ms for gain in bought.gains]
     assert saved[:1] == [pytest.approx(0.5)] and saved[1:] == [pytest.approx(0.01), 0.0, None]
     assert [gain.calls for gain in bought.gains] == [2, 1, 1, 1]
@@ -263,7 +263,7 @@ def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
         on_rank(2, {"bmm": 1.9, "triton_a": 1.1, "triton_b": 1.0}, when=3.0),
         sessions=RANKS,
     )
-    (gain,) = report(job).bought.gains
+    (gain,) = report(job).savings.gains
     assert (gain.choice.label, gain.row.tuning.rank) == ("triton_a", 1)
     assert gain.saved_ms == pytest.approx(0.35)
     (line,) = [line for line in text(report(job)).splitlines() if "350.0 µs" in line][1:]
@@ -276,7 +276,7 @@ def test_a_choice_that_is_selected_though_slower_is_the_one_in_use() -> None:
     one = on_rank(0, {"bmm": 1.5, "triton_a": 1.0, "triton_b": 1.1})
     pinned = next(choice for choice in one.choices if choice.name == "triton_b")
     job = part(replace(one, selected=pinned.hash, selected_by="pin"), sessions=RANKS)
-    (gain,) = report(job).bought.gains
+    (gain,) = report(job).savings.gains
     assert gain.choice == pinned and gain.saved_ms == pytest.approx(0.4)
     assert "triton_b" in text(report(job))
 
@@ -284,15 +284,15 @@ def test_a_choice_that_is_selected_though_slower_is_the_one_in_use() -> None:
 def test_a_measurement_says_what_was_really_saved() -> None:
     measured = [measurement(1, {"bmm": 1.0, "triton_a": 1.1})]
     job = part(tuning(1, {"bmm": 1.5, "triton_a": 1.0}), measured=measured)
-    (gain,) = report(job).bought.gains
+    (gain,) = report(job).savings.gains
     assert gain.saved_ms == pytest.approx(-0.1)
-    assert report(job).bought.runs_to_pay is None
+    assert report(job).savings.runs_to_pay is None
 
 
 def test_ranks_pay_side_by_side() -> None:
     times = {"bmm": 2.0, "triton_a": 1.0}
     job = part(*(on_rank(rank, times, seconds=4.0) for rank in range(3)), sessions=RANKS)
-    bought = report(job).bought
+    bought = report(job).savings
     assert (bought.seconds, bought.ranks) == (12.0, 3)
     assert bought.runs_to_pay == pytest.approx(4000)
 

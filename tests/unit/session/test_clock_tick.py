@@ -13,7 +13,7 @@ from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import compare
 from rocm_tui.render.detail import tuning_facts
 from rocm_tui.render.pins import pin_warning
-from rocm_tui.render.tunings import lead_text, row_cells
+from rocm_tui.render.tunings import LIST, lead_text
 from rocm_tui.report.job import report
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -70,8 +70,8 @@ def test_one_tick_is_a_tie_and_two_are_a_lead_wherever_it_is_told() -> None:
     best, aten = one.choices[0], one.choices[1]
     assert versus(one, best, aten) == versus(one, aten, best) == "tied"
     assert pin_warning(one, aten) is None
-    cells = row_cells(Row("k", "id", 1, one))
-    assert cells[-3:-1] == ("tie", "tie")
+    cells = [field.text(Row("k", "id", 1, one)) for field in LIST]
+    assert cells[-3:-1] == ["tie", "tie"]
     assert "saved" not in dict(tuning_facts(Row("k", "id", 1, one)))
     two = rounded(26, 24, 27, 28)
     assert stats.standing(two) == "clear" and pin_warning(two, two.choices[1])
@@ -98,8 +98,8 @@ def test_a_call_that_waited_on_a_busy_cpu_says_nothing_of_its_kernel() -> None:
 
 def test_the_report_and_a_comparison_say_the_same() -> None:
     times = {"bmm": 25 * US, "triton_a": 24 * US, "triton_b": 27 * US}
-    (gain,) = report(part(log(1, times))).bought.gains
-    assert gain.tied and report(part(log(1, times))).bought.saved_ms == 0
+    (gain,) = report(part(log(1, times))).savings.gains
+    assert gain.tied and report(part(log(1, times))).savings.saved_ms == 0
     for after, verdict in ((5, "unclear"), (6, "slower")):
         before = {"triton_a": 4 * US, "triton_b": 7 * US, "bmm": 9 * US}
         pair = compare(part(log(1, before)), part(log(1, {**before, "triton_a": after * US})))

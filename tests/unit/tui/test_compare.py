@@ -10,10 +10,9 @@ import pytest
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.render.side_by_side import chosen, default_choices, facts
-from rocm_tui.tui.screens.compare import CompareScreen
+from rocm_tui.tui.screens.compare import CompareScreen, CompareView, DiffView
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.compare_view import CompareView, DiffView
 from tests.support import sample_job
 from tests.support.screen_lab import panes_of, running, screen_text, until
 from tests.support.session_files import write_session

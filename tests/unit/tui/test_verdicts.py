@@ -14,9 +14,9 @@ from backend.model.tuning import Tuning
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.drawing import interval, scale_of, single
+from rocm_tui.render.plot import interval, scale_of, single
+from rocm_tui.render.table import Line
 from rocm_tui.session.model import Row
-from rocm_tui.tui.widgets.line_view import Line
 
 
 def told(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocm_tui.harmless import clean_bytes
+from rocm_tui.ingest.formats.autotune.fast import find_all, plain_table
 from rocm_tui.ingest.formats.autotune.grammar import (
     Dots,
     Dtypes,
@@ -30,8 +31,6 @@ from rocm_tui.ingest.formats.autotune.lines import (
     parts,
     segments,
 )
-from rocm_tui.ingest.formats.autotune.plain import plain_table
-from rocm_tui.ingest.formats.autotune.search import find_all
 from rocm_tui.ingest.formats.autotune.tables import (
     SHOWN,
     Block,
