@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor, log10
 
-from backend.model.measurement import MeasuredChoice
+from backend.model.choice import MeasuredChoice
 from rocm_tui.render.table import Line, Span
 
 

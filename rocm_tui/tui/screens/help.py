@@ -85,7 +85,7 @@ def markdown() -> str:
         "# Words, columns and keys",
         "",
         "What `?` explains on the screen. Made from the code: change a sentence where its column,",
-        "state or key stands, then run `ACCEPT_GLOSSARY=1 pytest tests/test_glossary.py`.",
+        "state or key stands, then run `ACCEPT_GLOSSARY=1 pytest tests/unit/render/test_glossary.py`.",
         "",
         *glossary.markdown(),
     ]

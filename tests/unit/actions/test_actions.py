@@ -31,7 +31,6 @@ from rocm_tui.actions.tune import offers_ours, tune_options
 from rocm_tui.environment import device_env
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning, NotPinnable, UsageError
 from rocm_tui.jobs.limits import check_seconds
-from rocm_tui.report import roofline
 from rocm_tui.report.roofline import TunedDevice
 from rocm_tui.session.model import Row
 

@@ -9,7 +9,7 @@ import pytest
 from backend.model.choice import Choice
 from backend.model.origin import is_own, kind_of, own_template, provider, template_of
 from backend.model.tuning import Tuning
-from rocm_tui.actions.options import offers_ours
+from rocm_tui.actions.tune import offers_ours
 
 
 @pytest.mark.parametrize(
