@@ -85,7 +85,8 @@ def markdown() -> str:
         "# Words, columns and keys",
         "",
         "What `?` explains on the screen. Made from the code: change a sentence where its column,",
-        "state or key stands, then run `ACCEPT_GLOSSARY=1 pytest tests/unit/render/test_glossary.py`.",
+        "state or key stands, then run the test of it, which writes this page anew:",
+        "`ACCEPT_GLOSSARY=1 pytest tests/unit/render/test_glossary.py`.",
         "",
         *glossary.markdown(),
     ]
