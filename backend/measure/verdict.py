@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, combinations_with_replacement, groupby, pairwise
 from math import atan, cos, exp, inf, isfinite, log, log1p, pi, pow, sin, sqrt
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 
 from backend.model.choice import MeasuredChoice, Verdict
 
@@ -93,15 +93,10 @@ def _student_inside(t: float, freedom: int) -> float:
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
     """Lower and upper quartile, between neighbours by linear interpolation."""
-    ordered = sorted(values)
-
-    def at(share: float) -> float:
-        place = share * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
-
-    return at(0.25), at(0.75)
+    if len(values) == 1:  # the library asks for two before Python 3.13
+        return values[0], values[0]
+    lower, _, upper = quantiles(values, n=4, method="inclusive")
+    return lower, upper
 
 
 def likeness(values: Sequence[float]) -> float:
