@@ -158,6 +158,15 @@ def keep(*descriptors: int) -> None:
     _kept.update({number: _what(number) for number in descriptors})
 
 
+_spared: set[int] = set()
+"""Processes of ours that outlive the choice for which they were first needed."""
+
+
+def spare(pid: int, yes: bool = True) -> None:
+    """No choice is blamed for this process, and none of them ends it; until it is over."""
+    (_spared.add if yes else _spared.discard)(pid)
+
+
 class LeftRunning(RuntimeError):
     """A choice left processes behind, which were ended."""
 
@@ -210,7 +219,7 @@ class House:
 
     def _end_new(self, before: set[int], begin: int) -> None:
         end, ended = time.monotonic() + _SECONDS, set[int]()
-        while left := [pid for pid in _children() - before if _since(pid, begin)]:
+        while left := [pid for pid in _children() - before - _spared if _since(pid, begin)]:
             for pid in left:
                 ended |= tree.end(pid, 1.0)
             if time.monotonic() > end:

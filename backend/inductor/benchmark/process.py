@@ -29,7 +29,7 @@ from backend.inductor.benchmark.tensors import (
     packed,
     unpacked,
 )
-from backend.processes import tree
+from backend.processes import supervisor, tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
 """The variable: how long one choice may take, checks included; 0 benchmarks in this process."""
@@ -103,8 +103,10 @@ class _Keeper:
         except BaseException as error:
             self._started.set_exception(error)
             return
+        supervisor.spare(process.pid)  # it serves the choices to come
         self._started.set_result(process)
         self._over.wait()
+        supervisor.spare(process.pid, False)
 
     def release(self) -> None:
         """The process has ended; so may the thread."""

@@ -81,6 +81,16 @@ def tuned(cache: Path, worker: Worker) -> Tuned:
     return Tuned(cache, result, heard, model(cache), before)
 
 
+def test_our_kernels_are_timed_in_a_process_that_no_choice_is_blamed_for(tmp_path: Path) -> None:
+    """The process that runs our kernels starts with the first of them and serves the others."""
+    job = {**JOB, "templates": True}
+    with spawn_worker(sys.executable, tmp_path / "cache", child_env(tmp_path / "cache")) as worker:
+        result = worker.exchange(job)
+    ours = [choice for choice in result["choices"] if choice["hash"].startswith("rocm_")]
+    assert len(ours) > 1
+    assert [choice for choice in ours if choice["failed"]] == []
+
+
 def test_the_model_finds_its_tuning_and_benchmarks_nothing(tuned: Tuned, tmp_path: Path) -> None:
     assert tuned.result["ok"], tuned.result
     assert tuned.benchmarks == 0
