@@ -12,7 +12,6 @@ from typing import Literal
 from backend.model.choice import Choice, Measurement
 from backend.model.problem import Problem
 
-RUNNING, DONE, CUT = "running", "done", "cut"
 State = Literal["running", "done", "cut"]
 """A tuning is running, done, or cut off (its source ended in the middle of it)."""
 
