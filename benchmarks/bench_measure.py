@@ -1,6 +1,6 @@
 """Ten measurements of a bmm beside ten of Inductor's own autotunings of it, on this CPU.
 
-    python benchmarks/bench_measure.py [4x48x48x48 ...] [--runs 10] [--threads 1] [--load 0]
+    python benchmarks/bench_measure.py [4x48x48x48 ...] [--runs 10] [--threads 1] [--cold]
 
 A problem is BATCHxMxNxK. For each it prints one JSON object: how often which choice came out as the
 fastest, and ATen's time over that of the C++ template, smallest and largest of the runs. `--load`
@@ -42,13 +42,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--load", type=int, default=0)
     parser.add_argument("--budget", type=float, default=10.0)
+    parser.add_argument("--cold", action="store_const", const="cold", default="hot", dest="caches")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="bench-measure-"))
     env = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
     try:
         with spawn_worker(sys.executable, folder, env) as worker, _busy(args.load):
             for problem in args.problems:
-                found = _both(worker, problem, args.runs, args.budget)
+                found = _both(worker, problem, args.runs, args.budget, args.caches)
                 print(json.dumps({"problem": problem, "threads": args.threads, **found}))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +67,7 @@ def _busy(count: int) -> Iterator[None]:
             other.wait()
 
 
-def _both(worker: Worker, problem: str, runs: int, budget: float) -> dict[str, Any]:
+def _both(worker: Worker, problem: str, runs: int, budget: float, caches: str) -> dict[str, Any]:
     batch, m, n, k = map(int, problem.split("x"))
     shapes = [[batch, m, k], [batch, k, n]]
     tune = {"job": "tune", "op": "bmm", "shapes": shapes, "dtypes": ["torch.float32"]}
@@ -76,6 +77,7 @@ def _both(worker: Worker, problem: str, runs: int, budget: float) -> dict[str, A
         **{name: single[0][name] for name in ("op", "inputs", "precision")},
         "hashes": [choice["hash"] for choice in single[0]["choices"]],
         "budget": budget,
+        "caches": caches,
     }
     measured = [measurement_of(read(MeasureResult, worker.exchange(job))) for _ in range(runs)]
     times = [{c["hash"]: c["ms"] for c in one["choices"]} for one in single]
@@ -92,7 +94,9 @@ def _both(worker: Worker, problem: str, runs: int, budget: float) -> dict[str, A
             "rounds": _range([one.rounds for one in measured]),
             "seconds": _range([one.seconds for one in measured]),
         },
+        "caches": caches,
         "aten_us": _range([_of(each, "bmm") * 1e3 for each in medians]),
+        "resolution_ns": _range([(one.resolution_ms or 0.0) * 1e6 for one in measured]),
     }
 
 

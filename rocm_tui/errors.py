@@ -4,6 +4,7 @@ RocmTuiError
 ├── UsageError        the command's words are off (exit 2)
 ├── NoSuchTuning      no tuning has that id
 ├── NoSuchChoice      the tuning has no such choice, or several
+├── NoSuchGraph       no compiled graph has that id
 └── NotPinnable       the tuning is not in a persistent cache
 """
 
@@ -24,6 +25,10 @@ class NoSuchTuning(RocmTuiError):
 
 class NoSuchChoice(RocmTuiError):
     """The tuning has no such choice, or more than one."""
+
+
+class NoSuchGraph(RocmTuiError):
+    """No compiled graph has that id."""
 
 
 class NotPinnable(RocmTuiError):

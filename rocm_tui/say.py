@@ -37,6 +37,12 @@ def overwrite(text: str) -> None:
     sys.stderr.flush()
 
 
+def ask(question: str) -> None:
+    """On stderr, where the answer is typed behind it."""
+    sys.stderr.write(plain(question))
+    sys.stderr.flush()
+
+
 def out_json(value: object) -> None:
     """Strict JSON, one line where it is not for a person's eyes.
 

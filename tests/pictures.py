@@ -55,8 +55,9 @@ SHOTS = (
     Shot("tune", (120, 30), "t", "Start  enter"),
     Shot("compare", (120, 30), "c", "95 % interval"),
     Shot("compare-source", (120, 30), "tab j j space space c =vs d", "@@", ours=True),
-    Shot("report", (120, 24), "C", "Tuning saves"),
+    Shot("report", (120, 24), "C", "save"),
     Shot("roofline", (120, 36), "C 5 =FLOP/byte m", "measured here"),
+    Shot("trials", (120, 24), "T", "THE GRAPH IS"),
     Shot("help", (120, 61), "question_mark", "Keys: Watch"),
 )
 PINNED = (
@@ -64,8 +65,8 @@ PINNED = (
     Shot("jobs", (120, 24), "t =Start enter J =━", "1 running", ours=True),
 )
 """Taken after one pin was made."""
-IN_README = ("watch", "pin", "compare", "roofline")
-"""These are written as PNG too."""
+AS_PNG = ("watch", "pin", "compare", "roofline", "trials")
+"""For README and docs."""
 
 
 def command(cache: Path, *words: str) -> str:
@@ -81,11 +82,12 @@ def prepare(cache: Path) -> None:
     """Two sequence lengths of the demo's model, a product with our templates among its choices,
     and every close race run again. One thread: a busy neighbour would disturb two much more."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    run = ("run", "--quiet", "--cache-dir", str(cache), "--")
+    run = ("run", "--capture", "--quiet", "--cache-dir", str(cache), "--")
     command(cache, *run, sys.executable, "-m", "backend.demo", "128", "96")
     command(cache, "tune", "bmm", "8x64x32", "8x32x64", "--dtype", "f32", "--templates")
     for id_ in close_races(cache)[:4]:
         command(cache, "measure", id_, "#1", "#2")
+        command(cache, "trial", id_, "#2", "--yes", "--budget", "10")
 
 
 def close_races(cache: Path) -> list[str]:
@@ -119,7 +121,7 @@ async def shoot(cache: Path, folder: Path, shot: Shot) -> None:
         finally:
             app.stop_feed()
     (folder / shot.name).with_suffix(".svg").write_text(drawn)
-    if shot.name in IN_README:
+    if shot.name in AS_PNG:
         drawing.png(drawn, (folder / shot.name).with_suffix(".png"))
 
 

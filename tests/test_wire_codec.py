@@ -22,6 +22,10 @@ class Leaf:
     name: str
     ms: float = 1.5
     seen: bool = field(default=True, metadata={"derived": True})
+    size: str = field(
+        default="small",
+        metadata={"missing": lambda told: "large" if told.get("large") is True else "small"},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,9 @@ def test_members_that_are_missing_or_new() -> None:
     tree = read(Tree, {"leaves": [{**LEAF, "colour": "red", "seen": False}], "new": {"a": 1}})
     assert tree == Tree((Leaf("a", 2.0),), unknown={"new": {"a": 1}})
     assert to_json(tree)["new"] == {"a": 1}
-    assert read(Leaf, {"name": "a"}) == Leaf("a")
+    assert read(Leaf, {"name": "a"}) == read(Leaf, {"name": "a", "large": 1}) == Leaf("a")
+    assert read(Leaf, {"name": "a", "large": True}) == Leaf("a", size="large")
+    assert read(Leaf, {"name": "a", "large": True, "size": "small"}) == Leaf("a")
     with pytest.raises(WireError, match="`name` is no text: None"):
         read(Leaf, {})
 

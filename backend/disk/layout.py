@@ -86,3 +86,13 @@ class Layout:
     def triton(self) -> Path:
         """Modules of Triton kernels of ours."""
         return self.home / "triton"
+
+    @property
+    def graphs(self) -> Path:
+        """Captured graphs, `ID.py` each, and the caches that their trials work in."""
+        return self.home / "graphs"
+
+    @property
+    def trials(self) -> Path:
+        """The private cache dir of the workers that try captured graphs."""
+        return self.graphs / "cache"

@@ -4,9 +4,12 @@ to stock PyTorch, with one line on its stderr.
 What stock PyTorch raises goes through untouched, and so does what is no `Exception`: Ctrl-C ends
 what it ended without us. torch enters our code in these places, and nowhere else:
 
-- at the end of `import torch`, and after two of its modules: `hooks/activation.py`;
+- at the end of `import torch`, and after three of its modules: `hooks/activation.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
   it: `hooks/selector.py`, `hooks/templates.py`;
+- what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that
+  does nothing else than to call it, but for samples that catch what they raise: `hooks/graphs.py`,
+  `hooks/calls.py`;
 - what is hung onto its objects (`watch_...` in `torch/`): callers give it `shielded` functions;
 - our choices and their buffers: `hip/caller.py`, which tries each before it is offered;
 - its scheduling, of which ours is a subclass: `hip/scheduling.py`.
@@ -16,8 +19,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +34,7 @@ _LIBRARY = f"{sysconfig.get_paths()['stdlib']}/"
 _INSTALLED = "site-packages"
 
 _aside: str | None = None
-_listeners: list[Callable[[str], None]] = []
+_listeners: list[Callable[[], Callable[[str], None] | None]] = []
 
 
 class Stock:
@@ -68,7 +73,7 @@ def beside(method: Callable[..., Any], ours: Callable[..., Any], *args: Any, **k
     try:
         return ours(stock, *args, **kwargs)
     except Exception as error:
-        if getattr(error, "intended", False):
+        if is_intended(error):
             raise
         theirs = stock.error
         if theirs is not None and not raised_by_us(theirs):
@@ -107,14 +112,24 @@ def step_aside(error: Exception) -> None:
         return
     _aside = f"the hooks failed with {failure_text(error)}"
     say_once(f"{_aside}, and step aside: the program goes on under stock PyTorch, unrecorded")
-    for listener in _listeners:
-        with quietly("stepping aside"):
-            listener(_aside)
+    for held in tuple(_listeners):
+        listener = held()
+        if listener is not None:
+            with quietly("stepping aside"):
+                listener(_aside)
 
 
 def when_aside(listener: Callable[[str], None]) -> None:
-    """Call `listener` with the reason once the hooks step aside."""
-    _listeners.append(listener)
+    """Call `listener` with the reason once the hooks step aside; a method only while its object
+    lives."""
+    held = weakref.WeakMethod(listener) if inspect.ismethod(listener) else lambda: listener
+    _listeners[:] = [known for known in _listeners if known() is not None]
+    _listeners.append(held)
+
+
+def is_aside() -> bool:
+    """Whether the hooks have stepped aside."""
+    return _aside is not None
 
 
 _failed: set[str] = set()
@@ -150,9 +165,22 @@ def failure_text(error: Exception) -> str:
     return f"{type(error).__name__}{where}{': ' if text else ''}{text}"
 
 
+def is_intended(error: BaseException) -> bool:
+    """Whether it is no failure of ours, or is made of one by torch, which wraps what a lowering
+    raises."""
+    wrapped: BaseException | None = error
+    for _ in range(8):  # a chain may be a circle
+        if wrapped is None:
+            return False
+        if getattr(wrapped, "intended", False):
+            return True
+        wrapped = wrapped.__cause__ or wrapped.__context__
+    return False
+
+
 def raised_by_us(error: BaseException) -> bool:
     """Whether the innermost code that is not Python's own library is ours."""
-    if getattr(error, "intended", False):
+    if is_intended(error):
         return False
     for file, _ in reversed(_frames(error)):
         if file.startswith(_LIBRARY) and _INSTALLED not in file:

@@ -1,1 +1,1 @@
-"""What repeated measurements of choices prove: pure functions of samples, without torch."""
+"""What repeated measurements of choices prove, and how the device was doing: without torch."""

@@ -153,13 +153,13 @@ def schedule(looks: int = LOOKS, first: int = FIRST) -> tuple[int, ...]:
     return tuple(first << look for look in range(looks))
 
 
-def error_of(look: int, looks: int = LOOKS) -> float:
-    """The error that look `look` of `looks`, from 1 on, may spend. ValueError for no such look."""
+def error_of(look: int, looks: int = LOOKS, error: float = 1 - CONFIDENCE) -> float:
+    """What look `look` of `looks`, from 1 on, may spend of `error`. ValueError for no such look."""
     if not 1 <= look <= looks:
         raise ValueError(f"look {look} is not one of {looks}")
     rounds = schedule(looks)
     before = rounds[look - 2] if look > 1 else 0
-    return SPENT * (1 - CONFIDENCE) * (rounds[look - 1] - before) / rounds[-1]
+    return SPENT * error * (rounds[look - 1] - before) / rounds[-1]
 
 
 MARGIN = 0.005
@@ -178,19 +178,25 @@ def judge(
     *,
     look: int = 1,
     looks: int = LOOKS,
+    resolutions: Mapping[str, float] | None = None,
 ) -> tuple[MeasuredChoice, ...]:
     """The choices, best first, after look `look` of `looks`; who looks once says `looks=1`.
 
     `samples` are milliseconds by choice hash, the same number for each choice, one a round in the
     order of time. `blocks` gives each round's block: rounds of one number stand together and had
-    the same allocations. Raises ValueError on no samples, unequal numbers, times not above 0.
+    the same allocations. `resolutions` are the smallest differences, in ms, that the clock can tell
+    of a choice's samples: no verdict is finer than that. Raises
+    ValueError on no samples, unequal numbers, times not above 0.
     """
-    rounds = _check(samples, blocks)
-    batches = _batches(rounds, blocks)
+    batches = batches_of(checked_rounds(samples, blocks), blocks)
     logs = {hash: [log(ms) for ms in times] for hash, times in samples.items()}
     pairs = max(1, len(logs) * (len(logs) - 1) // 2)
     best, gaps = _gaps_to_best(logs, batches, error_of(look, looks) / pairs)
-    steps = {hash: clock_step(times) / median(times) for hash, times in samples.items()}
+    known = resolutions or {}
+    steps = {
+        hash: max(clock_step(times), known.get(hash, 0.0)) / median(times)
+        for hash, times in samples.items()
+    }
     gaps = {hash: gap.wider((steps[hash] + steps[best]) / 2) for hash, gap in gaps.items()}
     verdicts = {hash: gap.verdict for hash, gap in gaps.items()}
     verdicts[best] = _verdict_of_best(tuple(verdicts.values()))
@@ -239,21 +245,24 @@ def _verdict_of_best(rivals: Sequence[Verdict]) -> Verdict:
     return "tied" if "tied" in rivals else "faster"
 
 
-def _check(samples: Mapping[str, Sequence[float]], blocks: Sequence[int] | None) -> int:
-    """The number of rounds."""
+def checked_rounds(
+    samples: Mapping[str, Sequence[float]] | Mapping[int, Sequence[float]],
+    blocks: Sequence[int] | None,
+) -> int:
+    """The number of rounds. Raises ValueError on no samples, unequal numbers, times not above 0."""
     counts = {len(times) for times in samples.values()}
     if blocks is not None:
         counts.add(len(blocks))
     if len(counts) != 1 or 0 in counts or not samples:
         raise ValueError(f"each choice and the blocks need one entry a round, not {sorted(counts)}")
-    for hash, times in samples.items():
+    for name, times in samples.items():
         wrong = next((ms for ms in times if not (isfinite(ms) and ms > 0)), None)
         if wrong is not None:
-            raise ValueError(f"{hash}: {wrong} ms is no time")
+            raise ValueError(f"{name}: {wrong} ms is no time")
     return counts.pop()
 
 
-def _batches(rounds: int, blocks: Sequence[int] | None) -> tuple[range, ...]:
+def batches_of(rounds: int, blocks: Sequence[int] | None) -> tuple[range, ...]:
     """Rounds of each batch: whole blocks, neighbours joined until there are few enough."""
     if blocks is None:
         blocks = [round // UNBLOCKED for round in range(rounds)]
@@ -289,10 +298,10 @@ def _gaps_to_best(
 
 def _gap(times: Sequence[float], rivals: Sequence[float], batches: Batches, alpha: float) -> _Gap:
     ratios = [a - b for a, b in zip(times, rivals, strict=True)]
-    return _Gap(*_estimate(ratios, batches, alpha, hodges_lehmann))
+    return _Gap(*estimate(ratios, batches, alpha, hodges_lehmann))
 
 
-def _estimate(
+def estimate(
     values: Sequence[float],
     batches: Batches,
     alpha: float,
@@ -304,26 +313,33 @@ def _estimate(
     return centre, half * sqrt(swelling(likeness(values), len(values) / len(batches)))
 
 
+def median_interval(times: Sequence[float], batches: Batches) -> tuple[float, float]:
+    """The 95 % interval of the median time, which holds the median itself."""
+    ms = median(times)
+    centre, half = estimate([log(ms) for ms in times], batches, 1 - CONFIDENCE, median)
+    return min(ms, exp(centre - half)), max(ms, ratio_of(centre + half))
+
+
 def _standing(
     hash: str, times: Sequence[float], batches: Batches, gap: _Gap, verdict: Verdict
 ) -> MeasuredChoice:
     ms = median(times)
-    centre, half = _estimate([log(ms) for ms in times], batches, 1 - CONFIDENCE, median)
+    low, high = median_interval(times, batches)
     lower, upper = quartiles(times)
     return MeasuredChoice(
         hash=hash,
         ms=ms,
-        low=min(ms, exp(centre - half)),
-        high=max(ms, _ratio(centre + half)),
+        low=low,
+        high=high,
         spread=(upper - lower) / (2 * ms),
         rounds=len(times),
         ratio=exp(gap.centre),
-        ratio_low=_ratio(gap.low),
-        ratio_high=_ratio(gap.high),
+        ratio_low=ratio_of(gap.low),
+        ratio_high=ratio_of(gap.high),
         verdict=verdict,
     )
 
 
-def _ratio(log_ratio: float) -> float:
+def ratio_of(log_ratio: float) -> float:
     """`exp`, infinite where a float ends: the first looks may know next to nothing."""
     return exp(log_ratio) if log_ratio < 700 else inf

@@ -4,8 +4,9 @@ again, outside of any tuning.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from backend.model.problem import TuningKey
 
@@ -95,6 +96,9 @@ def _unquote(value: str) -> str:
 Verdict = Literal["faster", "tied", "slower", "unclear"]
 """What repeated measurement says of a choice against the best one; see docs/measuring.md."""
 
+Caches = Literal["hot", "cold"]
+"""Whether what a call reads was in the caches, since the call before had read the same, or not."""
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChoice:
@@ -120,14 +124,23 @@ class MeasuredChoice:
     name: str | None = None
 
 
+def _older_caches(members: Mapping[str, Any]) -> Caches:
+    """Older logs tell whether the caches were flushed."""
+    return "cold" if members.get("flushed") is True else "hot"
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One repeated measurement of choices of an (op, inputs, precision), best choice first.
 
     `failed` are choices that could not be run, with their reasons. `trouble` says in sentences what
     disturbed it. `reference_ms` is the median of a kernel that is the same on every run of this
-    machine, measured in every round; `flushed` tells whether the caches were emptied before each
-    call. `when` is Unix time in seconds, `seconds` what it took.
+    machine, measured in every round. Hot and cold ones (`caches`) are about different questions.
+    `resolution_ms` is the smallest difference of two calls' times that the clock can tell. `when`
+    is Unix time in seconds, `seconds` what it took.
+
+    Of the device, where it can be asked: the medians of its clock, power and temperature while it
+    was measured, and how many rounds it was `throttled` in, which do not count.
     """
 
     op: str
@@ -138,12 +151,17 @@ class Measurement:
     failed: tuple[Choice, ...] = ()
     rounds: int = 0
     seconds: float = 0.0
-    flushed: bool = False
+    caches: Caches = field(default="hot", metadata={"missing": _older_caches})
     reference_ms: float | None = None
     trouble: tuple[str, ...] = ()
     device: str | None = None
     system_hash: str | None = None
     session: str | None = None
+    resolution_ms: float | None = None
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: int = 0
 
     @property
     def key(self) -> TuningKey:

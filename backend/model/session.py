@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.model.choice import Choice, Measurement
+from backend.model.graph import Clock, Graph
 from backend.model.problem import Shape
+from backend.model.trial import Trial
 from backend.model.tuning import Selection, Tuning
 
 CACHE_FILES = "cache"
@@ -152,6 +154,40 @@ class TuningMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphCompiled:
+    """The process has a compiled graph, made or found in the cache: `g` numbers it, from 1.
+
+    It comes again, with the same number, when more is known of it.
+    """
+
+    g: int
+    when: float
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCalled:
+    """The graph `g` was called `calls` times since the process began; the last such event counts.
+
+    `timed` of these calls took `ms` milliseconds in the mean.
+    """
+
+    g: int
+    when: float
+    calls: int
+    timed: int = 0
+    ms: float | None = None
+    by: Clock = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTried:
+    """A graph was run with choices in place."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The last line; missing when the process was killed."""
 
@@ -175,6 +211,9 @@ Event = (
     | ChoiceSelected
     | TuningFailed
     | TuningMeasured
+    | GraphCompiled
+    | GraphCalled
+    | GraphTried
     | SessionEnded
     | HooksOff
 )

@@ -128,8 +128,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `drift`, `restore`, or
-    `migrate`: the `Infinity` of an older version gave way to raised numbers."""
+    """One thing that happened to a pin: `pin`, `repin`, `unpin`, `note` (it got another one),
+    `drift`, `restore`, or `migrate`: the `Infinity` of an older version gave way to raised
+    numbers."""
 
     when: _Moment
     who: str

@@ -180,6 +180,19 @@ class PinStore:
         with self._transaction() as file:
             return [self._release(file, r, who or default_who()) for r in list(file.pins)]
 
+    def annotate(self, key: TuningKey, system_hash: str, note: str, who: str | None = None) -> Pin:
+        """Give a pin another note, and no more. Raises PinRefused if there is none."""
+        with self._transaction() as file:
+            record = find(file.pins, system_hash, key)
+            if record is None:
+                raise PinRefused(f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned")
+            if record.note != note:
+                record = replace(record, note=note)
+                file.put(record)
+                file.note("note", record, who or default_who(), time.time(), note)
+                file.save(MAX_PIN_BYTES)
+            return record.pin
+
     def status(self) -> list[PinStatus]:
         """Each pin with its state. Reads only."""
         file = read_pin_file(self.layout.pins)

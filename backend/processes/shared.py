@@ -79,14 +79,19 @@ def printed_bytes(descriptor: int) -> int:
     return total if total ^ other == _ALL else 0
 
 
-def printed_text(descriptor: int) -> str:
-    """What is kept of it; a first line says how much is not. Raises OSError."""
+def printed_text(descriptor: int, since: int = 0) -> str:
+    """What is kept of it, from its byte `since` on; a first line says how much is not. Raises
+    OSError."""
     total, data = printed_bytes(descriptor), os.pread(descriptor, KEPT, _HEAD)
     if total <= KEPT:
-        return (data[:total] if total else data.rstrip(b"\0")).decode(errors="replace")
-    at = total % KEPT
-    kept = (data[at:] + data[:at]).partition(b"\n")[2] or data[at:] + data[:at]
-    return f"[{total - len(kept):,} bytes before this are not kept]\n" + kept.decode(
+        data = data[:total] if total else data.rstrip(b"\0")
+        return data[since:].decode(errors="replace")
+    at, wanted = total % KEPT, max(0, total - since)
+    data = data[at:] + data[:at]
+    if wanted <= KEPT:
+        return data[KEPT - wanted :].decode(errors="replace")
+    kept = data.partition(b"\n")[2] or data
+    return f"[{wanted - len(kept):,} bytes before this are not kept]\n" + kept.decode(
         errors="replace"
     )
 

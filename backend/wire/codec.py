@@ -8,6 +8,8 @@ these with a check: `Annotated[str, is_name]`.
 - A member that is missing gives the field's default; where there is none, it is read as null.
 - A member that no field is for is left out. A class that keeps such members for a later version has
   a field for them, `field(default_factory=dict, metadata={"kept": True})`: they are written back.
+- A field with `metadata={"missing": function}` is made of the other members where it is missing: an
+  older version may have told the same under another name.
 - A field with `metadata={"derived": True}` follows from others; it is neither written nor read.
 - JSON has no infinity: a float that is not finite is written as `"inf"`, `"-inf"` or `"nan"`.
 - Anything else is one `WireError`, which says where it is and what is wrong with it.
@@ -320,6 +322,9 @@ def _object(kind: Any) -> Reader:
 
 def _default(field: dataclasses.Field[Any]) -> Reader | None:
     """Makes what stands for a field that is missing; None where it has no default."""
+    if "missing" in field.metadata:
+        older: Reader = field.metadata["missing"]
+        return older
     if field.default is not dataclasses.MISSING:
         return lambda _: field.default
     factory = field.default_factory

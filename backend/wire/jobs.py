@@ -14,8 +14,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from backend.model.choice import Choice, Measurement
+from backend.model.choice import Caches, Choice, Measurement
+from backend.model.graph import Arm
 from backend.model.problem import Shape, TuningKey
+from backend.model.trial import Trial
 from backend.wire.codec import WireError, read, to_json
 
 R = TypeVar("R")
@@ -199,17 +201,18 @@ class MeasureResult(_Result):
 class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
     """Measure the choices `hashes`.
 
-    `budget`: seconds of measuring, compiling not counted. `flush`: empty the caches before each
-    call. `rounds`: so many at least, while there is time. `partly`: go on without those choices
-    that are not offered in this mode. `broken`: those that are not run, since they ended an earlier
-    worker, with the reasons. `threads`: as many as the process had that tuned it.
+    `budget`: seconds of measuring, compiling not counted. `caches`: whether the inputs are in the
+    caches when a call begins; None leaves that to the worker, see docs/measuring.md. `rounds`: so
+    many at least, while there is time. `partly`: go on without those choices that are not offered
+    in this mode. `broken`: those that are not run, since they ended an earlier worker, with the
+    reasons. `threads`: as many as the process had that tuned it.
     """
 
     name: ClassVar[str] = "measure"
     answer: ClassVar[type[Any]] = MeasureResult
     hashes: Names
     budget: Seconds = 30.0
-    flush: bool = False
+    caches: Caches | None = None
     rounds: int = 0
     mode: Mode = 0
     partly: bool = False
@@ -297,8 +300,46 @@ class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
     threads: Threads | None = None
 
 
+# Is the model faster with other choices?
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult(_Result):
+    """`log` is the path of the session's log, None where it could not be written."""
+
+    trial: Trial | None = None
+    log: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialJob(WorkerJob[TrialResult]):
+    """Compile the captured graph `graph` once for each of `arms`, the first being the baseline, and
+    time whole passes.
+
+    `budget`: seconds of measuring, compiling not counted. `rounds`: so many at least, while there
+    is time. `error`: the chance that is allowed for any wrong `faster` or `slower`. `threads`: as
+    many as the process had whose graph it is. `stock`: compile it with the caches as they are and
+    no choice put in place, as a program that knows nothing of us. `root` is the person's cache dir,
+    where the graph lies and the trial is recorded; without it that of which the worker's is the
+    private one for trials, else the worker's own. `fresh`: in a process that has done nothing else.
+    """
+
+    name: ClassVar[str] = "trial"
+    answer: ClassVar[type[Any]] = TrialResult
+    graph: str
+    arms: tuple[Arm, ...]
+    budget: Seconds = 30.0
+    rounds: int = 0
+    error: float = 0.05
+    mode: Mode = 0
+    threads: Threads | None = None
+    stock: bool = False
+    root: str = ""
+    fresh: bool = False
+
+
 JOBS: Mapping[str, type[WorkerJob[Any]]] = {
-    kind.name: kind for kind in (EnvironmentJob, MeasureJob, PeakJob, TuneJob, VerifyJob)
+    kind.name: kind for kind in (EnvironmentJob, MeasureJob, PeakJob, TrialJob, TuneJob, VerifyJob)
 }
 
 

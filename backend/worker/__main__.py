@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TextIO
+from typing import Any, TextIO
 
 from backend.processes.supervisor import apart, keep
 from backend.wire.codec import to_json
@@ -23,6 +23,7 @@ def main() -> int:
     for line in jobs:
         if line.strip():
             _answer(line, channel)
+            _tidy()
     return 0
 
 
@@ -31,7 +32,13 @@ def _answer(line: str, channel: int) -> None:
     try:
         words = dict(parse_job(line))
         answers = Answers(channel, words.get("id"), str(words.pop("token", "")))
-        answers.result(_run(words, answers))
+        between = _between()
+        if between is not None and between.stale():
+            answers.stale()
+            return
+        result = _run(words, answers)
+        between = _between()
+        answers.result(result, between is not None and between.spent())
     except BadJob as error:
         answers.error(str(error))
     except BaseException as error:  # the outermost boundary of a job: the next one may go well
@@ -43,7 +50,21 @@ def _run(words: Words, answers: Answers) -> Words:
     """Each kind of job is a module, which loads torch: `run(job, tell, mark)` gives the result."""
     job, mark = job_of(words), mark_argument(words)
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
+    between = importlib.import_module("backend.worker.between")
+    between.begin()
     return to_json(kind.run(job, answers.progress, mark))
+
+
+def _tidy() -> None:
+    """Once the answer is out, for the next job. Raises RuntimeError where there can be none."""
+    between = _between()
+    if between is not None:
+        between.tidy()
+
+
+def _between() -> Any:
+    """The module `between`, which loads torch; None before the first job."""
+    return sys.modules.get("backend.worker.between")
 
 
 def _private_jobs() -> TextIO:

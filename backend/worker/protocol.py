@@ -2,8 +2,11 @@
 
 To the worker, a job:     {"id": 1, "job": "verify", "token": "...", "mark": 5, ...its fields}
 From the worker, events:  {"id": 1, "event": "progress", "what": "...", ...}, any number, then one
-                          {"id": 1, "event": "result", "result": {...}}
+                          {"id": 1, "event": "result", "result": {...}, "spent": false}
                           {"id": 1, "event": "error", "error": "one line"}
+                          {"id": 1, "event": "stale"}
+
+Whose result is `spent` can do no further job; one that is `stale` has not begun this one.
 
 A job is a line. An event is one or more lines that begin with the job's token, since a choice that
 runs in the worker may write to whatever descriptor it finds: what does not begin so is nothing of
@@ -13,7 +16,12 @@ told by `backend.wire.jobs`.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import struct
+import termios
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
@@ -82,8 +90,12 @@ class Answers:
     def progress(self, what: str, **fields: Any) -> None:
         self._write({**fields, "event": "progress", "what": what})
 
-    def result(self, result: Mapping[str, Any]) -> None:
-        self._write({"event": "result", "result": dict(result)})
+    def result(self, result: Mapping[str, Any], spent: bool = False) -> None:
+        await_relay()
+        self._write({"event": "result", "result": dict(result), "spent": spent})
+
+    def stale(self) -> None:
+        self._write({"event": "stale"})
 
     def error(self, error: str) -> None:
         self._write({"event": "error", "error": " ".join(error.split())[:1000]})
@@ -94,6 +106,20 @@ class Answers:
             mark = _LAST if at + _PART >= len(text) else _MORE
             line = b"\n%b%b%b\n" % (self._token, mark, text[at : at + _PART])
             os.write(self._channel, line)
+
+
+def await_relay() -> None:
+    """Return when the supervisor has read what was printed: it belongs to the job that ends now.
+    Nobody waits for long."""
+    end = time.monotonic() + _RELAY
+    with contextlib.suppress(OSError):
+        while struct.unpack("i", fcntl.ioctl(2, termios.FIONREAD, bytes(4)))[0]:
+            if time.monotonic() > end:
+                return
+            time.sleep(0.001)
+
+
+_RELAY = 0.1
 
 
 class Events:

@@ -12,23 +12,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.disk.layout import Layout
-from backend.model.choice import Choice, Measurement
+from backend.model.choice import Caches, Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
-from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.jobs.worker import run_job
-from rocm_tui.report.roofline import Peak, TunedDevice
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.peaks import Peak, TunedDevice
 
 BUDGET = 30.0
 """Seconds of measuring."""
-LEAST_BUDGET = 1.0
-"""Seconds that the other choices get when one has ended the worker at the end of the budget."""
 
 
 class NotMeasurable(RocmTuiError):
@@ -70,10 +68,13 @@ def measure_job(
     choices: Sequence[Choice],
     *,
     budget: float = BUDGET,
-    flush: bool = False,
+    caches: Caches | None = None,
     rounds: int = 0,
 ) -> MeasureJob:
-    """The job of a worker. Raises NotMeasurable and NoSuchChoice."""
+    """The job of a worker, which decides on `caches` where they are None.
+
+    Raises NotMeasurable and NoSuchChoice.
+    """
     key = tuning.key
     if key is None:
         raise NotMeasurable(
@@ -92,7 +93,7 @@ def measure_job(
         precision=key.precision,
         hashes=tuple(hashes),
         budget=budget,
-        flush=flush,
+        caches=caches,
         rounds=rounds,
         threads=tuning.threads,
     )
@@ -117,12 +118,12 @@ class Measuring:
         choices: Sequence[Choice],
         *,
         budget: float = BUDGET,
-        flush: bool = False,
+        caches: Caches | None = None,
         rounds: int = 0,
     ) -> None:
         """Raises what `measure_job` raises."""
         self._run = run
-        self._job = measure_job(tuning, choices, budget=budget, flush=flush, rounds=rounds)
+        self._job = measure_job(tuning, choices, budget=budget, caches=caches, rounds=rounds)
         self._names = {choice.hash or "": choice.label for choice in choices}
         self._broken: dict[str, str] = {}
         self._settled = False
@@ -151,15 +152,11 @@ class Measuring:
     def _do(self, job: MeasureJob) -> MeasureResult:
         """A choice that ends its worker is left out from then on, within what is left of the
         budget."""
-        budget = job.budget
-        while True:
-            try:
-                return self._run(replace(job, budget=budget, broken=dict(self._broken)))
-            except JobError as error:
-                self._blame(error)
-                left = None if error.last is None else error.last.seconds_left
-                if left is not None:
-                    budget = max(LEAST_BUDGET, min(budget, left))
+
+        def ask(budget: float) -> MeasureResult:
+            return self._run(replace(job, budget=budget, broken=dict(self._broken)))
+
+        return without_broken(ask, self._blame, job.budget)
 
     def _blame(self, error: JobError) -> None:
         """Raises `error` if no choice is to blame for it, NotMeasured if every one is broken."""

@@ -10,17 +10,20 @@ from backend.model.session import Fault
 from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchTuning
 from rocm_tui.ingest.collector import no_collector
+from rocm_tui.ingest.follow.heads import with_tunings
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.session.find import find_row
+from rocm_tui.session.graph_texts import tell_graphs
 from rocm_tui.session.model import Model, Row
 
 
 def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
     """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
-    cache dir."""
+    cache dir. Traces of a profiler tell of no tuning, so the cache dir is read with them."""
     model = Model()
     with no_collector():
-        model.apply(read_sources([*(paths or [str(layout.root)]), *also]))
+        model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
+        model.apply(tell_graphs(model, layout))
     try:
         model.set_pins(PinStore(layout).status())
     except StoreError as error:

@@ -1,9 +1,8 @@
 """All pins proved in one worker, one after another.
 
 Another worker is started only where the process cannot be a fresh program's any more: it died or
-hung, a compile failed in it, the next pin needs another autotune mode (torch keeps what it made for
-one) or another precision (what was set once is part of the keys of graphs), or our templates were
-put into it.
+hung, a compile failed in it, or the next pin has other needs (`jobs.warm.Needs`): another autotune
+mode, another precision, or our templates.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
+from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
-from rocm_tui.jobs.run import try_modes
-from rocm_tui.jobs.worker import Worker, spawn_worker
+from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.jobs.warm import Workers
 
 SECONDS = 300.0
 """How long one pin may take, the start of its worker included."""
@@ -35,16 +35,17 @@ class Asked:
     threads: int | None = None
 
 
-_Kind = tuple[bool, str]
-"""Pins that one process can verify: with our templates or without, and the precision."""
-
-
-def _kind(asked: Asked) -> _Kind:
+def _kind(asked: Asked) -> tuple[bool, str]:
+    """Pins that one process can verify stand side by side."""
     return is_own(asked.pin.hash), asked.pin.precision
 
 
+class NotVerified(RocmTuiError):
+    """A compile was not seen to call what is pinned; one line says why."""
+
+
 class Verifying:
-    """Use it in a `with` statement: its worker ends with it."""
+    """Use it in a `with` statement: its worker ends with it, unless it is one of the `kept`."""
 
     def __init__(
         self,
@@ -54,14 +55,14 @@ class Verifying:
         env: Mapping[str, str] = os.environ,
         seconds: float = SECONDS,
         tell: Tell = lambda place, pin, what: None,
+        kept: Workers | None = None,
     ) -> None:
         self._python = python
-        self._layout = layout
         self._env = env
         self._limits = replace(Limits.of_this_machine(), seconds=seconds)
         self._tell = tell
-        self._worker: Worker | None = None
-        self._is: tuple[int, _Kind] | None = None
+        self._keeper = kept or Workers(layout.root, most=1)
+        self._ours = kept is None
         self._broken: str | None = None
         self._place = 0
         self.workers = 0
@@ -71,7 +72,8 @@ class Verifying:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._end()
+        if self._ours:
+            self._keeper.end()
 
     def results(self, asked: Sequence[Asked]) -> Iterator[tuple[Pin, VerifyResult]]:
         """Each pin with what the worker's job says of it, as soon as it is known."""
@@ -82,51 +84,54 @@ class Verifying:
             lambda answer: answer.conclusive,
         ):
             self._place += 1
-            final = (answer for answer in answers.values() if answer.conclusive)
-            yield question.pin, next(final, answers[min(answers)])
+            yield question.pin, _final(answers)
 
     def _answer(self, asked: Asked, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
         if self._broken is not None:
             return _failed(self._broken)
-        pin = asked.pin
-        fresh = self._start((mode, _kind(asked)), pin)
-        if self._worker is None:
-            return _failed(self._broken or "no worker")
+        pin, before = asked.pin, self.workers
         job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, mode, asked.threads)
+
+        def start() -> None:
+            self._tell(self._place, pin, "starting a worker")
+            self.workers += 1
 
         def hear(progress: Progress) -> None:
             self._tell(self._place, pin, progress.what)
 
         try:
-            result = self._worker.run(job, hear, limits=self._limits)
+            return self._keeper.run(
+                job,
+                hear,
+                python=self._python,
+                env=self._env,
+                limits=self._limits,
+                on_start=start,
+            )
         except JobError as error:
-            self._end()
+            fresh = self.workers > before
             if fresh and isinstance(error, WorkerDied) and error.last is None:
                 self._broken = str(error)  # it never got as far as the pin, nor will the next
             return _failed(str(error))
-        if result.spent:
-            self._end()
-        return result
 
-    def _start(self, kind: tuple[int, _Kind], pin: Pin) -> bool:
-        """Let the worker be one of this mode and kind; is it a new one?"""
-        if self._worker is not None and self._is == kind:
-            return False
-        self._end()
-        self._tell(self._place, pin, "starting a worker")
-        try:
-            self._worker = spawn_worker(self._python, self._layout.root, self._env)
-            self._is = kind
-            self.workers += 1
-        except WorkerDied as error:
-            self._broken = str(error)
-        return True
 
-    def _end(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+def verify(run: RunJob, asked: Asked) -> VerifyResult:
+    """Prove one pin in what `run` has. Raises JobError."""
+    pin = asked.pin
+    job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, threads=asked.threads)
+
+    def attempt(job: VerifyJob, mode: int) -> VerifyResult:
+        return run(replace(job, mode=mode))
+
+    [(_, answers)] = try_modes([job], attempt, lambda answer: answer.conclusive)
+    return _final(answers)
+
+
+def _final(answers: Mapping[int, VerifyResult]) -> VerifyResult:
+    """Of the modes that were tried, the one that is sure, else the first."""
+    sure = (answer for answer in answers.values() if answer.conclusive)
+    return next(sure, answers[min(answers)])
 
 
 def _failed(reason: str) -> VerifyResult:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from backend.disk.layout import Layout, cache_dir
+from rocm_tui import say
 from rocm_tui.errors import UsageError
+from rocm_tui.harmless import visible
 
 
 class ExitCode(IntEnum):
@@ -64,3 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def layout_of(args: argparse.Namespace) -> Layout:
     return Layout(args.cache_dir.absolute() if args.cache_dir else cache_dir())
+
+
+def print_source(source: str) -> None:
+    """As it is, but for what would be a command to the terminal."""
+    say.out_text(source)
+    changed = sum(map(str.__ne__, source, visible(source)))
+    if changed:
+        say.err(f"{changed} control or direction characters of this source are shown as pictures")

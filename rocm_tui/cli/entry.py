@@ -46,9 +46,15 @@ COMMANDS = {
     "verify": Command("verify", "prove that pins are used", takes_program=True),
     "tune": Command("tune", "tune an op again"),
     "measure": Command("measure", "find out which choice is really faster"),
+    "trial": Command(
+        "trial", "find out whether the whole graph is faster with a choice", takes_program=True
+    ),
+    "improve": Command("improve", "find choices that make a graph faster, propose pins"),
+    "prove": Command("prove", "prove in stock processes what the pins of a graph gain"),
     "compare": Command(
         "compare", "what became slower from A to B; with one or none, the report of a job"
     ),
+    "graphs": Command("graphs", "list compiled graphs: calls, time, shares, trials"),
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
     "doctor": Command("doctor", "check the installation, or mega-cache files"),

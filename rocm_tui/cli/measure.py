@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
@@ -13,6 +14,7 @@ from rocm_tui.actions.measure import Measuring, check_percent, choices_to_measur
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.suspects import measure_suspects
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import JobError, check_seconds
@@ -34,7 +36,9 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
         "faster or the budget is spent. Exit code 0 only if it is clear. What was found is kept in "
         "the cache dir, where ls, show, watch and pin heed it."
     )
-    common.add_arguments(parser, "id")
+    parser.add_argument(
+        "id", nargs="?", metavar="ID", help="a tuning's id, or its first digits (not with suspects)"
+    )
     parser.add_argument(
         "choices",
         nargs="*",
@@ -70,7 +74,30 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
         help="measure so often, each time in a process of its own: `compare` believes small "
         "changes from three on",
     )
-    parser.add_argument("--flush", action="store_true", help="empty the caches before each call")
+    caches = parser.add_mutually_exclusive_group()
+    caches.add_argument(
+        "--cold",
+        action="store_const",
+        const="cold",
+        dest="caches",
+        help="what a call reads is in no cache when it begins, as weights are in a model (default "
+        "on a GPU, and where one call reads more than a CPU's caches hold)",
+    )
+    caches.add_argument(
+        "--hot",
+        action="store_const",
+        const="hot",
+        dest="caches",
+        help="each call reads what the one before has read (default elsewhere)",
+    )
+    caches.add_argument(
+        "--flush", action="store_const", const="cold", dest="caches", help=argparse.SUPPRESS
+    )
+    parser.add_argument(
+        "--suspects",
+        action="store_true",
+        help="measure every tuning whose times are not to be believed, one after another",
+    )
     common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
 
 
@@ -80,6 +107,10 @@ def do_measure(args: argparse.Namespace) -> int:
     if args.repeat < 1:
         raise UsageError("--repeat is how often to measure, 1 or more")
     layout = common.layout_of(args)
+    if args.suspects:
+        return measure_suspects(args, layout, partial(_measure, args, layout))
+    if args.id is None:
+        raise UsageError("which tuning? measure ID, or measure --suspects")
     _, row = pick_tuning(layout, args.sources, args.id)
     named = [find_choice(row.tuning, name) for name in args.choices]
     measurements = _measure(args, layout, row, choices_to_measure(row, named, within))
@@ -99,9 +130,9 @@ def _measure(
 ) -> list[Measurement]:
     """All measurements; of several, each is told as it comes."""
     measure_job(row.tuning, choices)  # what cannot be measured is said before a worker starts
-    work = Work(layout, args.python, args.device)
+    work = Work(layout, args.python, args.device, warm=args.repeat == 1)
     measuring = Measuring(
-        work, row.tuning, choices, budget=args.budget, flush=args.flush, rounds=args.rounds
+        work, row.tuning, choices, budget=args.budget, caches=args.caches, rounds=args.rounds
     )
     measurements: list[Measurement] = []
     for number in range(1, args.repeat + 1):

@@ -28,6 +28,16 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let no choice win whose result differs from ATen's (ours are always checked)",
     )
+    parser.add_argument(
+        "--no-shares",
+        action="store_true",
+        help="do not record how often CMD calls its compiled graphs and how long that takes",
+    )
+    parser.add_argument(
+        "--capture",
+        action="store_true",
+        help="keep the text of each compiled graph, for `trial` and `improve`",
+    )
     common.add_arguments(parser, "--cache-dir")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
 
@@ -36,6 +46,8 @@ def do_run(args: argparse.Namespace) -> int:
     command = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
     if not command:
         raise UsageError("run needs a command: rocm-tui run -- python train.py")
+    if args.capture and args.no_shares:
+        raise UsageError("--capture records graphs, --no-shares does not: take one of them")
     _migrate(common.layout_of(args))
     return run(
         command,
@@ -43,6 +55,8 @@ def do_run(args: argparse.Namespace) -> int:
         max_autotune=args.max_autotune,
         templates=args.templates,
         check=args.check,
+        shares=not args.no_shares,
+        capture=args.capture,
         cache_dir=args.cache_dir,
     )
 

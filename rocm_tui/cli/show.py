@@ -12,7 +12,7 @@ from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
-from rocm_tui.harmless import plain, visible
+from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
@@ -61,19 +61,11 @@ def _kernel(
 
     session = model.sessions.get(row.tuning.session or "")
     if args.source:
-        print_source(kernel_of(row.tuning, choice, session, layout))
+        common.print_source(kernel_of(row.tuning, choice, session, layout))
     else:
         target = write_reproducer(args.reproducer, row.tuning, choice, session)
         path = plain(str(args.reproducer))
         say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
-
-
-def print_source(source: str) -> None:
-    """As it is, but for what would be a command to the terminal."""
-    say.out_text(source)
-    changed = sum(map(str.__ne__, source, visible(source)))
-    if changed:
-        say.err(f"{changed} control or direction characters of this source are shown as pictures")
 
 
 def _show(layout: Layout, row: Row, choice: Choice | None, json: bool) -> None:

@@ -23,7 +23,7 @@ from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import check_seconds
-from rocm_tui.render.jobs import pin_title
+from rocm_tui.render.jobs import pin_title, verified_text
 from rocm_tui.session.find import find_pins
 
 
@@ -88,22 +88,12 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
                 results[id(pin)] = result
                 line.show("")
                 if not args.json:
-                    say.out(_result_text(pin, result), flush=True)
+                    say.out(f"{plain(pin.id)}: {verified_text(pin, result)}", flush=True)
         finally:
             line.show("")
     if args.json:
         say.out_json({"pins": [{"id": pin.id, **to_json(results[id(pin)])} for pin in pins]})
     return ExitCode.of(all(result.ok for result in results.values()))
-
-
-def _result_text(pin: Pin, result: VerifyResult) -> str:
-    if result.ok:
-        line = f"{pin.id}: the generated code calls {pin.label} ({result.kernel or pin.hash})"
-    else:
-        line = f"{pin.id}: not verified: {result.reason}"
-        if not result.rebuilt:
-            line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
-    return plain(line)
 
 
 def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:

@@ -70,7 +70,7 @@ def _start(python: str, root: Path) -> subprocess.Popen[bytes]:
     """The demo's model under `rocm-tui run`, in a process group of its own."""
     done = len(list((root / "rocm_tui" / "sessions").glob("*.jsonl")))
     lengths = [str(LENGTHS[0]), str(LENGTHS[done % len(LENGTHS)])]
-    command = [sys.executable, "-m", "rocm_tui", "run", "--cache-dir", str(root), "--"]
+    command = [sys.executable, "-m", "rocm_tui", "run", "--capture", "--cache-dir", str(root), "--"]
     command += [python, "-m", "backend.demo", *dict.fromkeys(lengths)]
     with (root / "demo.out").open("wb") as out:
         return subprocess.Popen(

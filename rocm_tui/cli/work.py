@@ -1,8 +1,9 @@
-"""How a command does its jobs: in workers, one after another, which end with it; one line on stderr
-says how far they are."""
+"""How a command does its jobs: one after another, in a worker that stays warm and ends with it; one
+line on stderr says how far they are."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -19,7 +20,8 @@ from rocm_tui.environment import device_env, find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Limits
-from rocm_tui.jobs.run import run_watched
+from rocm_tui.jobs.run import RunJob, run_watched
+from rocm_tui.jobs.warm import MOST, Workers
 from rocm_tui.render.jobs import progress_text
 from rocm_tui.session.numbers import shorten
 
@@ -59,27 +61,44 @@ class LiveLine:
 
 
 class Work:
-    """Does a job in a worker of its own, like a `RunJob`. SIGTERM and a lost terminal end it as
-    Ctrl-C does: the session's log gets its end, and no process is left."""
+    """Does a job in a worker, like a `RunJob`: a warm one, or, without `warm`, one of its own for
+    each. SIGTERM and a lost terminal end it as Ctrl-C does: the session's log gets its end, and no
+    process is left."""
 
-    def __init__(self, layout: Layout, python: str | None, device: str | None) -> None:
+    def __init__(
+        self, layout: Layout, python: str | None, device: str | None, *, warm: bool = True
+    ) -> None:
         """Raises UsageError and NoTorchPython."""
         self.line = LiveLine()
         self._layout = layout
         self._env = device_env(os.environ, device)
         self._python = find_python(python, self._env)
         self._limits = Limits.of_this_machine()
+        self._workers = Workers(layout.root, most=MOST if warm else 0)
+        atexit.register(self._workers.end)
 
     def __call__(self, job: WorkerJob[R]) -> R:
         """Raises JobError."""
+        return self._do(job, self._layout, self._workers)
+
+    def at(self, layout: Layout) -> RunJob:
+        """The same in another cache dir, each job in a worker of its own."""
+
+        def run(job: WorkerJob[R]) -> R:
+            return self._do(job, layout, None)
+
+        return run
+
+    def _do(self, job: WorkerJob[R], layout: Layout, workers: Workers | None) -> R:
         with ended_by_signals():
             return run_watched(
                 job,
                 python=self._python,
-                layout=self._layout,
+                layout=layout,
                 env=self._env,
                 limits=self._limits,
                 on_progress=self.line.progressed,
+                workers=workers,
             )
 
 

@@ -9,13 +9,13 @@ the least disturbed. Else it is the median over all tunings that timed the choic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from statistics import median
 
-from backend.model.choice import Choice, Measurement
+from backend.model.choice import Caches, Choice, Measurement
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.compare.problems import ProblemRows
@@ -42,6 +42,7 @@ from rocm_tui.compare.verdict import (
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import blur
+from rocm_tui.session.systems import counting
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,8 @@ def _time(tuning: Tuning, use: Use) -> float | None:
 
 def standpoint(problem: ProblemRows) -> Standpoint | None:
     """What a part knows of a problem; None where it tells no time."""
-    for flushed in (False, True):
-        if point := _measured(problem, uses(problem), problem.measured, flushed):
+    for caches in _kinds(problem):
+        if point := _measured(problem, uses(problem), problem.measured, caches):
             return point
     latest = next(uses(problem), None)
     return _by_numbers(problem, latest) if latest else None
@@ -178,10 +179,10 @@ def _measured(
     problem: ProblemRows,
     candidates: Iterable[Use],
     measurements: Sequence[Measurement],
-    flushed: bool,
+    caches: Caches,
 ) -> Standpoint | None:
     """By the least disturbed of the measurements: a neighbour makes a kernel slower, not faster."""
-    like = [measurement for measurement in measurements if measurement.flushed == flushed]
+    like = [measurement for measurement in measurements if measurement.caches == caches]
     for use in candidates if like else ():
         choice = use.choice
         usable_ones = [(m, its) for m in like if (its := m.of(choice.hash)) and usable(its)]
@@ -204,7 +205,11 @@ def _measured(
 def pair(left: ProblemRows, right: ProblemRows, noise: Noise) -> Pair | None:
     """B's problem against A's; None where one of them tells no time."""
     # A measurement and a single number are made in different ways: like is compared with like.
-    judged = _by_measurements(left, right) or _numbers(left, right, noise)
+    judged = (
+        _by_measurements(left, right)
+        or _hot_and_cold(left, right, noise)
+        or _numbers(left, right, noise)
+    )
     if judged is None:
         return None
     a, b, ruling = judged
@@ -251,16 +256,16 @@ def _by_measurements(
     if not left.measured or not right.measured:
         return None
     both = [m for m in left.measured if m in right.measured]
-    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (left, right))
-    for flushed in (False, True):
+    ours, theirs = _apart(left, right)
+    for caches in _kinds(right):
         for before, after in alike(left, right) if ours and theirs else ():
-            a = _measured(left, [before], ours, flushed)
-            b = _measured(right, [after], theirs, flushed)
+            a = _measured(left, [before], ours, caches)
+            b = _measured(right, [after], theirs, caches)
             if a and b and (ruling := _then_and_now(a, b)):
                 return a, b, ruling
     for measurement in both:
         a, b = (
-            _measured(problem, uses(problem), [measurement], measurement.flushed)
+            _measured(problem, uses(problem), [measurement], measurement.caches)
             for problem in (left, right)
         )
         if a and b and not same_choice(a.choice, b.choice):
@@ -268,6 +273,37 @@ def _by_measurements(
             if mine and its:
                 return a, b, by_one_measurement(mine, its)
     return None
+
+
+def _hot_and_cold(
+    left: ProblemRows, right: ProblemRows, noise: Noise
+) -> tuple[Standpoint, Standpoint, Ruling] | None:
+    """Where one side was measured hot and the other cold: they answer different questions."""
+    ours, theirs = _apart(left, right)
+    for caches, others in _OTHER.items():
+        for before, after in alike(left, right) if ours and theirs else ():
+            a = _measured(left, [before], ours, caches)
+            b = _measured(right, [after], theirs, others)
+            if a and b:
+                why = f"A was measured with {caches} caches, B with {others} ones"
+                return a, b, not_alike(a.ms, b.ms, noise, why)
+    return None
+
+
+def _apart(left: ProblemRows, right: ProblemRows) -> tuple[list[Measurement], list[Measurement]]:
+    """The measurements that one of them alone has."""
+    both = {m for m in left.measured if m in right.measured}
+    ours, theirs = ([m for m in problem.measured if m not in both] for problem in (left, right))
+    return ours, theirs
+
+
+_OTHER: Mapping[Caches, Caches] = {"hot": "cold", "cold": "hot"}
+
+
+def _kinds(problem: ProblemRows) -> tuple[Caches, ...]:
+    """Those that count first."""
+    counts = counting(problem.rows[0].tuning, problem.measured)
+    return (counts[0].caches, _OTHER[counts[0].caches]) if counts else ()
 
 
 def _then_and_now(a: Standpoint, b: Standpoint) -> Ruling | None:

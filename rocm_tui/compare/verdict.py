@@ -79,7 +79,10 @@ def in_units(
     if not _one_system(every):
         return ()
     units: dict[Unit, Callable[[Measurement], float]] = {}
-    if all(SHORTEST < _reference(measurement) < LONGEST for measurement in every):
+    timed_alike = len({measurement.resolution_ms is None for measurement in every}) == 1
+    cold = any(measurement.caches == "cold" for measurement in every)
+    told = all(SHORTEST < _reference(measurement) < LONGEST for measurement in every)
+    if told and (timed_alike or not cold):  # older cold ones timed single calls of the reference
         units["reference"] = _reference
     if others := _others({a, b}, every):
         units["others"] = lambda m: geometric_mean(_ms(m, hash) for hash in others)

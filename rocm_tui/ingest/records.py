@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.model.choice import Measurement
+from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.model.problem import TuningKey
 from backend.model.session import Fault, Session
+from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 
 
@@ -50,7 +53,71 @@ class MeasurementSeen:
     measurement: Measurement
 
 
-Record = Seen | Dropped | Gone | SessionSeen | MeasurementSeen | Fault
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A kernel of a graph: how often a call of the graph runs it, and the milliseconds of such a
+    call that it takes, in the mean.
+
+    One that a library brings is told by the op that launched it: `op` is `mm` of `aten::mm`, `nth`
+    counts its calls within one of the graph, from 1.
+    """
+
+    name: str
+    count: float
+    ms: float
+    op: str = ""
+    nth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSeen:
+    """A compiled graph as its source tells it now; the same source and number `g` replace it.
+
+    `session` is the process that called it; where None, the source is of one process, and stands
+    for it. `when` is Unix time; without `times` nothing tells of a call. `kernels` are those that
+    were seen at work in it, which a profiler tells alone.
+    """
+
+    source: str
+    g: int
+    graph: Graph
+    session: str | None = None
+    times: GraphTimes | None = None
+    when: float | None = None
+    kernels: tuple[KernelTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTold:
+    """The cache dir has the text of the graph that Inductor's cache calls `key`: the tunings that
+    it holds, which of them the kernels of a name compute, and of each call of a library's kernel,
+    in order, the op's name and the tuning, where that is known."""
+
+    key: str
+    tunings: tuple[TuningUse, ...] = ()
+    kernels: tuple[tuple[str, TuningKey], ...] = ()
+    externs: tuple[tuple[str, TuningKey | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSeen:
+    """A source tells of a trial."""
+
+    source: str
+    trial: Trial
+
+
+Record = (
+    Seen
+    | Dropped
+    | Gone
+    | SessionSeen
+    | MeasurementSeen
+    | GraphSeen
+    | GraphTold
+    | TrialSeen
+    | Fault
+)
 
 SourceState = Literal["waiting", "reading", "following", "unreadable"]
 """waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem."""

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal, TypeVar
 
 from backend.disk.layout import Layout
@@ -24,13 +23,14 @@ from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui.environment import find_python
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.limits import JobError, Limits
 from rocm_tui.jobs.run import RunJob, run_watched
+from rocm_tui.jobs.warm import Workers
 from rocm_tui.jobs.worker import Worker
 
 R = TypeVar("R")
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
-JobKind = Literal["tune", "measure"]
+JobKind = Literal["tune", "measure", "verify", "trial", "improve", "prove"]
 
 KEPT = 200
 """Ended jobs that are remembered."""
@@ -46,7 +46,7 @@ class Order:
     kind: JobKind
     title: str
     lane: str
-    work: Callable[[RunJob], str]
+    work: Callable[[QueueRun], str]
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     key: TuningKey | None = None
     tuning: str | None = None
@@ -56,8 +56,8 @@ class Order:
 class Job:
     """How an order is doing. Times are Unix seconds; `key` and `tuning` are what it is about.
 
-    `outcome` is what came out of a job that is done, `reason` why one failed; `log` are the last
-    lines that its worker wrote to stderr.
+    `step` is where a job of several is. `outcome` is what came out of a job that is done, `reason`
+    why one failed; `log` are the last lines that its worker wrote to stderr.
     """
 
     id: int
@@ -71,6 +71,7 @@ class Job:
     started: float | None = None
     ended: float | None = None
     progress: Progress = field(default_factory=Progress)
+    step: str = ""
     outcome: str = ""
     reason: str = ""
     log: tuple[str, ...] = ()
@@ -88,6 +89,25 @@ class _Entry:
     thread: threading.Thread | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRun:
+    """What an order's work gets: a `RunJobAt` that the queue can cancel. What it is told is shown
+    as the job's step."""
+
+    queue: JobQueue
+    entry: _Entry
+    layout: Layout | None = None
+
+    def __call__(self, job: WorkerJob[R]) -> R:
+        return self.queue.run(self.entry, job, self.layout)
+
+    def at(self, layout: Layout) -> RunJob:
+        return replace(self, layout=layout)
+
+    def tell(self, step: str) -> None:
+        self.queue.told(self.entry, step)
+
+
 class _Cancelled(RocmTuiError):
     """The job was cancelled before its next worker was started."""
 
@@ -103,12 +123,14 @@ class JobQueue:
         *,
         python: str | None = None,
         limits: Limits | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._layout = layout
         self._wake = wake
         self._python = python
         self._python_path: str | None = None
         self._limits = limits or Limits.of_this_machine()
+        self._workers = workers or Workers(layout.root)
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
         self._running: dict[str, _Entry] = {}
@@ -182,7 +204,7 @@ class JobQueue:
         return list(entry.job.log) if worker is None else [plain(line) for line in worker.log()]
 
     def stop(self) -> None:
-        """End every job and its processes; nothing can be submitted any more."""
+        """End every job and all workers; nothing can be submitted any more."""
         with self._lock:
             self._stopping = True
             threads = [entry.thread for entry in self._running.values()]
@@ -191,6 +213,7 @@ class JobQueue:
         for thread in threads:
             if thread is not None:
                 thread.join(_PATIENCE)
+        self._workers.end()
 
     # What the threads do.
 
@@ -211,7 +234,7 @@ class JobQueue:
 
     def _work(self, entry: _Entry) -> None:
         try:
-            outcome = entry.order.work(partial(self._run, entry))
+            outcome = entry.order.work(QueueRun(self, entry))
         except (RocmTuiError, StoreError) as error:
             self._finish(entry, "failed", reason=str(error))
         except Exception as error:  # the outermost boundary: the screen lives on
@@ -221,19 +244,25 @@ class JobQueue:
         else:
             self._finish(entry, "done", outcome=outcome)
 
-    def _run(self, entry: _Entry, job: WorkerJob[R]) -> R:
+    def run(self, entry: _Entry, job: WorkerJob[R], layout: Layout | None) -> R:
+        """Do a job of an entry, in another cache dir if one is given."""
         if entry.job.over:
             raise _Cancelled("cancelled")
         try:
             return run_watched(
                 job,
                 python=self._torch_python(),
-                layout=self._layout,
+                layout=layout or self._layout,
                 env=entry.order.env,
                 limits=self._limits,
                 on_progress=lambda progress: self._progressed(entry, progress),
                 on_worker=lambda worker: self._started(entry, worker),
+                workers=None if layout else self._workers,
             )
+        except JobError as error:
+            if entry.job.over:  # its worker was ended: that says nothing of the job
+                raise _Cancelled("cancelled") from error
+            raise
         finally:
             with self._lock:
                 worker, entry.worker = entry.worker, None
@@ -258,6 +287,13 @@ class JobQueue:
         with self._lock:
             if not entry.job.over:
                 entry.job = replace(entry.job, progress=progress)
+        self._ring()
+
+    def told(self, entry: _Entry, step: str) -> None:
+        """Where an entry of several jobs is."""
+        with self._lock:
+            if not entry.job.over:
+                entry.job = replace(entry.job, step=plain(step))
         self._ring()
 
     def _finish(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:

@@ -1,4 +1,4 @@
-"""One job in a worker of its own, within limits, and the end of its session's log.
+"""One job in a worker, within limits, and the end of its session's log.
 
 The end of what a failed worker wrote to stderr is kept below the cache dir: its own memory dies
 with it.
@@ -19,7 +19,8 @@ from backend.disk.sessions import end_log
 from backend.errors import StoreError
 from backend.wire.jobs import Progress, WorkerJob
 from rocm_tui.jobs.limits import JobError, Limits
-from rocm_tui.jobs.worker import OnProgress, Worker, spawn_worker
+from rocm_tui.jobs.warm import Workers
+from rocm_tui.jobs.worker import OnProgress, Worker
 
 R = TypeVar("R")
 Q = TypeVar("Q")
@@ -31,6 +32,12 @@ class RunJob(Protocol):
     def __call__(self, job: WorkerJob[R]) -> R: ...
 
 
+class RunJobAt(RunJob, Protocol):
+    """One that works on other cache dirs too: there each job has a worker of its own."""
+
+    def at(self, layout: Layout) -> RunJob: ...
+
+
 def run_watched(
     job: WorkerJob[R],
     *,
@@ -40,26 +47,33 @@ def run_watched(
     limits: Limits,
     on_progress: OnProgress,
     on_worker: Callable[[Worker], None] = lambda worker: None,
+    workers: Workers | None = None,
 ) -> R:
-    """Do `job` in a worker; the log of its session gets an end, whatever became of the worker.
+    """Do `job` in a worker, one of `workers` where these are given, else in one of its own; the log
+    of its session gets an end, whatever became of the worker.
 
     Raises JobError, which tells where the end of what the worker wrote to stderr is kept.
     """
     log = ""
+    used: Worker | None = None
 
     def hear(progress: Progress) -> None:
         nonlocal log
         log = progress.log or log
         on_progress(progress)
 
+    def take(worker: Worker) -> None:
+        nonlocal used
+        used = worker
+        on_worker(worker)
+
+    keeper = workers or Workers(layout.root, most=0)
     try:
-        with spawn_worker(python, layout.root, env) as worker:
-            on_worker(worker)
-            try:
-                return worker.run(job, hear, limits=limits)
-            except JobError as error:
-                error.log = keep_log(layout, job.name, worker.log())
-                raise
+        return keeper.run(job, hear, python=python, env=env, limits=limits, on_worker=take)
+    except JobError as error:
+        if used is not None:
+            error.log = keep_log(layout, job.name, used.log())
+        raise
     finally:
         with contextlib.suppress(StoreError):
             end_log(layout, Path(log))
@@ -101,6 +115,25 @@ def try_modes(
             yield pending
         elif mode not in fits:
             mode = (mode + 1) % modes
+
+
+LEAST_BUDGET = 1.0
+"""Seconds that the other choices get when one has ended the worker at the end of the budget."""
+
+
+def without_broken(
+    ask: Callable[[float], Q], blame: Callable[[JobError], None], budget: float
+) -> Q:
+    """What `ask` gives within a budget in seconds; where a worker ends, once more with what is left
+    of it. `blame` takes out what ended the worker, or raises where nothing is to blame."""
+    while True:
+        try:
+            return ask(budget)
+        except JobError as error:
+            blame(error)
+            left = None if error.last is None else error.last.seconds_left
+            if left is not None:
+                budget = max(LEAST_BUDGET, min(budget, left))
 
 
 KEPT = 20

@@ -38,6 +38,11 @@ from rocm_tui.jobs.limits import Clock, JobError, JobFailed, Limits, WorkerDied
 TIMEOUT = 600.0
 """Seconds for one job. A verify compiles its op a few times."""
 
+
+class Stale(JobError):
+    """The worker is not what a new one would be: its torch was replaced meanwhile."""
+
+
 LOG_LINES = 200
 _LAST_BREATH = 2.0
 """Seconds that a worker has to end after it closed its end of the pipe."""
@@ -86,6 +91,9 @@ class Worker:
         self._heard: deque[Event] = deque()
         self._last: Progress | None = None
         self._orphans = Orphans()
+        self._before = 0
+        self.spent = False
+        """Whether it says that it can do no further job."""
         script = HOOKS / "rocm_tui_worker.py"
         try:
             self._process = subprocess.Popen(
@@ -109,6 +117,10 @@ class Worker:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None and not _has_ended(self._process.pid)
 
     def __enter__(self) -> Worker:
         return self
@@ -148,7 +160,7 @@ class Worker:
         Raises JobError.
         """
         job_id, self._next_id = self._next_id, self._next_id + 1
-        self._last = None
+        self._last, self._before = None, self._printed()
         self._send({**words, "id": job_id})
         clock = Clock(
             limits or Limits(seconds=timeout, silence=None),
@@ -165,20 +177,29 @@ class Worker:
             if on_event is not None:
                 on_event(event)
             if event.get("event") == "result" and isinstance(event.get("result"), dict):
+                self.spent = bool(event.get("spent"))
                 result: dict[str, Any] = event["result"]
                 return result
+            if event.get("event") == "stale":
+                self.spent = True
+                raise Stale("the worker's torch was replaced by another while it ran")
             if event.get("event") == "error":
                 raise JobFailed(
                     f"the job {words.get('job')} failed: {brief(str(event.get('error')), 300)}"
                 )
 
     def log(self, lines: int = LOG_LINES) -> list[str]:
-        """The last lines that the worker, or what it started, wrote to stderr. From any thread."""
+        """The last lines that the worker, or what it started, wrote to stderr since its last job
+        began. From any thread."""
         try:
-            lines_kept = printed_text(self._log).splitlines() if self._log else self._last_log
+            lines_kept = self._lines() if self._log else self._last_log
             return lines_kept[-lines:]
         except OSError:  # closed by another thread
             return self._last_log[-lines:]
+
+    def _lines(self) -> list[str]:
+        assert self._log is not None
+        return printed_text(self._log, self._before).splitlines()
 
     def _printed(self) -> int:
         return printed_bytes(self._log) if self._log else 0

@@ -27,8 +27,8 @@ from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
 from backend.disk.sessions import read_log
 from backend.errors import StoreError
-from backend.inductor.hooks.environment import CHECK, TEMPLATES
-from backend.model.session import HooksOff, SessionStarted, TuningStarted
+from backend.inductor.hooks.environment import CAPTURE, CHECK, SHARES, TEMPLATES
+from backend.model.session import GraphCompiled, HooksOff, SessionStarted, TuningStarted
 from backend.processes.ending import die_by
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
@@ -42,6 +42,8 @@ DRAIN_SECONDS = 0.2
 
 LOOK_SECONDS = 0.5
 """Between two looks at what the child leaves behind."""
+
+_AOT_CACHE = "TORCHINDUCTOR_AUTOGRAD_CACHE"
 
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
 _KEYS = ("SIGINT", "SIGQUIT")
@@ -183,6 +185,8 @@ def run(
     max_autotune: bool = False,
     templates: bool = False,
     check: bool = False,
+    shares: bool = True,
+    capture: bool = False,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> int:
@@ -200,6 +204,11 @@ def run(
         child_env[TEMPLATES] = "1"
     if check:
         child_env[CHECK] = "1"
+    if not shares:
+        child_env[SHARES] = "0"
+    if capture:
+        # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
+        child_env |= {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"}
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
@@ -255,7 +264,7 @@ def _cannot_start(name: str, error: OSError) -> int:
 
 
 def _summary(this: _Run) -> str:
-    tunings, unhooked = 0, None
+    tunings, graphs, unhooked = 0, set[str](), None
     for path in sorted(this.layout.sessions.glob("*.jsonl")):
         try:
             if path.stat().st_mtime < this.started - 1:
@@ -267,12 +276,18 @@ def _summary(this: _Run) -> str:
             continue
         if events[0].session.id.startswith(this.id):
             tunings += sum(isinstance(event, TuningStarted) for event in events)
+            graphs |= {event.graph.id for event in events if isinstance(event, GraphCompiled)}
             unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
-    if unhooked and not tunings:
+    if unhooked and not tunings and not graphs:
         return f"nothing was recorded: {unhooked}"
-    plural = "" if tunings == 1 else "s"
-    recorded = f"{tunings} tuning{plural} recorded in {this.layout.sessions}"
+    recorded = f"{_count(tunings, 'tuning')} recorded in {this.layout.sessions}"
+    if graphs:
+        recorded += f", with {_count(len(graphs), 'compiled graph')}"
     return f"{recorded}, then no more: {unhooked}" if unhooked else recorded
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:

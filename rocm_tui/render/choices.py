@@ -73,7 +73,7 @@ def _versus_best(line: _Choice) -> str:
         return "failed"
     if not best or not best.ms or choice.ms is None:
         return ""
-    return "best" if choice is best else f"+{fmt.percent(choice.ms / best.ms - 1)}"
+    return "best" if choice is best else fmt.once(f"+{fmt.percent(choice.ms / best.ms - 1)}")
 
 
 def _configuration(line: _Choice) -> str:
@@ -92,12 +92,12 @@ SHOWN: tuple[Field[_Choice], ...] = (
     ),
     Field("name", "CHOICE", text=_label, about="its name; * if it is pinned"),
     Field(
-        "time", "TIME", right=True, text=lambda line: fmt.duration(line.choice.ms),
-        about="milliseconds of one call when it was tuned",
+        "time", "TIME", right=True, text=lambda line: fmt.once(fmt.duration(line.choice.ms)),
+        about="of one call when it was tuned; ~ taken once",
     ),
     Field(
         "extra", "VS BEST", right=True, text=_versus_best,
-        about="how much longer than the best choice a call takes",
+        about="how much longer than the best a call took when it was tuned",
     ),
     Field(
         "from", "FROM", text=lambda line: provider(line.choice) or "?",
@@ -127,12 +127,12 @@ def choices_text(row: Row, only: Choice | None = None) -> str:
 PANE: tuple[Column, ...] = (
     Column("place", "#", 3, 4, right=True, about="its place; ● is pinned, ✓ is marked"),
     Column("bar", "", 6, 24, drop=2, good=16),
-    Column("ms", "", 6, 8, right=True),
+    Column("ms", "", 6, 9, right=True),
     Column("error", "±%", 4, 4, drop=3, right=True, about="95 % interval of its median"),
     Column("share", "%", 5, 5, drop=4, right=True, about="of the best's speed"),
     Column(
-        "extra", "VS BEST", 7, 7, drop=1, right=True,
-        about="how much longer than the best choice a call takes",
+        "extra", "VS BEST", 8, 8, drop=1, right=True,
+        about="how much longer than the best a call takes; ~ by single times",
     ),
     Column(
         "verdict", "VERDICT", 7, 8, about="fastest, tied, slower, or unclear: more rounds may tell"
@@ -238,13 +238,13 @@ def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Sp
 
 
 def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
-    """What one number can say: a bar and the percents of the best's speed."""
+    """What one number can say: a thin bar and the percents of the best's speed, and no winner."""
     best = stats.winner(tuning)
     share = best.ms / choice.ms if best and best.ms and _counts(choice) and choice.ms else 0.0
-    style = _style(tuning, share)
+    style = _style(share)
     return {
-        "bar": (drawing.bar(share, size), style or "dim") if share else _state(tuning, choice),
-        "ms": (_time(tuning, choice.ms), style),
+        "bar": (drawing.thin_bar(share, size), "dim") if share else _state(tuning, choice),
+        "ms": (fmt.once(_time(tuning, choice.ms)), style),
         "share": (f"{share * 100:.1f}" if share else "", "dim"),
     }
 
@@ -261,8 +261,8 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
         return {
             **texts,
             "bar": drawn,
-            "ms": (_time(tuning, choice.ms), "dim"),
-            "extra": ("" if extra is None else fmt.signed(extra - 1.0), "dim"),
+            "ms": (fmt.once(_time(tuning, choice.ms)), "dim"),
+            "extra": ("" if extra is None else fmt.once(fmt.signed(extra - 1.0)), "dim"),
         }
     style = verdict_style(tuning, measured)
     return {
@@ -320,13 +320,9 @@ def _time(tuning: Tuning, ms: float | None) -> str:
     return fmt.significant(ms * scale) if ms is not None else ""
 
 
-def _style(tuning: Tuning, share: float) -> str:
-    if not share:
-        return "dim"
-    in_band = share >= 1 / (1 + stats.TIE_BAND)
-    if in_band and stats.wins_clearly(tuning):
-        return "good"
-    return "" if in_band else "dim"
+def _style(share: float) -> str:
+    """Those that one number cannot tell from the best are not dim; none is a winner."""
+    return "" if share >= 1 / (1 + stats.TIE_BAND) else "dim"
 
 
 def _state(tuning: Tuning, choice: Choice) -> Span:

@@ -38,9 +38,10 @@ def _short(choice: Choice, width: int) -> str:
 
 
 def time_text(point: Standpoint) -> str:
-    """A time; `~` stands before the median of several tunings, `±` before a measured interval."""
-    if point.basis == "median":
-        return f"~{fmt.duration(point.ms)}"
+    """A time; `~` stands before one that was taken once, or is the median of several such, `±`
+    before a measured interval."""
+    if point.basis != "measured":
+        return fmt.once(fmt.duration(point.ms))
     if point.low is None or point.high is None:
         return fmt.duration(point.ms)
     half = (point.high - point.low) / 2 / point.ms
@@ -78,7 +79,7 @@ def _marked(pair: Pair) -> str:
 _TIMES: tuple[Field[Pair], ...] = (
     Field(
         "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
-        about="its time then; ~ is a median of several tunings, ± a measured interval",
+        about="its time then; ~ taken once, or the median of such; ± a measured interval",
     ),
     Field(
         "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"

@@ -10,10 +10,11 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
-from rocm_tui.render.measured import label, measured_text, sentences
+from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span
+from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -31,8 +32,12 @@ def title(row: Row) -> Line:
     )
 
 
+_BY_SINGLE = " by single times, not measured"
+
+
 def verdict(tuning: Tuning) -> Line:
-    """Who wins, by how much, and what it is worth. A tie is told as a tie."""
+    """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
+    times that were taken once is no win."""
     best, lead = stats.winner(tuning), stats.lead(tuning)
     if tuning.state == "running":
         return _progress(tuning, best)
@@ -49,11 +54,14 @@ def verdict(tuning: Tuning) -> Line:
         spans = [(" Tie", "strong"), (f": the best two are {fmt.percent(lead)} apart", "")]
         spans.append((", less than one measurement can tell", "dim"))
     else:
-        spans = [(f" {plain(best.label)}", "good"), (f" is fastest by {fmt.percent(lead)}", "")]
+        ahead = fmt.once(fmt.percent(lead))
+        spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (_BY_SINGLE, "dim")]
     spans += _against_aten(tuning)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
-        spans.append((f" · {fmt.throughput(rate)} TFLOP/s", ""))
+        text = fmt.throughput(rate)
+        text = fmt.once(text) if stats.once(tuning, best) else text
+        spans.append((f" · {text} TFLOP/s", ""))
     return tuple(spans)
 
 
@@ -102,14 +110,23 @@ def measured(tuning: Tuning) -> Line | None:
     measurement = tuning.measured
     if measurement is None:
         return None
-    facts = [f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}"]
-    facts += ["caches emptied before each call"] if measurement.flushed else []
+    facts = conditions(measurement)
     facts += [f"{len(measurement.failed)} could not be run"] if measurement.failed else []
     first, *more = facts
     spans: list[Span] = [(f" Measured: {first}", "dim")]
     spans += [(f" · {fact}", "dim") for fact in more]
     spans += [(f" · {plain(trouble)}", "warn") for trouble in measurement.trouble]
+    more = [*exactness(measurement), *filter(None, [machine(measurement)])]
+    spans += [(f" · {fact}", "dim") for fact in more]
     return (*spans, (f" · {moment(measurement.when)}", "dim"))
+
+
+def suspect(row: Row) -> Line | None:
+    """Why the times are not to be believed, and what to do about it."""
+    if row.suspect is None:
+        return None
+    key = "m measures it" if row.tuning.key is not None else "t tunes it again"
+    return ((" Suspect: ", "warn"), (plain(row.suspect), ""), (f" · {key}", "dim"))
 
 
 def _progress(tuning: Tuning, best: Choice | None) -> Line:
@@ -121,7 +138,7 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
     if tuning.compiled:
         spans.append((f", {tuning.compiled} compiled", ""))
     if best is not None:
-        spans.append((f" · best so far {fmt.duration(best.ms)} {plain(best.label)}", ""))
+        spans.append((f" · best {time_text(tuning, best)} {plain(best.label)}", ""))
     return tuple(spans)
 
 
@@ -131,7 +148,7 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
     of = f" of {total}" if total > timed else ""
     spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
     if best is not None:
-        spans.append((f" · best of them {fmt.duration(best.ms)} {plain(best.label)}", ""))
+        spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
     return tuple(spans)
 
 
@@ -146,6 +163,8 @@ def _against_aten(tuning: Tuning) -> list[Span]:
     if standing == "slower":
         said_before = stats.standing(tuning) == "slower"  # the sentence before says what is faster
         return [] if said_before else [(" · slower than ATen", "warn")]
+    if standing == "ahead":
+        return [(f" · {fmt.once(fmt.factor(gain))} ATen", "")]
     if standing != "clear":
         return [(" · no faster than ATen", "")]
     return [(f" · {fmt.factor(gain)} ATen, saves {fmt.duration(saved)} a call", "")]
@@ -226,6 +245,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
     tuning = row.tuning
     best = stats.winner(tuning)
     throughput = stats.tflops(tuning, stats.time_ms(tuning, best))
+    rate = fmt.throughput(throughput)
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
         ("operands", stats.operands_text(tuning.shapes)),
@@ -234,8 +254,12 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("device", tuning.device or ""),
         ("precision", tuning.precision or ""),
         ("fastest", _fastest(row)),
-        ("throughput", f"{fmt.throughput(throughput)} TFLOP/s" if throughput else ""),
+        (
+            "throughput",
+            f"{_marked(tuning, rate)} TFLOP/s" if throughput else "",
+        ),
         ("saved", _saved(tuning)),
+        ("suspect", row.suspect or ""),
         ("spent", _spent(row)),
         ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
         ("rank", "" if tuning.rank is None else str(tuning.rank)),
@@ -251,10 +275,17 @@ def _saved(tuning: Tuning) -> str:
         best is None
         or rival is None
         or saved is None
-        or stats.versus(tuning, best, rival) != "clear"
+        or (standing := stats.versus(tuning, best, rival)) not in ("clear", "ahead")
     ):
         return ""
+    if standing == "ahead":
+        return f"{fmt.once(fmt.duration(saved))} a call against ATen{_BY_SINGLE}"
     return f"{fmt.duration(saved)} a call against ATen"
+
+
+def _marked(tuning: Tuning, text: str) -> str:
+    """What is made of the winner's time."""
+    return fmt.once(text) if stats.once(tuning, stats.winner(tuning)) else text
 
 
 def _fastest(row: Row) -> str:
@@ -270,6 +301,8 @@ def _fastest(row: Row) -> str:
         return f"{best.label}, unclear whether it is the fastest"
     if standing == "slower":
         return f"{best.label}, beaten when measured again"
+    if standing == "ahead":
+        return f"{best.label}, {fmt.once(fmt.percent(lead))} ahead{_BY_SINGLE}"
     return f"{best.label}, {fmt.percent(lead)} ahead"
 
 

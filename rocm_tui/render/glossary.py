@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
 from rocm_tui.render.compare import ALONE, PAIRS
+from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
 from rocm_tui.render.measured import MEASURED, REPEATS
 from rocm_tui.render.pages import PAGES
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
 from rocm_tui.render.table import Column, Field
+from rocm_tui.render.trials import ARMS, SIDES
 from rocm_tui.render.tunings import COLUMNS, ID
 
 
@@ -51,9 +53,14 @@ TERMS = {
     "lead": "how far the next choice lies behind the fastest, relative to it",
     "saved": "what a call, or a run, takes less than with ATen",
     "tie": "two choices that cannot be told apart: 2 % for single numbers",
+    "~": "made of a time that was taken once: a first look, no verdict (m measures)",
+    "?, suspect": "made of one that is not to be believed: `show` says why (M measures all)",
     "measured": "timed again and again in turn with its rivals, with an interval",
     "hot, cold": "inputs that are in the caches when a kernel starts, or are not",
     "graph": "one compiled FX graph of a program",
+    "trial": "whole passes of a graph, with a choice in place and without it, in turn",
+    "share": "part of a program's time in compiled graphs, as far as that was seen",
+    "to gain": "part of it that a choice measured to be faster saves; until then all of it may be",
     "missing backend": "asked for, and no choice of it could be used",
     "roof": "what a device can do at best at that arithmetic intensity",
 }
@@ -90,6 +97,11 @@ def groups() -> tuple[Group, ...]:
         _columns("Compared: what both have", PAIRS),
         _columns("Compared: what one has", ALONE),
         *(_columns(f"Report: {name}", columns) for name, columns in PAGES.items()),
+        _columns("Graphs: graphs", GRAPHS),
+        _columns("A graph's tunings", GRAPH_TUNINGS),
+        _columns("A graph's kernels", KERNELS),
+        _columns("Tried in a graph: trial", ARMS),
+        _columns("Tried in a program: trial -- CMD", SIDES),
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),
     )

@@ -6,7 +6,7 @@ from backend.errors import InputsKeyInvalid
 from backend.model.pin import Pin
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
-from backend.wire.jobs import Progress
+from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.harmless import plain
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -28,26 +28,37 @@ def pin_title(pin: Pin) -> str:
 
 
 def progress_text(progress: Progress) -> str:
-    """`3/14 timed, best triton_mm_4 12.3 µs, 8 s left`; what it does where it counts none."""
+    """`3/14 timed, best triton_mm_4 ~12.3 µs, 8 s left`; what it does where it counts none."""
     if not progress.total:
         return progress.what
     parts = [f"{progress.timed}/{progress.total} timed"]
     if progress.best:
-        parts.append(f"best {progress.best} {fmt.duration(progress.best_ms)}")
+        parts.append(f"best {progress.best} {fmt.once(fmt.duration(progress.best_ms))}")
     if progress.seconds_left is not None and progress.timed < progress.total:
         parts.append(f"{fmt.seconds(progress.seconds_left)} left")
     return ", ".join(parts)
 
 
 def outcome(tuned: Tuning) -> str:
-    """What came out of a tuning: `x, 12.3 µs, 33 % ahead of y`."""
+    """What came out of a tuning, of times that were taken once: `x, ~12.3 µs, ~33 % ahead of y`."""
     timed = stats.ranked(tuned)
     if not timed:
         return "no choice could be timed"
     best, lost = timed[0], sum(choice.failed for choice in tuned.choices)
-    text = f"{best.label}, {fmt.duration(best.ms)}"
+    text = f"{best.label}, {fmt.once(fmt.duration(best.ms))}"
     if len(timed) > 1:
         near = stats.tied(tuned)
-        ahead = "a tie with" if near else f"{fmt.percent(stats.lead(tuned))} ahead of"
+        lead = fmt.once(fmt.percent(stats.lead(tuned)))
+        ahead = "a tie with" if near else f"{lead} ahead of"
         text += f", {ahead} {timed[1].label}"
     return plain(text + (f"; {lost} of {len(tuned.choices)} without a time" if lost else ""))
+
+
+def verified_text(pin: Pin, result: VerifyResult) -> str:
+    """Whether the generated code calls what is pinned, and what to do where that is not known."""
+    if result.ok:
+        return plain(f"the generated code calls {pin.label} ({result.kernel or pin.hash})")
+    line = f"not verified: {result.reason}"
+    if not result.rebuilt:
+        line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
+    return plain(line)

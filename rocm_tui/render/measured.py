@@ -169,13 +169,18 @@ def sentences(
     texts = [
         standing(tuning, measurement),
         meaning(tuning, measurement, id, pin),
-        _conditions(measurement),
+        ", ".join([*conditions(measurement), *exactness(measurement)]),
+        machine(measurement),
     ]
     return [plain(text) for text in (*texts, *measurement.trouble) if text]
 
 
 def standing(tuning: Tuning, measurement: Measurement) -> str:
-    """`bmm is the fastest, cpp_X is slower by 0.9 % to 1.8 %`."""
+    """`with cold caches bmm is the fastest; cpp_X is slower by 0.9 % to 1.8 %`."""
+    return f"with {measurement.caches} caches {_standing(tuning, measurement)}"
+
+
+def _standing(tuning: Tuning, measurement: Measurement) -> str:
     best, *rivals = measurement.choices
     name = label(tuning, best.hash, best.name)
     if not rivals:
@@ -253,9 +258,26 @@ def pinnable(tuning: Tuning, hash: str) -> str:
     return name if name and alone else hash
 
 
-def _conditions(measurement: Measurement) -> str:
-    flushed = ", caches emptied before each call" if measurement.flushed else ""
-    return f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}{flushed}"
+def conditions(measurement: Measurement) -> list[str]:
+    """How it was measured."""
+    rounds = f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}"
+    return [rounds, f"{measurement.caches} caches"]
+
+
+def exactness(measurement: Measurement) -> list[str]:
+    """What the clock could tell, where that is known."""
+    step = measurement.resolution_ms
+    return [] if step is None else [f"calls told apart by {fmt.duration(step)}"]
+
+
+def machine(measurement: Measurement) -> str:
+    """How the device was doing: `1,980 MHz, 312 W, 54 °C`; empty where nobody told."""
+    known = (
+        (measurement.clock_mhz, "MHz"),
+        (measurement.power_w, "W"),
+        (measurement.temperature_c, "°C"),
+    )
+    return ", ".join(f"{value:,.0f} {unit}" for value, unit in known if value is not None)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -274,13 +296,17 @@ def _times(low: float, high: float) -> str:
 
 # As JSON.
 
+_FACTS = (
+    "when rounds seconds caches resolution_ms reference_ms trouble session clock_mhz power_w "
+    "temperature_c throttled"
+)
 _NUMBERS = "ms low high spread rounds ratio ratio_low ratio_high"
 
 
 def measurement_json(measurement: Measurement) -> dict[str, Any]:
     """A repeated measurement, best choice first; a number that is not finite is null."""
     return {
-        **attributes(measurement, "when rounds seconds flushed reference_ms trouble session"),
+        **attributes(measurement, _FACTS),
         "choices": [
             {**attributes(choice, "name hash"), **measured_json(choice)}
             for choice in measurement.choices

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.plot import bar, number
+from rocm_tui.render.plot import bar, number, thin_bar
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline
 from rocm_tui.report.types import Disagreement, MissingBackend, Party, Repeated, Report, Savings
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 _BAR = 12
@@ -33,7 +34,7 @@ class _PartyLine:
     @property
     def others(self) -> str:
         times = (
-            f"{fmt.shorten(plain(label), 30)} {fmt.duration(ms)}"
+            f"{fmt.shorten(plain(label), 30)} {fmt.once(fmt.duration(ms))}"
             for label, ms in self.party.rivals_ms
         )
         return ", ".join(times) or "not timed"
@@ -50,8 +51,8 @@ _PARTIES: tuple[Field[_PartyLine], ...] = (
         style=lambda line: line.style, about="the choice that it uses",
     ),
     Field(
-        "time", "TIME", 9, 9, right=True, text=lambda line: fmt.duration(line.party.ms),
-        style=lambda line: line.style, about="its own time for that",
+        "time", "TIME", 9, 9, right=True, text=lambda line: words.party_time(line.party),
+        style=lambda line: line.style, about="its own time for that; ~ taken once",
     ),
     Field(
         "others", "OTHERS THERE", 20, 60, drop=1, text=lambda line: line.others, style="dim",
@@ -108,7 +109,20 @@ class _PointLine:
         share = self.point.share
         if share is None:
             return fmt.NONE
-        return f"{share * 100:.0f}" if share >= 1 else f"{share * 100:.1f}"
+        return self._marked(f"{share * 100:.0f}" if share >= 1 else f"{share * 100:.1f}")
+
+    @property
+    def rate(self) -> str:
+        return self._marked(fmt.throughput(self.point.tflops))
+
+    @property
+    def once(self) -> bool:
+        """Whether it is made of a time that was taken once."""
+        tuning = self.point.row.tuning
+        return stats.once(tuning, stats.winner(tuning))
+
+    def _marked(self, text: str) -> str:
+        return fmt.once(text) if self.once else text
 
 
 _POINTS: tuple[Field[_PointLine], ...] = (
@@ -118,8 +132,9 @@ _POINTS: tuple[Field[_PointLine], ...] = (
         text=lambda line: number(round(line.point.intensity, 1)),
     ),
     Field(
-        "rate", "TFLOP/s", 7, 7, right=True, style="strong", about="what the fastest achieves",
-        text=lambda line: fmt.throughput(line.point.tflops),
+        "rate", "TFLOP/s", 7, 7, right=True, text=lambda line: line.rate,
+        style=lambda line: "" if line.once else "strong",
+        about="what the fastest achieves; ~ by a time that was taken once",
     ),
     Field(
         "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",
@@ -127,12 +142,12 @@ _POINTS: tuple[Field[_PointLine], ...] = (
         about="what the device can do at best at that intensity",
     ),
     Field(
-        "share", "%", 5, 5, right=True, text=lambda line: line.percent,
+        "share", "%", 6, 6, right=True, text=lambda line: line.percent,
         about="of the roof; above 100 the operands come from a cache",
     ),
     Field(
-        "bar", "", _BAR, _BAR, drop=6, style="accent",
-        text=lambda line: bar(line.point.share or 0.0, _BAR),
+        "bar", "", _BAR, _BAR, drop=6, style=lambda line: "dim" if line.once else "accent",
+        text=lambda line: (thin_bar if line.once else bar)(line.point.share or 0.0, _BAR),
     ),
     Field(
         "bound", "BOUND BY", 8, 8, drop=2, text=lambda line: line.point.bound or "", style="dim",

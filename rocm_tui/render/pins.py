@@ -209,11 +209,12 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
             return None
         name = next((c.label for c in tuning.choices if c.hash == best.hash), best.hash)
         sure = f"{fmt.percent(measured.ratio_low - 1)} to {fmt.percent(measured.ratio_high - 1)}"
-        return plain(f"{choice.label} is slower than {name} by {sure}, measured again and again.")
+        how = f"measured again and again with {tuning.measured.caches} caches"
+        return plain(f"{choice.label} is slower than {name} by {sure}, {how}.")
     fastest = stats.winner(tuning)
     if fastest is None or not fastest.ms or choice.ms is None or choice.failed:
         return None
     if stats.near(tuning, fastest, choice):
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
-    return plain(f"{choice.label} was {by} when it was tuned.")
+    return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")

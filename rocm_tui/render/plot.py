@@ -33,6 +33,13 @@ def bar(share: float, width: int) -> str:
     return ("━" * full + ("╸" if rest else "")).ljust(width)
 
 
+def thin_bar(share: float, width: int) -> str:
+    """The same for what was taken once."""
+    return bar(share, width).translate(_THIN)
+
+
+_THIN = str.maketrans("━╸", "─╴")
+
 _ENDS = (0.02, 0.05, 0.1, 0.15, 0.25)
 """How much longer than the best the right end of a scale may be. The smallest keeps choices apart
 by nothing from looking far apart; beyond the largest an arrow is drawn."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,8 +11,17 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
 from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
 from rocm_tui.render.tunings import PROBLEM, row_problem_json
-from rocm_tui.report.types import Disagreement, Gain, MissingBackend, Repeated, Report, Savings
+from rocm_tui.report.types import (
+    Disagreement,
+    Gain,
+    MissingBackend,
+    Party,
+    Repeated,
+    Report,
+    Savings,
+)
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
 
 AGREED = "Ranks and hosts agree: no problem has two choices in use."
 ALL_WORK = "Every backend that was asked for has a choice that works."
@@ -37,21 +47,25 @@ def _saved(ms: float) -> str:
 
 
 def _gain(gain: Gain) -> str:
-    """A difference that cannot be told says `tie`."""
+    """A difference that cannot be told says `tie`; `~` is of times that were taken once."""
     if gain.waited:
         return "waited"
     if gain.saved_ms is None:
         return fmt.NONE
-    return "tie" if gain.tied else _saved(gain.saved_ms)
+    return "tie" if gain.tied else _marked(gain, _saved(gain.saved_ms))
 
 
 def _in_all(gain: Gain) -> str:
     total = (gain.saved_ms or 0.0) * (gain.calls or 0)
-    return _saved(total) if total and not gain.tied else fmt.NONE
+    return _marked(gain, _saved(total)) if total and not gain.tied else fmt.NONE
+
+
+def _marked(gain: Gain, text: str) -> str:
+    return text if gain.measured else fmt.once(text)
 
 
 def _gain_style(gain: Gain) -> str:
-    if gain.tied or not gain.saved_ms:
+    if gain.tied or not gain.saved_ms or not gain.measured:
         return "dim"
     return "good" if gain.saved_ms > 0 else "warn"
 
@@ -64,7 +78,7 @@ GAINS: tuple[Field[Gain], ...] = (
     ),
     Field(
         "saved", "SAVED", 9, 10, right=True, text=_gain, style=_gain_style,
-        about="what it takes less a call than ATen; tie, or waited on a busy CPU",
+        about="what a call takes less than ATen's; tie; waited on a busy CPU; ~ not measured",
     ),
     Field(
         "calls", "CALLS", 5, 7, drop=2, right=True, style="dim",
@@ -73,7 +87,7 @@ GAINS: tuple[Field[Gain], ...] = (
     ),
     Field(
         "all", "IN ALL", 9, 10, drop=1, right=True, text=_in_all, style=_gain_style,
-        about="what all calls of one run save",
+        about="what all calls of one run save; ~ not measured",
     ),
     Field(
         "took", "TUNING", 8, 12, right=True, name="tuning took",
@@ -129,16 +143,22 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
         lines.append(f"{problem_line(PROBLEM, disagreement.row)}{tie}")
         for party in disagreement.parties:
             rivals = ", ".join(
-                f"{_short(label)} takes {fmt.duration(ms)}" for label, ms in party.rivals_ms
+                f"{_short(label)} takes {fmt.once(fmt.duration(ms))}"
+                for label, ms in party.rivals_ms
             )
             there = f"; there {rivals}" if rivals else ""
             lines.append(
-                f"  {plain(party.who)}: {_short(party.choice.label)} "
-                f"{fmt.duration(party.ms)}{there}"
+                f"  {plain(party.who)}: {_short(party.choice.label)} {party_time(party)}{there}"
             )
     if not lines:
         return [AGREED]
     return [f"Chosen differently by {parties(disagreements)}:", *lines]
+
+
+def party_time(party: Party) -> str:
+    """Its own time: a median if it was measured, else what was taken once."""
+    text = fmt.duration(party.ms)
+    return fmt.once(text) if stats.once(party.row.tuning, party.choice) else text
 
 
 def parties(disagreements: Sequence[Disagreement]) -> str:
@@ -197,13 +217,13 @@ def saved_lines(savings: Savings) -> list[str]:
     if once:
         what = "one problem is" if once == 1 else f"{once} problems are"
         lines.append(f"Nothing tells how often {what} called: counted once.")
-    waits = sum(gain.waited for gain in savings.gains)
-    if waits:
-        what = "One problem is" if waits == 1 else f"{waits} problems are"
+    kinds = Counter(m.caches for gain in summed if (m := gain.row.tuning.measured) is not None)
+    if len(kinds) > 1:
         lines.append(
-            f"{what} not counted: times are whole milliseconds, as of "
-            "calls that wait on a busy CPU. `rocm-tui measure` tells what is saved."
+            f"Of these problems {kinds['hot']} measured with hot caches and {kinds['cold']} with "
+            "cold ones are added up, which is not alike: measure them in one way."
         )
+    lines += _unmeasured(savings)
     if len(savings.systems) > 1:
         names = [plain(name, 60) for name in savings.systems[:3]]
         more = [f"{len(savings.systems) - 3} more"] if len(savings.systems) > 3 else []
@@ -220,16 +240,38 @@ def saved_lines(savings: Savings) -> list[str]:
     return lines
 
 
+def _unmeasured(savings: Savings) -> list[str]:
+    """What is left out of the sum, and how it gets into it."""
+    count, waits = len(savings.unmeasured), sum(gain.waited for gain in savings.gains)
+    if not count:
+        return []
+    are = "1 problem is" if count == 1 else f"{count} problems are"
+    lines = [
+        f"{are} not measured and not counted: times that were taken once (~) do not tell what is "
+        "saved. m in Watch measures a tuning, M all suspects; so does `rocm-tui measure`."
+    ]
+    if waits:
+        have = "1 of them has" if waits == 1 else f"{waits} of them have"
+        what = "times of whole milliseconds, as of calls that wait on a busy CPU"
+        lines.append(f"{have} {what}.")
+    return lines
+
+
 def _saves(savings: Savings) -> str:
     """The sum, and of what it is the sum."""
     known, count = len(savings.valued), len(savings.gains)
+    once = len(savings.unmeasured)
+    if once and not any(gain.saved_ms for gain in savings.valued):
+        return "What tuning saves against ATen is not measured. Tuning"
     if not known:
         none = "it has no" if count == 1 else f"none of {count} problems has a"
         return f"What tuning saves against ATen is not known: {none} time of ATen. Tuning"
     sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
-    rest = f" ({known} of {count} problems: {count - known} without a time of ATen)"
+    left = [f"{once} not measured"] if once else []
+    left += [f"{count - known - once} without a time of ATen"] if known + once < count else []
+    rest = f" ({known} of {count} problems: {', '.join(left)})"
     return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
 
 
@@ -252,7 +294,8 @@ def _paid(savings: Savings) -> str:
         return "; after how many runs it is paid for is not known." if unknown else "."
     least = "at least " if savings.at_least else ""
     known, count = len(savings.valued), len(savings.gains)
-    who = f"; those {known} are" if known < count else ":"
+    those = "that one is" if known == 1 else f"those {known} are"
+    who = f"; {those}" if known < count else ":"
     return f"{who} paid for after {least}{runs:,.0f} runs."
 
 
@@ -276,7 +319,8 @@ def report_json(report: Report) -> dict[str, Any]:
             **attributes(savings, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
             "tuned": savings.tunings,
             "problems": len(savings.gains),
-            "problems_without_aten": len(savings.gains) - len(savings.valued),
+            "problems_without_aten": sum(gain.saved_ms is None for gain in savings.gains),
+            "problems_unmeasured": len(savings.unmeasured),
             "runs_at_least": savings.at_least,
             "tunings": [_gain_json(gain) for gain in savings.gains],
         },
@@ -314,7 +358,7 @@ def _gain_json(gain: Gain) -> dict[str, Any]:
         **row_problem_json(gain.row),
         "choice": gain.choice.label,
         "hash": gain.choice.hash,
-        **attributes(gain, "saved_ms tied waited calls seconds untold"),
+        **attributes(gain, "saved_ms measured tied waited calls seconds untold"),
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -116,7 +117,15 @@ def _count(number: int | None) -> str:
 
 _MOST = 8
 
-_WORDS = {"clear": "faster", "tied": "tie", "unclear": "unclear", "slower": "slower"}
+_WORDS = {
+    "clear": "faster",
+    "ahead": "~faster",
+    "tied": "tie",
+    "unclear": "unclear",
+    "behind": "~slower",
+    "slower": "slower",
+}
+"""`~`: by times that were taken once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +194,25 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
     ms = [m.ms if m else choice.ms for m, choice in zip(measured, choices, strict=True)]
     unit, scale = fmt.time_unit(ms[0])
     yield Fact("verdict", tuple(_verdict(tuning, choice, choices[0]) for choice in choices))
-    yield Fact("time", tuple(_number(time, scale, unit) for time in ms))
+    once = [m is None for m in measured]
+    width = 6 if any(once) else 5  # all on one side of the decimal point
+    number = partial(_number, scale=scale, unit=unit, width=width)
+    yield Fact("time", tuple(map(number, ms, once)))
     if any(measured):
         ends = [(m.low, m.high) if m else None for m in measured]
-        yield Fact("  95 % interval", tuple(_range(pair, scale, unit) for pair in ends))
-    extra = [_extra(tuning, choice, choices[0]) for choice in choices]
-    yield Fact(
-        "vs best",
-        tuple(fmt.signed(value) if at else "best" for at, value in enumerate(extra)),
-    )
+        yield Fact("  95 % interval", tuple(_range(pair, scale, unit, width) for pair in ends))
+    longer = (_longer(tuning, choice, choices[0]) for choice in choices[1:])
+    yield Fact("vs best", ("best", *longer))
     if any(measured):
         yield Fact("  95 % interval", tuple(_ratios(m) for m in measured))
         yield Fact("spread", tuple(fmt.percent(m.spread) if m else "" for m in measured))
-        yield Fact("measured", tuple(f"{m.rounds} rounds" if m else "one number" for m in measured))
-        yield Fact("when tuned", tuple(_number(choice.ms, scale, unit) for choice in choices))
+        caches = f", {tuning.measured.caches}" if tuning.measured else ""
+        how = (f"{m.rounds} rounds{caches}" if m else "one number" for m in measured)
+        yield Fact("measured", tuple(how))
+        yield Fact("when tuned", tuple(number(choice.ms, True) for choice in choices))
     rates = [stats.tflops(tuning, time) for time in ms]
     if any(rates):
-        yield Fact("throughput", tuple(f"{fmt.throughput(r)} TFLOP/s" if r else "" for r in rates))
+        yield Fact("throughput", tuple(map(_rate, rates, once)))
 
 
 def _verdict(tuning: Tuning, choice: Choice, best: Choice) -> str:
@@ -211,7 +222,7 @@ def _verdict(tuning: Tuning, choice: Choice, best: Choice) -> str:
     if measured is not None:
         return verdict_word(measured)
     if choice is best:
-        return "fastest" if stats.standing(tuning) == "clear" else ""
+        return {"clear": "fastest", "ahead": "~fastest"}.get(stats.standing(tuning) or "", "")
     standing = stats.versus(tuning, choice, best)
     return _WORDS[standing] if standing else ""
 
@@ -220,6 +231,11 @@ def _extra(tuning: Tuning, choice: Choice, best: Choice) -> float:
     """How much longer than the best, relative; infinite where no time is known."""
     ratio = stats.ratio(tuning, choice, best)
     return inf if ratio is None else ratio - 1.0
+
+
+def _longer(tuning: Tuning, choice: Choice, best: Choice) -> str:
+    text = fmt.signed(_extra(tuning, choice, best))
+    return fmt.once(text) if stats.once(tuning, choice, best) else text
 
 
 def _configuration(choices: Sequence[Choice], all_keys: bool) -> Iterator[Fact]:
@@ -275,15 +291,24 @@ def _heading(title: str) -> Iterator[Fact]:
     yield Fact(title)
 
 
-def _number(ms: float | None, scale: float, unit: str) -> str:
-    return "" if ms is None else f"{fmt.significant(ms * scale):>5} {unit}"
+def _number(ms: float | None, once: bool, *, scale: float, unit: str, width: int) -> str:
+    """`once`: it was taken once."""
+    if ms is None:
+        return ""
+    text = fmt.significant(ms * scale)
+    return f"{fmt.once(text) if once else text:>{width}} {unit}"
 
 
-def _range(pair: tuple[float, float] | None, scale: float, unit: str) -> str:
+def _rate(rate: float | None, once: bool) -> str:
+    text = f"{fmt.throughput(rate)} TFLOP/s" if rate else ""
+    return fmt.once(text) if once else text
+
+
+def _range(pair: tuple[float, float] | None, scale: float, unit: str, width: int) -> str:
     if pair is None:
         return ""
     low, high = (fmt.significant(ms * scale) for ms in pair)
-    return f"{low:>5} … {high} {unit}"
+    return f"{low:>{width}} … {high} {unit}"
 
 
 def _ratios(measured: MeasuredChoice | None) -> str:

@@ -13,19 +13,32 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import table
 from rocm_tui.render.measured import measured_json, measurement_json
 from rocm_tui.render.pins import PIN_SIGNS, pinned_choice
+from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
+_WORDS = {"tied": "tie", "unclear": "unclear", "slower": "beaten"}
 
-def lead_text(tuning: Tuning) -> str:
-    """How far the second lies behind: `1.8 %`, `tie`, `unclear`, `beaten` (it is faster), `–`."""
+
+def lead_text(tuning: Tuning, mark: str = fmt.ONCE) -> str:
+    """How far the second lies behind: `1.8 %`, `tie`, `unclear`, `beaten` (it is faster), `–`.
+
+    `~1.8 %` is of times that were taken once.
+    """
     standing = stats.standing(tuning)
-    if standing == "clear":
-        return fmt.percent(stats.lead(tuning))
-    words = {"tied": "tie", "unclear": "unclear", "slower": "beaten"}
-    return fmt.NONE if standing is None else words[standing]
+    if standing is None:
+        return fmt.NONE
+    rivals = stats.winner(tuning), stats.nearest(tuning)
+    text = fmt.percent(stats.lead(tuning))
+    return _WORDS.get(standing) or (fmt.once(text, mark) if stats.once(tuning, *rivals) else text)
+
+
+def time_text(tuning: Tuning, choice: Choice | None, mark: str = fmt.ONCE) -> str:
+    """The time of a choice: `569.6 µs` if measured, `~569.6 µs` if it was taken once."""
+    text = fmt.duration(stats.time_ms(tuning, choice))
+    return fmt.once(text, mark) if stats.once(tuning, choice) else text
 
 
 def _name(row: Row) -> str:
@@ -71,12 +84,27 @@ def error(measured: MeasuredChoice) -> str:
     return f"{half:.1f}" if half < 10 else f"{half:.0f}"
 
 
+def _mark(row: Row) -> str:
+    """What stands before what is made of a time that was taken once."""
+    return fmt.SUSPECT if row.suspect else fmt.ONCE
+
+
+def _time(row: Row) -> str:
+    return time_text(row.tuning, stats.winner(row.tuning), _mark(row))
+
+
+def _time_style(row: Row) -> str:
+    suspicious = row.suspect and stats.once(row.tuning, stats.winner(row.tuning))
+    return "warn" if suspicious else _live(row)
+
+
 def _rate(row: Row) -> str:
-    return fmt.throughput(stats.tflops(row.tuning, _ms(row)))
+    text = fmt.throughput(stats.tflops(row.tuning, _ms(row)))
+    return fmt.once(text, _mark(row)) if stats.once(row.tuning, stats.winner(row.tuning)) else text
 
 
 def _versus_aten(row: Row) -> str:
-    """A gain inside the tie band says `tie`, not a number."""
+    """A gain inside the tie band says `tie`, not a number; `~1.25×` is of times taken once."""
     tuning = row.tuning
     best, rival, gain = stats.winner(tuning), stats.aten(tuning), stats.gain(tuning)
     if tuning.state == "running":
@@ -86,7 +114,9 @@ def _versus_aten(row: Row) -> str:
     if best is None or rival is None or gain is None:
         return fmt.NONE
     words = {"tied": "tie", "unclear": "unclear"}
-    return words.get(stats.versus(tuning, best, rival) or "", fmt.factor(gain))
+    text = fmt.factor(gain)
+    text = fmt.once(text, _mark(row)) if stats.once(tuning, best, rival) else text
+    return words.get(stats.versus(tuning, best, rival) or "", text)
 
 
 def _gain_style(row: Row) -> str:
@@ -101,7 +131,7 @@ def _lead(row: Row) -> str:
     tuning = row.tuning
     if tuning.state == "running":
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
-    return "cut" if tuning.state == "cut" else lead_text(tuning)
+    return "cut" if tuning.state == "cut" else lead_text(tuning, _mark(row))
 
 
 def _lead_style(row: Row) -> str:
@@ -157,8 +187,8 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="the choice with the smallest time, which Inductor takes",
     ),
     Field(
-        "time", "TIME", 8, 8, right=True, text=lambda row: fmt.duration(_ms(row)), style=_live,
-        about="its time for one call; with a ±, the median of many",
+        "time", "TIME", 9, 9, right=True, text=_time, style=_time_style,
+        about="of one call; ~ taken once; ? suspect (M); else measured",
     ),
     Field(
         "error", "±%", 4, 4, drop=10, right=True, text=_error, style="dim",
@@ -171,11 +201,11 @@ TUNINGS: tuple[Field[Row], ...] = (
     Field(
         "gain", "VS ATEN", 7, 7, drop=2, right=True, name="vs ATen",
         text=_versus_aten, style=_gain_style,
-        about="ATen's time over the fastest's, if they can be told apart",
+        about="ATen's time over the fastest's, or a tie; ~ of single times",
     ),
     Field(
         "lead", "LEAD", 7, 7, drop=1, right=True, text=_lead, style=_lead_style,
-        about="over the next; tie, unclear, beaten by another; 3/14: running",
+        about="over the next; tie, unclear, beaten; 3/14: running; ~ once",
     ),
     Field(
         "pin", "PIN", 4, 8, drop=3, text=lambda row: row.pin_state or "", short=_pin,
@@ -192,7 +222,8 @@ _RANK: Field[Row] = Field(
     text=lambda row: "" if row.tuning.rank is None else str(row.tuning.rank),
     about="process of a distributed job, shown if any is known",
 )  # fmt: skip
-COLUMNS: tuple[Column, ...] = (*TUNINGS, _AGE, _RANK)
+_SHARES: tuple[Field[Row], ...] = table.fields_of(SHARES, lambda row: row.share)
+COLUMNS: tuple[Column, ...] = (*TUNINGS, *_SHARES, _AGE, _RANK)
 """What Watch shows."""
 PROBLEM: tuple[Field[Row], ...] = (
     replace(ID, text=lambda row: row.id),
@@ -206,12 +237,14 @@ PROBLEM: tuple[Field[Row], ...] = (
 def cells(row: Row, now: float) -> dict[str, Span]:
     """The text and style of every column of Watch."""
     age = fmt.age(row.when, now), "dim"
-    return {**table.cells((*TUNINGS, _RANK), row), _AGE.key: age}
+    return {**table.cells((*TUNINGS, *_SHARES, _RANK), row), _AGE.key: age}
 
 
 def tunings_text(rows: Iterable[Row]) -> str:
-    """What `ls` prints of tunings."""
-    return table.text_table(LIST, rows)
+    """What `ls` prints of tunings; shares where any is known."""
+    rows = list(rows)
+    shares = _SHARES if any(row.share for row in rows) else ()
+    return table.text_table((*LIST, *shares), rows)
 
 
 # As JSON.
@@ -249,6 +282,7 @@ def row_json(row: Row) -> dict[str, Any]:
             choice_json(choice, stats.measured(tuning, choice)) for choice in tuning.choices
         ],
         "measurement": measurement_json(tuning.measured) if tuning.measured else None,
+        "suspect": row.suspect,
         "seconds": {
             "benchmark": tuning.seconds.benchmark,
             "precompile": tuning.seconds.precompile,
@@ -260,6 +294,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "when": tuning.when,
         "pinned": row.pin.pin.hash if row.pin else None,
         "pin_state": row.pin_state,
+        **share_json(row.share),
         "sources": list(tuning.sources),
     }
 

@@ -60,11 +60,15 @@ def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
     gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
-    gains.sort(key=lambda g: (g.saved_ms is None, -(g.saved_ms or 0.0) * (g.calls or 1)))
+    gains.sort(key=lambda gain: (_place(gain), -(gain.saved_ms or 0.0) * (gain.calls or 1)))
     moments = [row.tuning.when for row in tuned if row.tuning.when]
     return Savings(
         gains=tuple(gains),
-        saved_ms=sum((g.saved_ms or 0.0) * (g.calls or 1) for g in gains if not g.tied),
+        saved_ms=sum(
+            (gain.saved_ms or 0.0) * (gain.calls or 1)
+            for gain in gains
+            if gain.measured and not gain.tied
+        ),
         seconds=sum(gain.seconds for gain in gains),
         ranks=_ranks(part),
         unknown=untold(tuned),
@@ -75,12 +79,26 @@ def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     )
 
 
+def _place(gain: Gain) -> int:
+    """What is measured comes first, then what could be."""
+    if gain.saved_ms is None:
+        return 3
+    if not gain.measured:
+        return 1
+    return 0 if gain.saved_ms else 2
+
+
 def _gain(problem: ProblemRows, busy: bool) -> Gain:
-    """Of the choice that most tunings use, and of those; of several such choices the latest."""
+    """Of the choice that most tunings use, and of those; of several such choices the latest. Where
+    some of them were measured, of these alone."""
     uses = _uses(problem.rows)
     most = max(uses, key=len)
     latest, choice = most[0]
-    known = [(row, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None]
+    every = [
+        (row, own, ms) for row, own in most if (ms := stats.saved_ms(row.tuning, own)) is not None
+    ]
+    certain = [(row, ms) for row, own, ms in every if _measured(row.tuning, own)]
+    known = certain or [(row, ms) for row, _, ms in every]
     sure = [(row, ms) for row, ms in known if not (busy and _waited(row.tuning, choice))]
     saved = [ms for _, ms in sure or known]
     waits = bool(known) and not sure
@@ -94,7 +112,14 @@ def _gain(problem: ProblemRows, busy: bool) -> Gain:
         seconds=spent(problem.rows),
         untold=untold(problem.rows),
         waited=waits,
+        measured=bool(certain),
     )
+
+
+def _measured(tuning: Tuning, choice: Choice) -> bool:
+    """Whether it is known what the choice saves: ATen itself saves nothing."""
+    aten = stats.aten(tuning)
+    return choice is aten or not stats.once(tuning, choice, aten)
 
 
 def _busy_cpu(rows: Iterable[Row]) -> bool:
@@ -265,7 +290,8 @@ def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
         for known, _ in timed(row.tuning)
         if any(same_choice(known, other) for other in different) and known is not choice
     ]
-    return any(versus(row.tuning, choice, rival) in ("clear", "slower") for rival in rivals)
+    apart = ("clear", "ahead", "behind", "slower")
+    return any(versus(row.tuning, choice, rival) in apart for rival in rivals)
 
 
 def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> tuple[list[tuple[str, Row]], bool]:

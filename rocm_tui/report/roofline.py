@@ -5,169 +5,30 @@ multicore architectures, Communications of the ACM 52(4), 2009. The roof over an
 intensity of I operations a byte is min(peak operations, I x peak bandwidth) a second. The bytes
 are the compulsory ones: each operand is read once, the result is written once. A kernel that reads
 anything twice moves more, and one whose operands lie in a cache may get above the roof.
-
-The table has the peaks that makers publish: dense figures, not those with structured sparsity,
-10^12 operations a second by kind of arithmetic, matrix units where the device has them, and 10^9
-bytes a second. A figure that is not published is left out. Where it was checked: rate a clock and
-compute unit, times units, times clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from backend.model.ops import factors, flops, traffic
-from backend.model.problem import Problem
-from backend.model.session import Session, systems_of
-from backend.model.tuning import Tuning
+from backend.model.ops import flops, traffic
+from backend.model.session import Session
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-
-MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
-"""Kinds of arithmetic: `tf32` is float32 operands on TF32 or XF32 units, `half` fp16 and bf16."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peak:
-    """What a device can do at best. `source` says in words where the figures are from."""
-
-    name: str
-    tflops: Mapping[MathKind, float]
-    gbs: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """A row of the table.
-
-    `units` are the compute units (or SMs) that PyTorch reports; a Radeon may report pairs of them.
-    The dies of a module are devices of their own, each with its share of the module's figures.
-    """
-
-    name: str
-    arch: str
-    units: tuple[int, ...]
-    peak: Peak
-
-
-@dataclass(frozen=True, slots=True)
-class NoPeak:
-    """Why no peak is known of a device."""
-
-    reason: str
-
-
-_TABLE = """
-name                    arch     units dies    GB/s   fp64   fp32   tf32    half     fp8    int8
-AMD Instinct MI210      gfx90a     104    1  1638.4   45.3   45.3      -   181.0       -   181.0
-AMD Instinct MI250      gfx90a     104    2  3276.8   90.5   90.5      -   362.1       -   362.1
-AMD Instinct MI250X     gfx90a     110    2  3276.8   95.7   95.7      -   383.0       -   383.0
-AMD Instinct MI300A     gfx942     228    1  5300.0  122.6  122.6  490.3   980.6  1961.2  1961.2
-AMD Instinct MI300X     gfx942     304    1  5300.0  163.4  163.4  653.7  1307.4  2614.9  2614.9
-AMD Instinct MI325X     gfx942     304    1  6000.0  163.4  163.4  653.7  1307.4  2614.9  2614.9
-AMD Instinct MI350X     gfx950     256    1  8000.0   72.1  144.2      -  2306.9  4613.7  4613.7
-AMD Instinct MI355X     gfx950     256    1  8000.0   78.6  157.3      -  2516.6  5033.2  5033.2
-AMD Radeon RX 7900 XTX  gfx1100     96    1   960.0      -   61.4      -   122.8       -   122.8
-AMD Radeon RX 7900 XT   gfx1100     84    1   800.0      -   51.6      -   103.2       -   103.2
-AMD Radeon RX 7900 GRE  gfx1100     80    1   576.0      -   46.0      -    92.0       -    92.0
-AMD Radeon RX 9070 XT   gfx1201     64    1   640.0      -   48.7      -   195.0   389.0   389.0
-AMD Radeon RX 9070      gfx1201     56    1   640.0      -   36.1      -   145.0   289.0   289.0
-NVIDIA H100 80GB HBM3   sm_90      132    1  3350.0   66.9   66.9  494.7   989.4  1978.9  1978.9
-NVIDIA H100 PCIe        sm_90      114    1  2000.0   51.2   51.2  378.0   756.5  1513.0  1513.0
-NVIDIA H200             sm_90      132    1  4800.0   66.9   66.9  494.7   989.4  1978.9  1978.9
-"""
-_SOURCES = {
-    "gfx90a": "AMD Instinct MI200 series data sheets, CDNA 2 white paper",
-    "gfx942": "AMD Instinct MI300 series data sheets, CDNA 3 white paper",
-    "gfx950": "AMD Instinct MI350 series data sheets, CDNA 4 white paper",
-    "gfx1100": "AMD product page, WMMA rates of RDNA 3",
-    "gfx1201": "AMD product page, WMMA rates of RDNA 4 without sparsity",
-    "sm_90": "NVIDIA data sheet, half of its figures with sparsity",
-}
-_ALSO = {
-    "amd instinct mi250x/mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
-    "amd instinct mi250x / mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
-}
-"""Names under which drivers report one of several devices."""
-
-
-def _devices() -> Iterator[Device]:
-    """The figures are those of the module or card, of which each die is a device."""
-    head, *lines = _TABLE.strip().splitlines()
-    kinds: tuple[MathKind, ...] = get_args(MathKind)
-    for line in lines:
-        name, arch, units, dies, gbs, *figures = line.rsplit(maxsplit=len(head.split()) - 1)
-        pairs = zip(kinds, figures, strict=True)
-        tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
-        title = name + (" (one die)" if dies != "1" else "")
-        peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch])
-        pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
-        yield Device(name, arch, (int(units), *pairs_of_units), peak)
-
-
-DEVICES = tuple(_devices())
-
-
-def find_peak(name: str | None, arch: str | None, units: int | None) -> Peak | NoPeak:
-    """The peak of the device that PyTorch reports under this name, architecture and unit count.
-
-    The units tell devices of one name apart. An architecture alone names no device: others than
-    those of the table have it too.
-    """
-    known = (name or "").partition(":")[0]
-    candidates = _of_arch(known or (arch or "").partition(":")[0])
-    if candidates and (not known or known == candidates[0].arch):
-        return NoPeak(f"{candidates[0].arch} may be {_or(candidates)}, or another device")
-    named = _called(known)
-    if not named:
-        return NoPeak(f"no data sheet of {known or arch or 'this device'} is known here")
-    fits = [device for device in named if units is None or units in device.units]
-    if len(fits) == 1:
-        return fits[0].peak
-    if fits:
-        return NoPeak(f"{known} may be {_or(fits)}")
-    has = " or ".join(str(device.units[0]) for device in named)
-    return NoPeak(f"this {known} has {units} compute units, not {has}: a partition, or a variant")
-
-
-def _of_arch(arch: str) -> list[Device]:
-    """A cache file names an AMD device by its architecture: `gfx942:sramecc+:xnack-`."""
-    return [device for device in DEVICES if device.arch == arch]
-
-
-def _or(devices: list[Device]) -> str:
-    return " or ".join(device.name for device in devices)
-
-
-def _called(name: str) -> list[Device]:
-    wanted = name.lower().removesuffix(" oam").strip()
-    several = _ALSO.get(wanted, ())
-    return [device for device in DEVICES if device.name.lower() == wanted or device.name in several]
-
+from rocm_tui.session.peaks import (
+    MathKind,
+    NoPeak,
+    Peak,
+    TunedDevice,
+    attainable,
+    machine_of,
+    math_kind,
+    peak_of,
+)
 
 Bound = Literal["memory", "compute"]
-
-_KINDS: Mapping[str, MathKind] = {
-    "float64": "fp64", "float32": "fp32", "float16": "half", "bfloat16": "half",
-    "int8": "int8", "uint8": "int8",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class TunedDevice:
-    """A device that tuned something. `host` counts for a CPU only: its name is `cpu` everywhere."""
-
-    name: str
-    arch: str | None = None
-    units: int | None = None
-    host: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"CPU of {self.host or 'an unknown host'}" if self.name == "cpu" else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +59,6 @@ class Roofline:
     peak: Peak | NoPeak
     points: tuple[Point, ...]
     left_out: int = 0
-
-
-def attainable(peak: Peak, kind: MathKind, intensity: float) -> float | None:
-    """The roof in 10^12 operations a second; None if the peak of that arithmetic is not known."""
-    flat = peak.tflops.get(kind)
-    return None if flat is None else min(flat, intensity * peak.gbs / 1e3)
 
 
 def rooflines(
@@ -242,39 +97,6 @@ def rooflines(
     return tuple(sorted(roofs, key=lambda roof: -len(roof.points)))
 
 
-def peak_of(machine: TunedDevice) -> Peak | NoPeak:
-    """From the table of known devices; a CPU has to be measured."""
-    if machine.name == "cpu":
-        return NoPeak("the peak of a CPU is measured, not looked up")
-    if not machine.name and not machine.arch:
-        return NoPeak("no source tells which device these tunings are of")
-    return find_peak(machine.name, machine.arch, machine.units)
-
-
-def machine_of(
-    tuning: Tuning, sessions: Mapping[str, Session], headers: Mapping[str, str]
-) -> TunedDevice:
-    """Which device tuned it, as far as a session or the header of a cache file tells."""
-    session = sessions.get(tuning.session or "")
-    on_cpu = tuning.device == "cpu"
-    hashes = systems_of(tuning, sessions)
-    known = [session] if session else [s for s in sessions.values() if s.system_hash in hashes]
-    machines = {_device(session, on_cpu) for session in known}
-    if len(machines) == 1:
-        return machines.pop()
-    if on_cpu:
-        return TunedDevice("cpu")
-    named = {headers[source] for source in tuning.sources if source in headers}
-    return TunedDevice(named.pop() if len(named) == 1 else "")
-
-
-def _device(session: Session, on_cpu: bool) -> TunedDevice:
-    """A GPU is the same everywhere, a CPU is one of its host."""
-    if on_cpu:
-        return TunedDevice("cpu", host=session.host)
-    return TunedDevice(session.device or "", session.arch, session.compute_units)
-
-
 def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     """Where the winner of a tuning stands; None if its operations or bytes are not known."""
     tuning = row.tuning
@@ -292,22 +114,3 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     if roof is not None:
         bound = "compute" if roof == peak.tflops[kind] else "memory"
     return Point(row, kind, intensity, rate, roof, bound)
-
-
-def math_kind(problem: Problem) -> MathKind | None:
-    """The arithmetic of a matrix product: that of its operands, if both have one type.
-
-    float32 counts as TF32 where the precision of float32 products is `high` or `medium`.
-    """
-    operands = factors(problem)
-    if operands is None or len(problem.dtypes) != len(problem.shapes):
-        return None
-    types = {problem.dtypes[at].removeprefix("torch.") for at in operands}
-    if len(types) != 1:
-        return None
-    dtype = types.pop()
-    if dtype.startswith("float8"):
-        return "fp8"
-    if dtype == "float32" and problem.precision in ("high", "medium") and problem.device != "cpu":
-        return "tf32"
-    return _KINDS.get(dtype)

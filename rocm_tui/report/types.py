@@ -86,6 +86,8 @@ class Gain:
 
     `choice` is the one that most of its tunings use, `row` the latest of those. `saved_ms` is the
     median of what they save with it: None where ATen has no time, and 0 where ATen itself is used.
+    `measured` tells that this was measured again and again; else it is made of times that were
+    taken once, and no saving that anybody knows of.
     `tied` tells that the difference is within what can be told, `waited` that this is because one
     of the times is a wait on a busy CPU. `calls` is how often one run calls it, None where no
     session tells. `seconds` sums up all its tunings but `untold` ones, which do not tell theirs.
@@ -99,16 +101,17 @@ class Gain:
     seconds: float
     untold: int = 0
     waited: bool = False
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Savings:
     """What tuning saves, by problem, most first. What is not known is counted, not guessed.
 
-    `saved_ms` is what one run saves that is not a tie, each problem as often as it is called, or
-    once. `seconds` is what all of the `tunings` took, on all of the job's `ranks` together;
-    `unknown` of them tell no duration. `systems` names each device, host or log that is added up
-    here, `since` and `until` are Unix times of the first and the last tuning, where told.
+    `saved_ms` is what one run saves that was measured and is not a tie, each problem as often as it
+    is called, or once. `seconds` is what all of the `tunings` took, on all of the job's `ranks`
+    together; `unknown` of them tell no duration. `systems` names each device, host or log that is
+    added up here, `since` and `until` are Unix times of the first and the last tuning, where told.
     """
 
     gains: tuple[Gain, ...]
@@ -123,12 +126,17 @@ class Savings:
 
     @property
     def valued(self) -> tuple[Gain, ...]:
-        """Those of which it is known what they save."""
-        return tuple(gain for gain in self.gains if gain.saved_ms is not None)
+        """Those of which it was measured what they save."""
+        return tuple(gain for gain in self.gains if gain.measured and gain.saved_ms is not None)
+
+    @property
+    def unmeasured(self) -> tuple[Gain, ...]:
+        """Those of which only times that were taken once tell what they might save."""
+        return tuple(g for g in self.gains if not g.measured and g.saved_ms is not None)
 
     @property
     def runs_to_pay(self) -> float | None:
-        """After how many runs the tunings whose saving is known are paid for.
+        """After how many runs the tunings whose saving was measured are paid for.
 
         None if nothing is saved, if nobody knows what they took, or if they are of several systems,
         which no run pays together. Ranks tune side by side, so each pays its part.

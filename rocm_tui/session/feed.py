@@ -27,8 +27,10 @@ from backend.pins.graphs.index import upper_folders
 from backend.pins.held import pinned_choices
 from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
+from rocm_tui.ingest.follow.heads import with_tunings
 from rocm_tui.ingest.follow.watcher import STDIN, Watcher
 from rocm_tui.ingest.records import Record
+from rocm_tui.session.graph_texts import TextReader
 from rocm_tui.session.model import Model
 
 
@@ -217,8 +219,10 @@ class Feed:
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
+        paths = with_tunings(paths, layout.root)
         self.watcher = Watcher(paths, self.inbox.put_records, polling=polling)
         self._reconciler = Reconciler(layout, self.inbox)
+        self._texts = TextReader(layout, self.inbox.put_records)
         self._paths = [os.path.abspath(path) for path in paths if path != STDIN]  # noqa: PTH100
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
@@ -269,4 +273,6 @@ class Feed:
             self._spent += time.monotonic() - now
             if not self.model.unjoined:
                 self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
+        if not more and not self.model.unjoined:
+            self._texts.look(self.model)
         return Taken(more or self.model.unjoined, self.model.held, batch.drifted)

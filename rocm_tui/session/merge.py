@@ -3,8 +3,9 @@ of what all of them tell. Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isinf
 from typing import TypeVar
 
 from backend.model.choice import Choice, sort_choices
@@ -218,3 +219,15 @@ def _fuller(left: float | None, right: float | None) -> float | None:
     if left is None or right is None:
         return right if left is None else left
     return right if round(left, PLACES) == left else left
+
+
+def with_times(tuning: Tuning, measured: Mapping[str, float]) -> tuple[Choice, ...]:
+    """The choices with the times that are known of those which a pin has made to look failed."""
+
+    def restored(choice: Choice) -> Choice:
+        ms = measured.get(choice.hash or "")
+        if ms is None or isinf(ms) or not choice.failed:
+            return choice
+        return replace(choice, ms=ms, failed=False, reason=None)
+
+    return sort_choices([restored(choice) for choice in tuning.choices])

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isinf
+from math import inf
 from sys import intern
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from backend.model.choice import Choice, Measurement, sort_choices
+from backend.model.choice import Measurement
 from backend.model.pin import PinState
 from backend.model.session import Fault, Session, systems_of
+from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     Dropped,
     Gone,
+    GraphSeen,
+    GraphTold,
     MeasurementSeen,
     Record,
     Seen,
     SessionSeen,
+    TrialSeen,
     source_of,
 )
+from rocm_tui.session.graphs import Asked, Graphs, Program
 from rocm_tui.session.join import Bucket, Member, group, problem_of
-from rocm_tui.session.merge import merge
+from rocm_tui.session.merge import merge, with_times
+from rocm_tui.session.peaks import published_peak
+from rocm_tui.session.shares import Share
+from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 
 if TYPE_CHECKING:
@@ -41,7 +49,8 @@ class Row:
     `key` is stable while the row lives; `seen` is Unix time; `seq` counts arrivals. `aliases` are
     the ids under which the single sources know it: a log, which tells no precision, gives it
     another than the cache. `asked` holds the session of each time that a session log tells of it,
-    reuses included.
+    reuses included. `suspect` says why its times are not to be believed, where they are not.
+    `share` is what it is to the latest program that called it.
     """
 
     key: str
@@ -53,6 +62,8 @@ class Row:
     aliases: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     seq: int = 0
+    suspect: str | None = None
+    share: Share | None = None
 
     @property
     def when(self) -> float | None:
@@ -67,6 +78,11 @@ class Row:
     @property
     def pin_state(self) -> PinState | None:
         return self.pin.state if self.pin else None
+
+
+Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None]"]
+"""Gives a joined tuning with what was measured of it, its pin, and why its times are suspicious."""
+AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
 class Place:
@@ -90,13 +106,15 @@ class Place:
     def join(
         self,
         shown: Callable[[Member], Member],
-        finish: Callable[[Tuning], tuple[Tuning, PinStatus | None]],
+        finish: Finish,
         seen: Mapping[str, float | None],
+        shares: AskShares | None = None,
     ) -> list[Row]:
         """Make the rows; one whose members are the same stays the same. Returns those before.
 
         `shown` is a member as it is to be joined; `finish` adds to a joined tuning what is known
-        besides; `seen` is when members arrived.
+        besides; `seen` is when members arrived; `shares` tells what tunings are to
+        programs, given who asked for each.
         """
         before = self.rows
         known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
@@ -109,8 +127,15 @@ class Place:
                 entry = tuple(views), merge([view.tuning for view in views])
             merged.append(entry)
             rows.append(_row(*entry, finish, seen, old))
+        if shares is not None:
+            known_shares = shares([(row.tuning, row.asked) for row in rows])
+            rows = [_shared(row, share) for row, share in zip(rows, known_shares, strict=True)]
         self._merged, self.rows = merged, _numbered(rows)
         return before
+
+
+def _shared(row: Row, share: Share | None) -> Row:
+    return row if row.share == share else replace(row, share=share)
 
 
 def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
@@ -120,19 +145,21 @@ def _same(left: Sequence[Member], right: Sequence[Member]) -> bool:
 def _row(
     views: tuple[Member, ...],
     joined: Tuning,
-    finish: Callable[[Tuning], tuple[Tuning, PinStatus | None]],
+    finish: Finish,
     seen: Mapping[str, float | None],
     old: Mapping[str, Row],
 ) -> Row:
-    tuning, pin = finish(joined)
+    tuning, pin, suspect = finish(joined)
     first = min(views, key=lambda view: view.seq)
     before = old.get(first.uid)
-    if before is not None and before.tuning is tuning and before.pin == pin:
+    known = None if before is None else (before.pin, before.suspect)
+    if before is not None and before.tuning is tuning and known == (pin, suspect):
         return before
     ids = {view.tuning.id: None for view in views}
     id_ = next(iter(ids)) if len(views) == 1 else joined.id
     asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    return Row(first.uid, id_, 1, tuning, pin, seen[first.uid], tuple(ids), asked, first.seq)
+    when = seen[first.uid]
+    return Row(first.uid, id_, 1, tuning, pin, when, tuple(ids), asked, first.seq, suspect=suspect)
 
 
 def _numbered(rows: list[Row]) -> list[Row]:
@@ -147,10 +174,6 @@ def _numbered(rows: list[Row]) -> list[Row]:
         row if row.occurrence == place[row.key] else replace(row, occurrence=place[row.key])
         for row in rows
     ]
-
-
-if TYPE_CHECKING:
-    from backend.pins.state import PinStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +203,7 @@ class Model:
         self._rows: dict[str, Row] = {}
         self._pins: dict[tuple[str, str], list[PinStatus]] = {}
         self._measurements = Measurements()
+        self._graphs = Graphs(self.sessions)
         self._order: list[str] | None = None
 
     @property
@@ -201,6 +225,19 @@ class Model:
         """All repeated measurements that tell of a tuning, latest first."""
         return self._measurements.of(tuning, self.sessions)
 
+    def programs(self) -> tuple[Program, ...]:
+        """The compiled graphs that the sources tell of, by program, the latest first."""
+        return self._graphs.programs()
+
+    @property
+    def profiled_graphs(self) -> tuple[str, ...]:
+        """The keys of the graphs that a profiler saw, of which `graph_texts` may tell more."""
+        return self._graphs.profiled
+
+    def trials(self, graph: str) -> tuple[Trial, ...]:
+        """All trials of the graph of this id, latest first."""
+        return self._graphs.trials(graph)
+
     def apply(self, records: Iterable[Record], now: float | None = None) -> Changes:
         """Take records in. `now` dates tunings whose source does not; none for old files."""
         self.put(records, now)
@@ -218,10 +255,17 @@ class Model:
                 for problem in [p for p in self._problems if p.source == record.source]:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
+                self._graphs.forget(record.source)
             elif isinstance(record, SessionSeen):
                 self.sessions[record.session.id] = record.session
             elif isinstance(record, MeasurementSeen):
                 self._touched_keys |= self._measurements.add(record)
+            elif isinstance(record, GraphSeen):
+                self._graphs.add(record)
+            elif isinstance(record, GraphTold):
+                self._graphs.tell(record)
+            elif isinstance(record, TrialSeen):
+                self._graphs.add_trial(record)
             else:
                 self._problems[record] = None
 
@@ -233,7 +277,7 @@ class Model:
     @property
     def unjoined(self) -> bool:
         """Whether records were taken in that no row shows yet."""
-        return bool(self._touched or self._touched_keys)
+        return bool(self._touched or self._touched_keys or self._graphs.unjoined)
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
@@ -285,12 +329,13 @@ class Model:
         """Make rows of what was taken in, problem by problem, until so many seconds are over."""
         end = monotonic() + seconds
         self._find_touched()
+        shares = self._graphs.shares if self._graphs.held else None
         before: dict[str, Row] = {}
         after: dict[str, Row] = {}
         while self._touched:
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
-            for row in place.join(self._unmasked, self._finished, self._seen):
+            for row in place.join(self._unmasked, self._finished, self._seen, shares):
                 before[row.key] = self._rows.pop(row.key)
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
@@ -313,15 +358,16 @@ class Model:
 
     def _find_touched(self) -> None:
         """The problems of the ops and inputs keys of which something else became known."""
-        keys, self._touched_keys = self._touched_keys, set()
+        keys, self._touched_keys = self._touched_keys | self._graphs.touched(), set()
         if keys:
             for bucket, place in self._places.items():
                 if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
                     self._touched[bucket] = None
 
-    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None]:
+    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None]:
         measured = self._measurements.attach(tuning, self.sessions)
-        return measured, self._pin_of(measured)
+        peak = published_peak(measured, self.sessions)
+        return measured, self._pin_of(measured), suspicion(measured, peak)
 
     def _pin_of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.
@@ -343,14 +389,4 @@ class Model:
         if status is None or tuning.session is not None or tuning.precision is None:
             return member
         measured = status.pin.timings.get(tuning.precision, {})
-        return replace(member, tuning=replace(tuning, choices=_with_times(tuning, measured)))
-
-
-def _with_times(tuning: Tuning, measured: Mapping[str, float]) -> tuple[Choice, ...]:
-    def restored(choice: Choice) -> Choice:
-        ms = measured.get(choice.hash or "")
-        if ms is None or isinf(ms) or not choice.failed:
-            return choice
-        return replace(choice, ms=ms, failed=False, reason=None)
-
-    return sort_choices([restored(choice) for choice in tuning.choices])
+        return replace(member, tuning=replace(tuning, choices=with_times(tuning, measured)))

@@ -6,6 +6,15 @@ from math import isfinite
 
 NONE = "–"
 """Stands where a number is not known."""
+ONCE = "~"
+"""Stands before a number that is made of a time that was taken once."""
+SUSPECT = "?"
+"""Stands there instead where that time is suspicious."""
+
+
+def once(text: str, mark: str = ONCE) -> str:
+    """A number, marked as one that is made of a time that was taken once."""
+    return text if text in ("", NONE) else mark + text
 
 
 def shorten(text: str, width: int) -> str:

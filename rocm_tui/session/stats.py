@@ -1,8 +1,9 @@
 """What can be said of one tuning: winner, gain, lead, throughput, and what its times cannot tell.
 
-The times of a tuning are single numbers, so a difference inside `TIE_BAND` says nothing about who
-is faster (in public logs the best two choices lie that close in 40 % of all tunings). Where a
-repeated measurement is known, its verdict counts instead.
+The times of a tuning are single numbers, each taken once: of five choices that such times showed to
+be 1.6 to 2 times as fast as ATen, repeated measurement found all five slower. So single numbers say
+at most who is ahead, and inside `TIE_BAND` not even that (in public logs the best two choices lie
+that close in 40 % of all tunings). Only a repeated measurement tells who is faster.
 
 Times that are whole ticks are known to a tick only: two that are one tick apart may be of equally
 fast kernels, two that are two ticks apart are not. The ticks known here are 1.024 µs, in which
@@ -34,8 +35,10 @@ TIE_BAND = 0.02
 NEAR = 0.10
 """Relative distance from the best, up to which a choice is compared or measured unasked."""
 
-Standing = Literal["clear", "tied", "unclear", "slower"]
-"""How the winner stands: ahead of all rivals, tied with one, not told yet, or beaten by one."""
+Standing = Literal["clear", "ahead", "tied", "unclear", "behind", "slower"]
+"""How one choice stands against others. `clear` and `slower` are verdicts of repeated measurement:
+it is faster, a rival is. `ahead` and `behind` say the same of times that were taken once, which is
+no verdict. `tied` and `unclear`: cannot be told apart, or not yet."""
 
 _SHORT = {
     "float64": "f64",
@@ -109,9 +112,17 @@ def lead(tuning: Tuning) -> float | None:
 
     It is negative where a measurement found a rival to be faster.
     """
+    rival = nearest(tuning)
+    over = None if rival is None else ratio(tuning, rival, ranked(tuning)[0])
+    return None if over is None else over - 1.0
+
+
+def nearest(tuning: Tuning) -> Choice | None:
+    """The rival that lies least behind the winner."""
     timed = ranked(tuning)
-    ratios = [ratio(tuning, rival, timed[0]) for rival in timed[1:]]
-    return min((ratio - 1.0 for ratio in ratios if ratio is not None), default=None)
+    ratios = ((ratio(tuning, rival, timed[0]), rival) for rival in timed[1:])
+    known = [(over, rival) for over, rival in ratios if over is not None]
+    return min(known, key=lambda pair: pair[0])[1] if known else None
 
 
 def ratio(tuning: Tuning, left: Choice, right: Choice) -> float | None:
@@ -144,7 +155,7 @@ def standing(tuning: Tuning) -> Standing | None:
         return None
     best = measured(tuning, timed[0])
     if best is None or tuning.measured is None or len(tuning.measured.choices) < 2:
-        return "tied" if near(tuning, timed[0], timed[1]) else "clear"
+        return "tied" if near(tuning, timed[0], timed[1]) else "ahead"
     if best.verdict != "faster":
         return best.verdict
     rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
@@ -172,7 +183,7 @@ _OF_BEST: dict[Verdict, Standing] = {**_AGAINST_BEST, "slower": "clear"}
 def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
     """How `choice` stands against `rival`, as measured where both were, else of single numbers.
 
-    `clear`: it is faster; `slower`: the rival is; None where a time is not known.
+    None where a time is not known.
     """
     ours, theirs = measured(tuning, choice), measured(tuning, rival)
     if ours is not None and theirs is not None and tuning.measured is not None:
@@ -181,7 +192,7 @@ def versus(tuning: Tuning, choice: Choice, rival: Choice) -> Standing | None:
         return None
     if near(tuning, choice, rival):
         return "tied"
-    return "clear" if choice.ms < rival.ms else "slower"
+    return "ahead" if choice.ms < rival.ms else "behind"
 
 
 def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice) -> Standing:
@@ -199,18 +210,24 @@ def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice)
 
 
 def tied(tuning: Tuning) -> bool | None:
-    """Whether the winner is not known to be faster than each rival; None without two choices."""
+    """Whether the winner is not even ahead of each rival; None without two choices."""
     how = standing(tuning)
-    return None if how is None else how != "clear"
+    return None if how is None else how not in ("clear", "ahead")
 
 
 def wins_clearly(tuning: Tuning) -> bool:
-    """Whether the winner may be shown as one: finished, and out of the tie band."""
-    return tuning.state == "done" and tied(tuning) is False
+    """Whether the winner may be shown as one: finished, and measured to be faster."""
+    return tuning.state == "done" and standing(tuning) == "clear"
+
+
+def once(tuning: Tuning, *choices: Choice | None) -> bool:
+    """Whether what is made of the times of these choices is made of one that was taken once."""
+    return any(choice is not None and measured(tuning, choice) is None for choice in choices)
 
 
 def saved_ms(tuning: Tuning, choice: Choice | None = None) -> float | None:
-    """Milliseconds a call that the winner, or another choice, saves against ATen."""
+    """Milliseconds a call that the winner, or another choice, saves against ATen; of times that
+    were taken once where not both were measured, see `once`."""
     best, rival = choice or winner(tuning), aten(tuning)
     ours, theirs = measured(tuning, best), measured(tuning, rival)
     if ours is not None and theirs is not None:

@@ -7,11 +7,12 @@ their first lines name the device too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from backend.model.choice import Measurement
+from backend.model.origin import device_kind
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
@@ -47,8 +48,8 @@ class Measurements:
         return touched
 
     def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
-        """The tuning with its latest measurement, if there is one of the same system."""
-        fits = self.of(tuning, sessions)
+        """The tuning with the measurement that counts, if there is one of the same system."""
+        fits = counting(tuning, self.of(tuning, sessions))
         return replace(tuning, measured=fits[0]) if fits else tuning
 
     def of(self, tuning: Tuning, sessions: Mapping[str, Session]) -> tuple[Measurement, ...]:
@@ -59,6 +60,20 @@ class Measurements:
         systems = systems_of(tuning, sessions)
         fits = [seen.measurement for seen in known if _tells_of(seen.measurement, tuning, systems)]
         return tuple(dict.fromkeys(sorted(fits, key=lambda m: m.when, reverse=True)))
+
+
+def counting(tuning: Tuning, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+    """Of measurements, latest first, those that count: all hot or all cold.
+
+    On a GPU cold ones count, where there are any: the weights of a layer have left the caches when
+    a model comes back to it. Elsewhere those that are like the latest.
+    """
+    kinds = dict.fromkeys(measurement.caches for measurement in measurements)
+    if not kinds:
+        return ()
+    on_gpu = device_kind(tuning) not in (None, "cpu")
+    kind = "cold" if on_gpu and "cold" in kinds else next(iter(kinds))
+    return tuple(measurement for measurement in measurements if measurement.caches == kind)
 
 
 def _tells_of(measurement: Measurement, tuning: Tuning, systems: frozenset[str]) -> bool:

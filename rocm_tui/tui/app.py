@@ -83,7 +83,14 @@ _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
-_DONE = {"tune": "Tuned", "measure": "Measured"}
+_DONE = {
+    "tune": "Tuned",
+    "measure": "Measured",
+    "verify": "Verified",
+    "trial": "Tried",
+    "improve": "Improved",
+    "prove": "Proved",
+}
 
 
 class RocmTui(Host):
@@ -279,6 +286,9 @@ class RocmTui(Host):
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
 
+    def action_trials(self) -> None:
+        self._toggle(later.trials_screen())
+
     def action_sources(self) -> None:
         self._toggle(later.sources_screen())
 
@@ -322,6 +332,7 @@ class RocmTui(Host):
             yield from screen.commands()
         yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
         yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
+        yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
         yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
         yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
         yield SystemCommand("view: Show help", "Every key and column", self.action_help)

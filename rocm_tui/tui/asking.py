@@ -9,8 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
+from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.pin import Pin
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from backend.pins.state import PinPlan, PinStatus
@@ -22,22 +24,33 @@ from rocm_tui.actions.measure import (
     require_here,
 )
 from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
+from rocm_tui.actions.proof import with_threads
+from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.tune import problem_of, tune
+from rocm_tui.actions.verify import NotVerified, verify
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, Order
 from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.choices import name_of
-from rocm_tui.render.jobs import outcome, problem_title
+from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
 from rocm_tui.render.pins import pin_warning
-from rocm_tui.report.roofline import TunedDevice
+from rocm_tui.search.types import Search
 from rocm_tui.session import stats
+from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
+from rocm_tui.session.numbers import seconds
+from rocm_tui.session.peaks import TunedDevice
 from rocm_tui.tui.host import Host
+from rocm_tui.tui.improving import ask_to_improve, ask_to_pin, ask_to_prove
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
+from rocm_tui.tui.trying import ask_for_trial
+
+UNASKED = 10
+"""How many suspects are measured without asking first."""
 
 
 class Asking:
@@ -159,6 +172,64 @@ class Asking:
         count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
         self._tell_begun(f"Measuring {count} of {job.title}", job)
 
+    def measure_suspects(self, rows: Sequence[Row]) -> None:
+        self._begin(self._measure_suspects(rows), "suspects")
+
+    async def _measure_suspects(self, rows: Sequence[Row]) -> None:
+        host = self._host
+        if host.asking:
+            return
+        known = find_suspects(row for row in rows if not self._has_job(row))
+        suspects = known.suspects
+        if not suspects:
+            host.warn(f"No suspect is left to measure. {known.missing}".strip())
+            return
+        count = "1 suspect" if len(suspects) == 1 else f"{len(suspects)} suspects"
+        around = f"about {seconds(known.seconds)} in all"
+        if len(suspects) > UNASKED:
+            lines = [
+                f"Each in a job of its own, the longest first: {around}.",
+                "J shows them, x cancels one. Results show as they come.",
+                *([known.missing] if known.others else []),
+            ]
+            question = ConfirmScreen(f"Measure {count}", "Measure", lines)
+            if await host.push_screen_wait(question) is None:
+                return
+        for suspect in suspects:
+            row = suspect.row
+            host.jobs.submit(measure_order(row.tuning, suspect.choices, row.id, row.pin))
+        words = f"Measuring {count}, {around} (J). {known.missing}"
+        host.notify(words.strip(), markup=False, timeout=4)
+
+    def _has_job(self, row: Row) -> bool:
+        return self._host.jobs.about(row.tuning, {row.id, *row.aliases}) is not None
+
+    def verify(self, status: PinStatus) -> None:
+        job = self._host.jobs.submit(verify_order(status.pin, self._host.layout))
+        self._tell_begun(f"Verifying the pin of {job.title}", job)
+
+    def trial(self, row: Row, marked: AbstractSet[str]) -> None:
+        self._begin(self._trial(row, marked), "trial")
+
+    async def _trial(self, row: Row, marked: AbstractSet[str]) -> None:
+        job = await ask_for_trial(self._host, row, marked)
+        if job is not None:
+            self._tell_begun(f"Trial of {job.title}", job)
+
+    def improve(self, graph: GraphRow) -> None:
+        self._begin(self._queued(ask_to_improve(self._host, graph)), "improve")
+
+    def prove(self, graph: GraphRow) -> None:
+        self._begin(self._queued(ask_to_prove(self._host, graph)), "improve")
+
+    def pin_found(self, graph: GraphRow, search: Search) -> None:
+        self._begin(ask_to_pin(self._host, graph, search), "pin")
+
+    async def _queued(self, asked: Coroutine[None, None, Job | None]) -> None:
+        job = await asked
+        if job is not None:
+            self._tell_begun(f"{job.kind.capitalize()} {job.title}:", job)
+
     def _tell_begun(self, what: str, job: Job) -> None:
         begins = "waits for its device" if job.state == "queued" else "begins"
         self._host.notify(f"{what} {begins} (J).", markup=False, timeout=3)
@@ -195,6 +266,21 @@ def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
         f"{numbers} raised out of reach in {plan.path}",
         f"{aside} moved aside. Unpin brings everything back.",
     ]
+
+
+def verify_order(pin: Pin, layout: Layout) -> Order:
+    """The work of proving one pin, for the queue. A pin that does not hold is a failed job."""
+
+    def work(run: RunJob) -> str:
+        [asked] = with_threads([pin], layout)
+        result = verify(run, asked)
+        if not result.ok:
+            raise NotVerified(verified_text(pin, result))
+        return verified_text(pin, result)
+
+    return Order(
+        kind="verify", title=pin_title(pin), lane=lane(None, pin.device), work=work, key=pin.key
+    )
 
 
 def measure_order(

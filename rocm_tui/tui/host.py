@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.jobs.queue import Job, JobQueue
-    from rocm_tui.report.roofline import Peak, TunedDevice
+    from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
+    from rocm_tui.session.graph_rows import GraphRow
     from rocm_tui.session.model import Row
+    from rocm_tui.session.peaks import Peak, TunedDevice
 
 
 class Requests(Protocol):
@@ -32,6 +34,9 @@ class Requests(Protocol):
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
 
+    def verify(self, status: PinStatus) -> None:
+        """Put into the queue: does a compile really call the pinned choice?"""
+
     def apply_pins(self, done: Callable[[], None]) -> None:
         """Make the caches agree with the pins again, then call `done`."""
 
@@ -40,6 +45,22 @@ class Requests(Protocol):
 
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
         """Put the measurement of the marked choices, else of those near the best, in the queue."""
+
+    def measure_suspects(self, rows: Sequence[Row]) -> None:
+        """Put the measurements of those whose times are not to be believed in the queue; asks
+        where they are many."""
+
+    def trial(self, row: Row, marked: AbstractSet[str]) -> None:
+        """Show the graph, then put the trial of the marked choices in it into the queue."""
+
+    def improve(self, graph: GraphRow) -> None:
+        """Show the graph, then put the search for what makes it faster into the queue."""
+
+    def prove(self, graph: GraphRow) -> None:
+        """Ask, then put the comparison of stock processes, with its pins and without, in it too."""
+
+    def pin_found(self, graph: GraphRow, search: Search) -> None:
+        """Show the pins that a search proposes, then pin them."""
 
     def measure_peak(self, machine: TunedDevice) -> None:
         """Measure what `machine`, which must be this one, can do at best."""
@@ -54,6 +75,7 @@ class Host(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("P", "pins", "app.pins", "pins: state, history, undo"),
         key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
+        key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),

@@ -69,6 +69,12 @@ def jobs_screen() -> type[BaseScreen]:
     return JobsScreen
 
 
+def trials_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.trials import TrialsScreen
+
+    return TrialsScreen
+
+
 def sources_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.sources import SourcesScreen
 

@@ -47,6 +47,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.formats import cache_file, mm_log
 from rocm_tui.ingest.formats.event_log import EventLog
+from rocm_tui.ingest.formats.profiler_trace import ProfilerTrace
 from rocm_tui.ingest.formats.reader import NotReadable
 from rocm_tui.ingest.formats.stderr_log import StderrLog, scan
 from rocm_tui.ingest.formats.torch_trace import TorchTrace, TraceCode
@@ -76,6 +77,7 @@ from rocm_tui.render import (
     tunings as tuning_cells,
 )
 from rocm_tui.render.compare import comparison_json
+from rocm_tui.render.graphs import graph_json, graph_text
 from rocm_tui.render.jobs import progress_text
 from rocm_tui.render.pins import status_json
 from rocm_tui.render.problems import problem_json
@@ -84,6 +86,7 @@ from rocm_tui.render.side_by_side import resources_json
 from rocm_tui.render.tunings import row_json
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import rooflines
+from rocm_tui.session.graph_rows import graph_rows
 from rocm_tui.session.kernel_resources import Known
 from rocm_tui.session.model import Model
 from tests.campaign import _mutate, _seeds
@@ -129,6 +132,10 @@ def shown(records: Iterable[Record], data: bytes) -> None:
     rows = model.rows()
     strict([row_json(row) for row in rows], [problem_json(problem) for problem in model.problems])
     harmless(tuning_cells.tunings_text(rows))
+    graphs = graph_rows(model, Layout(Path("/nowhere")))
+    strict([graph_json(graph) for graph in graphs])
+    for graph in graphs[:3]:
+        harmless(graph_text(graph))
     if zlib.crc32(data) % 4:
         return
     for row in rows[:3]:
@@ -363,6 +370,7 @@ READERS = (
     Reader("tailed log", "log", _tail),
     Reader("MM log", "mm log", whole_file(mm_log.parse)),
     Reader("torch trace", "trace", stream(TorchTrace)),
+    Reader("profiler trace", "profile", stream(ProfilerTrace)),
     Reader("code in a trace", "trace", _trace_code),
     Reader("autotune cache", "cache", whole_file(cache_file.parse)),
     Reader("autotune cache to edit", "cache", _cache),

@@ -17,6 +17,7 @@ import msgpack
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, MeasuredChoice, Measurement
+from backend.model.graph import Graph, Swap, TuningUse
 from backend.model.problem import TuningKey
 from backend.model.session import (
     ChoiceCompiled,
@@ -24,17 +25,22 @@ from backend.model.session import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    GraphCalled,
+    GraphCompiled,
+    GraphTried,
     Session,
     SessionEnded,
     SessionStarted,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.trial import Trial, TrialArm
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin, share_text
 from backend.wire.events import encode as event_line
 from rocm_tui.ingest.formats.registry import sniff
 from tests.support.graph_samples import samples
+from tests.support.profile_lab import training
 
 FOLDER = "ROCM_TUI_CORPUS"
 """The variable that names a folder of real logs, caches and traces."""
@@ -67,6 +73,7 @@ def seeds(folder: Path) -> dict[str, list[bytes]]:
         "log": [LOG],
         "mm log": [_mm_log()],
         "trace": [_trace()],
+        "profile": [training(2)],
         "code": list(_code_objects()),
         "graph": [sample.data for sample in samples() if len(sample.data) < 40_000],
         "share": [_share()],
@@ -81,6 +88,7 @@ def seeds(folder: Path) -> dict[str, list[bytes]]:
         "autotune cache": "cache",
         "mm log": "mm log",
         "torch trace": "trace",
+        "profiler trace": "profile",
     }
     for data in _corpus():
         kind = kinds.get(sniff(data))
@@ -129,7 +137,20 @@ def _events(device: str = "cpu", inputs: str = MM) -> bytes:
             ChoiceFailed(n, "Cpp-c3", "benchmark", "no room"),
             ChoiceSelected(n, 1.7e9, "triton_mm-c2", "timing", 1.0, 0.5),
         ]  # fmt: skip
-    written += [TuningMeasured(measured), SessionEnded(1.8e9)]
+    use = TuningUse("mm", inputs, "highest", 2, "mm-c1")
+    graph = Graph("abc1234", "forward", "fkey", "Block.forward", device, 9, (use,), captured=True)
+    swap = Swap("mm", inputs, "highest", "triton_mm-c2", "triton_mm_1")
+    arms = (
+        TrialArm((), 10.0, 9.9, 10.1, 1.0, 1.0, 1.0, "tied", 30, 5),
+        TrialArm((swap,), 9.0, 8.9, 9.1, 0.9, 0.89, 0.91, "faster", 30, 4, ("a",), ("b",), 1e-6),
+    )
+    written += [
+        TuningMeasured(measured),
+        GraphCompiled(1, 1.7e9, graph),
+        GraphCalled(1, 1.7e9, 100, 9, 10.0, "device"),
+        GraphTried(Trial("abc1234", 1.7e9, arms, 30, 3.0, trouble=("busy",))),
+        SessionEnded(1.8e9),
+    ]
     return b"".join(event_line(event).encode() + b"\n" for event in written)
 
 

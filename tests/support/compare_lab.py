@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
+from backend.model.choice import Caches, Choice, MeasuredChoice, Measurement, sort_choices
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.compare.comparison import whole
@@ -78,7 +78,7 @@ def measurement(
     half: float = 0.005,
     reference: float | None = 1.0,
     when: float = 5.0,
-    flushed: bool = False,
+    caches: Caches = "hot",
     trouble: tuple[str, ...] = (),
     system: str | None = None,
 ) -> Measurement:
@@ -107,10 +107,17 @@ def measurement(
         when,
         tuple(told),
         reference_ms=reference,
-        flushed=flushed,
+        caches=caches,
         trouble=trouble,
         system_hash=system,
     )
+
+
+def as_tuned(tuning: Tuning) -> Measurement:
+    """One that finds the times that the tuning has."""
+    times = {c.name or "": c.ms for c in tuning.choices if c.ms is not None}
+    told = measurement(1, times)
+    return replace(told, inputs=tuning.inputs_key or "")
 
 
 def part(

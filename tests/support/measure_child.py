@@ -14,7 +14,7 @@ import torch
 from backend.inductor.benchmark.request import Operands, Question, moved
 from backend.inductor.torch import tuning as torch_api
 from backend.model.problem import Shape, TensorSpec, TuningKey
-from backend.worker.jobs.measure import capture
+from backend.worker.capture import capture
 from backend.worker.jobs.verify import ProbeSelector
 from backend.worker.measure.bench import _somewhere
 from backend.worker.problem import Rebuilt, contiguous, rebuild

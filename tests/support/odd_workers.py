@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -23,8 +24,27 @@ from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
 from backend.model.session import Session, TuningStarted
 from backend.processes.supervisor import apart
-from backend.worker.protocol import Answers, mark_argument
+from backend.wire.jobs import WorkerJob
+from backend.worker.protocol import Answers, await_relay, mark_argument
 from tests.support.rogue_acts import ACTS
+
+
+@dataclass(frozen=True)
+class Came:
+    """What comes of an odd job."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Odd(WorkerJob[Came]):
+    """A job for one of these."""
+
+    name: ClassVar[str] = "odd"
+    answer: ClassVar[type[Any]] = Came
+    act: str = "ok"
+    until: str = ""
+    mode: int = 0
 
 
 def odd_python(folder: Path) -> str:
@@ -66,6 +86,8 @@ def act(job: dict[str, Any], folder: Path) -> None:
     kind = job.get("act") or (folder / "act").read_text()
     print(f"acting: {kind}", file=sys.stderr, flush=True)
     (folder / f"{kind}.pid").write_text(str(os.getpid()))
+    with (folder / "pids").open("a") as stream:
+        print(os.getpid(), file=stream)
     say(job, event="progress", what=f"begins {kind}", timed=1, total=4, best="x", best_ms=0.5)
     if kind == "wait":
         while not (folder / str(job["until"])).exists():
@@ -91,10 +113,15 @@ def act(job: dict[str, Any], folder: Path) -> None:
     elif kind == "babble":
         while True:
             os.write(1, b"x" * (1 << 20))
+    elif kind == "stale" and not (folder / "told").exists():
+        (folder / "told").touch()
+        say(job, event="stale")
+        return
     elif kind in ACTS:
         with mark_argument(job).at("running", kind):
             ACTS[kind]()
-    say(job, event="result", result={"ok": True, "kind": kind})
+    await_relay()
+    say(job, event="result", result={"ok": True, "kind": kind}, spent=kind == "spent")
 
 
 def main() -> int:

@@ -176,6 +176,7 @@ def _program(code: str) -> None:
 
 ACTS: dict[str, Callable[[], object]] = {
     "honest": lambda: None,
+    "dawdles": lambda: time.sleep(0.002),
     # It ends its process, or tries to.
     "exits": lambda: sys.exit(3),
     "exits_with_0": lambda: os._exit(0),
@@ -235,7 +236,7 @@ ACTS: dict[str, Callable[[], object]] = {
 }
 
 HARMLESS = {
-    "honest", "leaves_folder", "deletes_folder",
+    "honest", "dawdles", "leaves_folder", "deletes_folder",
     "starts_threads", "stops_parent", "forges", "babbles",
     "forges_in_proc", "forks_and_returns", "alarms", "closes_standard",
 }  # fmt: skip

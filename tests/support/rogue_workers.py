@@ -83,7 +83,7 @@ def main() -> int:
 
     def with_rogues(arguments: Any, answers: Any) -> Any:
         from backend.inductor.hooks.retuning import _Again
-        from backend.worker.jobs.measure import _Selector
+        from backend.worker.capture import _Selector
 
         for selector in {_Selector, _Again} - _patched:
             selector.__call__ = _also(selector.__call__)

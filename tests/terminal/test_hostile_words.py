@@ -114,7 +114,7 @@ def test_no_command_sends_what_a_terminal_obeys(
 
 def test_the_kernel_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A module of a Triton choice is what somebody wrote into the cache dir."""
-    from rocm_tui.cli.show import print_source
+    from rocm_tui.cli.common import print_source
 
     print_source("def kernel():\n\tpass  # \x1b]52;c;ZXZpbA==\x07\u202e\n")
     told = capsys.readouterr()

@@ -26,7 +26,13 @@ FLOORS = [
     {"backend.worker"},
     {"rocm_tui.ingest"},
     {"rocm_tui.session"},
-    {"rocm_tui.compare", "rocm_tui.report", "rocm_tui.jobs", "rocm_tui.launch"},
+    {
+        "rocm_tui.compare",
+        "rocm_tui.report",
+        "rocm_tui.search",
+        "rocm_tui.jobs",
+        "rocm_tui.launch",
+    },
     {"rocm_tui.actions", "rocm_tui.render"},
     {"rocm_tui.cli", "rocm_tui.tui"},
 ]

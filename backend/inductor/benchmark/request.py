@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -87,9 +88,11 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         return self.workspace_size
 
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
-        """A function that starts the kernel once."""
+        """A function that starts the kernel once; all that are made share a workspace, so they
+        belong to one stream."""
         kernel = self.spec.load()
-        if size := self.update_workspace_size():
+        size = self.update_workspace_size()
+        if size and not _fits(self._workspace, size, out.device):
             self._workspace = torch.empty(size, dtype=torch.uint8, device=out.device)
         stream = torch.cuda.current_stream(out.device).cuda_stream if out.is_cuda else None
         return functools.partial(
@@ -156,6 +159,10 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         return f"{self.spec.entry} for {self.spec.target}, {self.spec.hash_key}"
 
 
+def _fits(workspace: Tensor | None, size: int, device: torch.device) -> bool:
+    return workspace is not None and workspace.numel() == size and workspace.device == device
+
+
 def plan_of(meta: Any) -> TensorPlan:
     """From Inductor's `TensorMeta`."""
     return TensorPlan(
@@ -170,6 +177,11 @@ def _problem(
     """The inputs of a tuning and what they lead to, once for all of its choices."""
     inputs = make_inputs(plans)
     return inputs, None if reference is None else reference.expected(inputs)
+
+
+def forget_problem() -> None:
+    """Let go of the inputs of the last tuning: they may be large, and are on its device."""
+    _problem.cache_clear()
 
 
 Operands = Mapping[str, tuple[Tensor, ...]]
@@ -195,6 +207,11 @@ class Question:
         self._graph = torch_graph.graph()
         self.given: tuple[Tensor, ...] = ()
         """The op's inputs in the tensors that were made last; ours have inputs of their own."""
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of the weights that are frozen into the graph."""
+        return torch_graph.constant_bytes(self._graph)
 
     def prepare(self, hash: str) -> None:
         """Compile a choice, while Inductor is still asking. Raises whatever that raises."""
@@ -253,3 +270,21 @@ def moved(operands: Operands, allocate: Callable[[int, torch.device], Tensor]) -
         return base.as_strided(tensor.size(), tensor.stride(), offset)
 
     return {hash: tuple(map(move, tensors)) for hash, tensors in operands.items()}
+
+
+def bytes_of(operands: Operands) -> int:
+    """Of memory that they take, what is shared counted once."""
+    sizes: dict[object, int] = {}
+    for tensor in itertools.chain.from_iterable(operands.values()):
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+        else:
+            sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+    return sum(sizes.values())
+
+
+def movable(operands: Operands) -> bool:
+    """Whether `moved` moves all of them."""
+    tensors = itertools.chain.from_iterable(operands.values())
+    return all(tensor.layout is torch.strided for tensor in tensors)

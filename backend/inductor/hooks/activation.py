@@ -26,6 +26,8 @@ from backend.inductor.torch import versions
 
 _active: bool | None = None
 
+UNRECORDED = "the hooks of compiled graphs are off"
+
 
 def autoload() -> None:
     """What torch calls. Never raises; a trouble is one line on stderr."""
@@ -66,6 +68,8 @@ def _activate() -> bool:
         )
         when_imported(versions.UTILS, watch)
         when_imported(versions.SELECTOR, _install)
+        if environment.shares_wanted():
+            when_imported(versions.COMPILER, shielded(UNRECORDED, _install_graphs))
     else:
         _unhooked(
             f"torch {version} is not known to the hooks ({versions.range_text()} are); "
@@ -92,6 +96,14 @@ def _install() -> None:
             _unhooked(f"the hooks do not fit this torch ({why}); the program runs unhooked")
         except Exception as other:
             _say_off(other)
+
+
+def _install_graphs() -> None:
+    """Compiled graphs are recorded as soon as the module that compiles them is there."""
+    if _active:
+        from backend.inductor.hooks import graphs, recording  # heavy: Inductor
+
+        graphs.install(recording.recorder())
 
 
 def _install_templates() -> None:

@@ -24,6 +24,12 @@ TEMPLATES = "ROCM_TUI_TEMPLATES"
 CHECK = "ROCM_TUI_CHECK"
 """The variable: `1` compares every choice's output with ATen's, not only that of ours."""
 
+SHARES = "ROCM_TUI_SHARES"
+"""The variable: `0` turns the recording of graphs off, `1` on; else it is on under `run`."""
+
+CAPTURE = "ROCM_TUI_CAPTURE"
+"""The variable: `1` keeps the text of each graph, for trials."""
+
 _BACKEND = Path(__file__).parents[2]
 
 
@@ -46,6 +52,16 @@ def wanted(env: Mapping[str, str] = os.environ) -> bool:
 
 def check_wanted(env: Mapping[str, str] = os.environ) -> bool:
     return env.get(CHECK, "") not in ("", "0")
+
+
+def shares_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether graphs and their calls are recorded."""
+    asked = env.get(SHARES, "")
+    return asked != "0" if asked else RUN in env
+
+
+def capture_wanted(env: Mapping[str, str] = os.environ) -> bool:
+    return env.get(CAPTURE, "") not in ("", "0")
 
 
 def separate_graphs() -> None:

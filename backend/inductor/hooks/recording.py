@@ -1,15 +1,16 @@
-"""This process's event log: made at its first tuning, ended at its exit."""
+"""This process's event log: made at its first tuning or graph, ended at its exit."""
 
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import secrets
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,24 +23,44 @@ from backend.model.session import Event, HooksOff, Session, SessionEnded, Sessio
 
 
 class Recorder:
-    """Writes events and numbers the tunings. Never raises for what the disk does."""
+    """Writes events and numbers tunings and graphs. Never raises for what the disk does."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._writer: EventWriter | None = None
         self._count = 0
+        self._graphs = 0
+        self._last_words: list[Callable[[], None]] = []
         os.register_at_fork(after_in_child=self._forked)
         guard.when_aside(self._stepped_aside)
 
     def next_number(self) -> int:
         """The number of a new tuning, from 1; the first opens the session."""
         with self._lock:
-            if self._writer is None:
-                self._writer = EventWriter(Layout(home.current()), _hooked_session())
-                self._put(SessionStarted(self._writer.session))
-                atexit.register(self._end, os.getpid())
+            self._open()
             self._count += 1
             return self._count
+
+    def next_graph(self) -> int:
+        """The same for a graph."""
+        with self._lock:
+            self._open()
+            self._graphs += 1
+            return self._graphs
+
+    def before_end(self, action: Callable[[], None]) -> None:
+        """Call `action` before the session ends."""
+        self._last_words.append(action)
+
+    def busy(self) -> bool:
+        """Whether something is being written just now."""
+        return self._lock.locked()
+
+    def _open(self) -> None:
+        if self._writer is None:
+            self._writer = EventWriter(Layout(home.current()), _hooked_session())
+            self._put(SessionStarted(self._writer.session))
+            atexit.register(self._end, os.getpid())
 
     def write(self, event: Event) -> None:
         with self._lock:
@@ -50,9 +71,17 @@ class Recorder:
         if writer is not None and not writer.write(event) and writer.error is not None:
             say_once(f"no more is recorded: {writer.error}")
 
+    def end_in(self, pid: int) -> None:
+        """End the session, if this is the process `pid`. Once is enough, more does no harm."""
+        self._end(pid)
+
     def _end(self, pid: int) -> None:
         with guard.quietly("the end of the session is not recorded"):
-            if pid == os.getpid() and self._writer is not None:
+            if pid != os.getpid():
+                return
+            for action in self._last_words:
+                action()
+            if self._writer is not None:
                 self.write(SessionEnded(time.time()))
                 self._writer.close()
 
@@ -66,7 +95,13 @@ class Recorder:
         # A thread of the parent may have held the lock; the child has its own session, or none.
         self._lock = threading.Lock()
         self._writer = None
-        self._count = 0
+        self._count = self._graphs = 0
+
+
+@functools.cache
+def recorder() -> Recorder:
+    """That of this process."""
+    return Recorder()
 
 
 def record_unhooked(reason: str) -> None:
@@ -78,9 +113,12 @@ def record_unhooked(reason: str) -> None:
     writer.close()
 
 
-def session_without_tunings() -> EventWriter:
-    """The log of a session of this process in which nothing is tuned."""
-    return EventWriter(Layout(home.current()), _session_on_device())
+def session_without_tunings(root: Path | None = None) -> EventWriter:
+    """The log of a session of this process in which nothing is tuned. It lies below the cache dir
+    `root`, else below that in force."""
+    if root is None:
+        return EventWriter(Layout(home.current()), _session_on_device())
+    return EventWriter(Layout(root), replace(_session_on_device(), cache_dir=str(root)))
 
 
 def session_id(run: str) -> str:

@@ -302,10 +302,12 @@ def selector(task: Task, recorder: Recorder, templates: bool) -> _Again:
     return kind(recorder, NoPins())
 
 
-def watch_timeouts(budget: Budget) -> None:
-    """Say of choices whose compiling was cut off by the budget that it was the budget."""
+def watch_timeouts() -> None:
+    """Say of choices whose compiling was cut off by the budget that it was the budget; once a
+    process, for all its tasks."""
 
     def failed(choice: ChoiceCaller, error: BaseException) -> None:
+        budget = Budgeted.task.budget
         if isinstance(error, TimeoutError) and budget.over:
             budget.skip(choice)
 

@@ -23,9 +23,9 @@ from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
-from backend.inductor.hooks import tuning_watch
+from backend.inductor.hooks import compiling, tuning_watch
 from backend.inductor.hooks.environment import home
-from backend.inductor.hooks.recording import Recorder
+from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import (
     UNRECORDED,
     TuningWatch,
@@ -109,7 +109,7 @@ class TunedLookup(torch_api.LazySystem):
 
 def install() -> None:
     """Put a `Selector` in the stock selector's place; once a process."""
-    selector = Selector(Recorder(), PinLookup())
+    selector = Selector(recorder(), PinLookup())
     torch_api.watch_precompile_errors(
         lambda choice, error: note_failure(choice, "precompile", error)
     )
@@ -182,7 +182,8 @@ class Selector(TunedLookup, torch_api.LazySelector):
             choices = offered
         self._preprocessed.done = True
         try:
-            result = stock(name, choices, input_nodes, layout, *args, **kwargs)
+            with compiling.selecting(tuning):
+                result = stock(name, choices, input_nodes, layout, *args, **kwargs)
         except BaseException as error:
             with quietly(UNRECORDED):
                 if tuning is not None:

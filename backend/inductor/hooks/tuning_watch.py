@@ -82,7 +82,7 @@ def started(
             choices=tuple(choice_record(choice) for choice in choices),
         )
     )
-    tuning = TuningWatch(n, write)
+    tuning = TuningWatch(n, key, write)
     for choice in choices:
         _tunings[choice] = tuning
     return tuning
@@ -97,10 +97,15 @@ def choice_record(choice: ChoiceCaller) -> Choice:
 
 
 class TuningWatch:
-    """Turns what is heard of one tuning into events, each choice's end once."""
+    """Turns what is heard of one tuning into events, each choice's end once.
 
-    def __init__(self, n: int, write: Callable[[Event], None]) -> None:
+    `hash` is the choice that was selected, as soon as that is known.
+    """
+
+    def __init__(self, n: int, key: TuningKey, write: Callable[[Event], None]) -> None:
         self.n = n
+        self.key = key
+        self.hash: str | None = None
         self._write = write
         self._lock = threading.Lock()
         self._compiled: set[str] = set()
@@ -186,6 +191,7 @@ class TuningWatch:
         name = choice.hash_key() if choice is not None else self._fastest()
         if name is None or not self._ends():
             return
+        self.hash = name
         by = why or ("timing" if self._benchmark_seconds is not None else "cache")
         self._write(
             ChoiceSelected(

@@ -6,6 +6,7 @@ Read in torch 2.13.0 (`torch/_inductor/select_algorithm.py`, `autotune_process.p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -68,7 +69,8 @@ def tensors_for(choice: ChoiceCaller, made: Any) -> tuple[Tensor, ...]:
 def run_function(choice: ChoiceCaller, inputs: Sequence[Tensor], out: Tensor) -> Run:
     """A function that starts the choice on its tensors. Raises whatever its making raises.
 
-    That of a C++ choice knows addresses only: who calls it must keep the tensors.
+    That of a C++ choice knows addresses only: who calls it must keep the tensors. There may be
+    several for one choice.
     """
     if isinstance(choice, _Subgraph):
         call, sizes = choice._compiled_module.call, choice.sym_input_values
@@ -79,7 +81,16 @@ def run_function(choice: ChoiceCaller, inputs: Sequence[Tensor], out: Tensor) ->
             return lambda: function(*inputs, out=out)
         return lambda: function(*inputs)
     run: Run = choice.bmreq.make_run_fn(*inputs, out=out)
-    return run
+    workspace = getattr(choice.bmreq, "workspace", None)
+    return run if workspace is None else _keeping(run, workspace)
+
+
+def _keeping(run: Run, workspace: object) -> Run:
+    """CUTLASS's function knows the address only, and its request forgets it with the next one."""
+    kept: Any = functools.partial(run)
+    kept.workspace = workspace
+    function: Run = kept
+    return function
 
 
 def returned(choice: ChoiceCaller, value: object) -> Tensor | None:

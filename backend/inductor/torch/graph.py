@@ -33,6 +33,13 @@ def graph() -> Any:
     return V.graph
 
 
+def constant_bytes(graph: Any) -> int:
+    """Bytes of the tensors that are frozen into a graph. A packed one, whose size is not told,
+    counts as what it holds."""
+    constants = getattr(graph, "constants", {}).values()
+    return sum(int(constant.numel() * constant.element_size()) for constant in constants)
+
+
 def compiles_to_python() -> bool:
     """Whether the wrapper is Python; ahead-of-time compilation makes one in C++."""
     return not (V.graph.cpp_wrapper or getattr(config, "fx_wrapper", False))

@@ -26,6 +26,9 @@ def range_text() -> str:
 SELECTOR = "torch._inductor.select_algorithm"
 """The module that has the stock selector."""
 
+COMPILER = "torch._inductor.compile_fx"
+"""The module that compiles graphs."""
+
 UTILS = "torch._inductor.utils"
 """The module that has `fresh_cache`."""
 

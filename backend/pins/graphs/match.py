@@ -263,11 +263,11 @@ def _judge(
     graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Verdict:
     verdicts = set(_by_extern(graph, wanted, form, specs))
-    nodes = {call.node for call in _nodes(graph, form, specs)}
+    nodes = {call.node for call in nodes_of(graph, form, specs)}
     linked = [kernel for kernel in graph.templates if kernel.nodes & nodes]
     if linked:
         verdicts |= {_of_kernel(kernel, wanted) for kernel in linked}
-    elif not verdicts and _holds(graph, wanted, form, specs):
+    elif not verdicts and holds(graph, wanted, form, specs):
         verdicts = {_by_elimination(graph, wanted, specs)}
     for verdict in ("other", "unknown", "same"):
         if verdict in verdicts:
@@ -286,7 +286,7 @@ def _by_extern(
             yield "same" if call.name == right else "other"
 
 
-def _nodes(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
+def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
     """The nodes of the printed graph that are the op with these inputs."""
     layouts = {layout_of(t.sizes, t.strides) for t in graph.tensors if t.computed}
     return [
@@ -297,7 +297,7 @@ def _nodes(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> lis
     ]
 
 
-def _holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]) -> bool:
+def holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]) -> bool:
     """Whether a printed graph has the op with these inputs, other than as an extern call."""
     if not any(call.operands for calls in graph.graphs for call in calls):
         return _may_hold_untyped(graph, wanted)
@@ -312,7 +312,7 @@ def _holds(graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSp
         sum(bool(call.operands) and node_serves(call, specs, form, True) for call in calls)
         for calls in graph.graphs
     )
-    return alike > called and bool(_nodes(graph, form, specs))
+    return alike > called and bool(nodes_of(graph, form, specs))
 
 
 def _may_hold_untyped(graph: GraphText, wanted: Wanted) -> bool:

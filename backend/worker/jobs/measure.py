@@ -11,11 +11,11 @@ A choice whose result is wrong is not measured, nor one that is right at first a
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -23,106 +23,25 @@ from backend.inductor.benchmark.request import Question
 from backend.inductor.hooks import recording
 from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
-from backend.model.choice import Choice, Measurement
+from backend.measure.machine.state import middle
+from backend.model.choice import Caches, Choice, Measurement
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
 from backend.model.session import Session, SessionEnded, TuningMeasured
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
+from backend.worker.capture import question_of
 from backend.worker.measure.bench import ChoiceBench, NoReference
 from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.worker.problem import (
     NotRebuildable,
-    Rebuilt,
-    ours,
-    rebuild,
     set_precision,
     set_threads,
     settings_of,
     specs_of,
 )
 from backend.worker.protocol import TellProgress
-
-
-class _Caught(Exception):
-    """Ends the compile: what we want is known."""
-
-
-@dataclass
-class Captured:
-    """The question, and why some of the wanted choices cannot be compiled, by hash."""
-
-    question: Question
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-def capture(
-    program: Rebuilt,
-    key: TuningKey,
-    hashes: Sequence[str],
-    mode: Mapping[str, bool],
-    *,
-    templates: bool,
-    mark: Mark | None = None,
-) -> Captured:
-    """Compile `program` up to the question for `key`, and its choices `hashes` (none: all).
-
-    `templates` asks for ours too. The settings of `mode` are for the compile alone. `mark` is told
-    which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
-    nothing.
-    """
-    selector = _Selector(key, hashes, templates, mark or Mark())
-    torch_api.set_selector(selector)
-    settings = torch_api.compile_settings(mode, freezing=program.freezing, graph_cache=False)
-    reason = "nothing"
-    try:
-        with settings, torch.no_grad():
-            torch.compile(program.function, dynamic=False)(*program.arguments)
-    except Exception as error:  # whatever the compiler makes of the end of the compile
-        reason = torch_api.describe(error)
-    if selector.captured is not None:
-        return selector.captured
-    if selector.asked:
-        reason = "; ".join(f"{asked.op} {asked.inputs}" for asked in selector.asked)
-    raise NotRebuildable(
-        f"{key.op} cannot be rebuilt from its inputs key: Inductor was asked for {reason}"
-    )
-
-
-class _Selector(torch_api.LazySelector):
-    def __init__(self, key: TuningKey, hashes: Sequence[str], templates: bool, mark: Mark) -> None:
-        super().__init__()
-        self._key = key
-        self._hashes = hashes
-        self._templates = templates
-        self._mark = mark
-        self.asked: list[TuningKey] = []
-        self.captured: Captured | None = None
-
-    def __call__(
-        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
-    ) -> Any:
-        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
-        self.asked.append(key)
-        if key != self._key:
-            raise _Caught
-        if self._templates:
-            choices = [*choices, *ours(name, choices, input_nodes, layout)]
-        generators = kwargs.get("input_gen_fns", args[0] if args else None)
-        self.captured = Captured(Question(choices, input_nodes, layout, generators))
-        self._prepare(self.captured)
-        raise _Caught
-
-    def _prepare(self, captured: Captured) -> None:
-        for hash_ in self._hashes or captured.question.choices:
-            if hash_ in captured.question.choices:
-                try:
-                    with self._mark.at("compiling", hash_):
-                        captured.question.prepare(hash_)
-                except BaseException as error:  # whatever a compiler raises is an answer
-                    captured.failed[hash_] = torch_api.describe(error)
-
 
 LOST_SHARE = 0.1
 """Share of the rounds that another process spoiled, from which on that is told."""
@@ -133,7 +52,8 @@ class NotMeasured(Exception):
 
 
 def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
-    """Raises BadJob where every choice is broken, or there is no such mode."""
+    """Raises BadJob where every choice is broken, or there is no such mode. A GPU's memory is free
+    again afterwards."""
     if not set(job.hashes) - set(job.broken):
         raise BadJob("the job's `hashes` are all broken")
     settings = settings_of(job.mode)
@@ -142,17 +62,18 @@ def run(job: MeasureJob, tell: TellProgress, mark: Mark) -> MeasureResult:
         return _measured(job, settings, tell, mark)
     except (NotMeasured, NotRebuildable) as error:
         return MeasureResult(ok=False, reason=str(error), modes=len(torch_api.MODES))
+    finally:
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
 
 
 def _measured(
     job: MeasureJob, settings: Mapping[str, bool], tell: TellProgress, mark: Mark
 ) -> MeasureResult:
     hashes = list(dict.fromkeys(job.hashes))
-    program = rebuild(job.op, specs_of(job.key))
     set_precision(job.key)
     tell(f"compiling {job.op} up to its choices")
-    caught = capture(
-        program,
+    caught = question_of(
         job.key,
         [hash for hash in hashes if hash not in job.broken],
         settings,
@@ -172,12 +93,13 @@ def _measured(
     failed = {**gone, **broken, **caught.failed}
     able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
-    rounds, unchecked = Rounds([]), tuple[str, ...]()
+    rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
     if able:
-        bench = ChoiceBench(question, able, mark, flush=job.flush)
+        bench = ChoiceBench(question, able, mark, job.caches)
         rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
+        caches = bench.caches
     rounds.failed.update(failed)
-    measurement, log = _recorded(job, rounds, names, unchecked)
+    measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot")
     return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
@@ -210,6 +132,7 @@ def _rounds(
     able = [hash for hash in able if hash not in wrong]
     rounds = Rounds([])
     if able:
+        hear(rounds, job.budget)  # from here on it measures
         rounds = measure(bench, able, time.monotonic() + job.budget, hear, job.rounds)
     for hash in list(rounds.hashes):
         try:
@@ -254,7 +177,11 @@ def _operations(key: TuningKey, columns: int) -> float:
 
 
 def _recorded(
-    job: MeasureJob, rounds: Rounds, names: Mapping[str, str], unchecked: tuple[str, ...]
+    job: MeasureJob,
+    rounds: Rounds,
+    names: Mapping[str, str],
+    unchecked: tuple[str, ...],
+    caches: Caches,
 ) -> tuple[Measurement, str | None]:
     """The measurement, and the log of the session that it was written as. Raises NotMeasured where
     no choice could be run."""
@@ -263,7 +190,8 @@ def _recorded(
         raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
     measurement = _measurement(job, rounds, names, log.session)
-    measurement = replace(measurement, trouble=(*measurement.trouble, *unchecked))
+    trouble = (*measurement.trouble, *unchecked)
+    measurement = replace(measurement, caches=caches, trouble=trouble)
     for event in (TuningMeasured(measurement), SessionEnded(time.time())):
         log.write(event)
     log.close()
@@ -290,21 +218,33 @@ def _measurement(
         ),
         rounds=rounds.judged.count,
         seconds=rounds.signs.seconds or 0.0,
-        flushed=job.flush,
         reference_ms=median(rounds.judged.reference),
         trouble=_trouble(rounds),
         device=session.device,
         system_hash=session.system_hash,
         session=session.id,
+        resolution_ms=max((rounds.resolutions[s.hash] for s in rounds.standings), default=None),
+        clock_mhz=middle(state.clock_mhz for state in rounds.states),
+        power_w=middle(state.power_w for state in rounds.states),
+        temperature_c=middle(state.temperature_c for state in rounds.states),
+        throttled=rounds.throttled,
     )
 
 
 def _trouble(rounds: Rounds) -> tuple[str, ...]:
     sentences = disturbances(rounds.judged.reference, rounds.signs)
-    clean, lost = rounds.clean.count, rounds.disturbed.count
+    clean, lost = rounds.clean.count, rounds.disturbed.count - rounds.throttled
+    every = clean + rounds.disturbed.count
+    if rounds.throttled:
+        reasons = Counter(reason for state in rounds.states for reason in state.throttled)
+        why = ", ".join(reason for reason, _ in reasons.most_common())
+        if rounds.throttled == every:
+            return (*sentences, f"every round was throttled ({why}), so nothing is proved")
+        count = f"{rounds.throttled} of {every} rounds do not count: throttled ({why})"
+        sentences = (*sentences, count)
     if not clean:
         return (*sentences, "other processes took the CPU in every round, so nothing is proved")
-    if lost > LOST_SHARE * (clean + lost):
-        share = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
+    if lost > LOST_SHARE * every:
+        share = f"{lost} of {every} rounds do not count: other processes took the CPU"
         return (*sentences, share)
     return sentences

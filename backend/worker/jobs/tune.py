@@ -9,6 +9,7 @@ decide here; a pinned tuning stays pinned and learns the new times.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -119,8 +120,7 @@ class _Tuning:
             )
         set_precision(self._problem.key)
         program = rebuild(self._problem.op, self._problem.specs)
-        retuning.watch_timeouts(self._task.budget)
-        selector.install()  # watches for failures; its selector gives way to one for this task
+        _watch_failures()
         torch_api.set_selector(retuning.selector(self._task, self._story, self._job.templates))
         self._tell(f"compiling {self._problem.op}")
         settings = torch_api.compile_settings(
@@ -184,6 +184,13 @@ class _Tuning:
             trouble=trouble,
             log=self._story.log,
         )
+
+
+@functools.cache
+def _watch_failures() -> None:
+    """Once a process: the tunings of all jobs are watched by it, each in its own session."""
+    retuning.watch_timeouts()
+    selector.install()  # its selector gives way to one for the task
 
 
 class Story(Recorder):

@@ -7,9 +7,10 @@ other choice is compiled alone to say which one it is. Each compile ends as soon
 known: no kernel is built or run, nothing is benchmarked, and no entry of a cache is written.
 
 A worker may verify one pin after another: each compile begins with what a fresh process would find,
-since torch.compile is reset, caches are read from disk again, and threads are set anew. What a
-process cannot take back is for the caller to know: our templates, a precision that was set, the
-mode; and `spent` tells of a compile that failed.
+since torch.compile is reset, caches are read from disk again, and threads are set anew. The source
+of one choice alone depends on no file and is kept. What a process cannot take back is for the
+caller to know: our templates, a precision that was set, the mode; and `spent` tells of a compile
+that failed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -85,6 +86,18 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
         return VerifyResult(False, str(error), modes=modes)
 
 
+class _Alone(NamedTuple):
+    key: TuningKey
+    hash: str
+    mode: tuple[tuple[str, bool], ...]
+    threads: int
+
+
+MOST_ALONE = 100
+_alone: dict[_Alone, Compiled] = {}
+"""What was compiled with one choice alone, for the next time that its pin is verified."""
+
+
 class _Verification:
     def __init__(self, job: VerifyJob, settings: Mapping[str, bool], tell: TellProgress) -> None:
         self._key = job.key
@@ -101,7 +114,7 @@ class _Verification:
         set_precision(self._key)
         torch_api.set_selector(self._selector)
         self._tell(f"compiling {self._key.op} with the pinned choice alone")
-        alone = self._compile(program, only=self._pinned)
+        alone = self._alone(program, self._pinned)
         names = self._offered(alone.sight)
         self._tell(f"compiling {self._key.op} as a program would, caches warm")
         usual = self._compile(program, only=None)
@@ -155,9 +168,21 @@ class _Verification:
         for other, name in names.items():
             if other != self._pinned:
                 self._tell(f"comparing with {name}")
-                if self._compile(program, only=other).code == usual.code:
+                if self._alone(program, other).code == usual.code:
                     return other
         return None
+
+    def _alone(self, program: Rebuilt, hash: str) -> Compiled:
+        """Compiled with that choice as the only one, in this process: what no file can change."""
+        asked = _Alone(self._key, hash, tuple(sorted(self._mode.items())), torch.get_num_threads())
+        compiled = _alone.get(asked)
+        if compiled is None:
+            compiled = self._compile(program, only=hash)
+            if compiled.code:
+                while len(_alone) >= MOST_ALONE:
+                    del _alone[next(iter(_alone))]
+                _alone[asked] = compiled
+        return compiled
 
     def _compile(self, program: Rebuilt, only: str | None) -> Compiled:
         """Compile up to the source. Raises NotCompiled if that fails for a reason of its own."""

@@ -11,29 +11,30 @@ from __future__ import annotations
 import functools
 import math
 import random
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.request import Operands, Question, moved
+from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
 from backend.inductor.benchmark.tensors import WrongResult
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
+from backend.measure.machine.state import State, Watch
+from backend.model.choice import Caches
 from backend.model.ops import OPS
 from backend.processes.shared import Mark
 from backend.processes.supervisor import House, LeftRunning
+from backend.worker.measure.machine import sensor_of
 from backend.worker.measure.rounds import ChoiceBroke, Sample
-from backend.worker.measure.timer import Repeat, timer_for
+from backend.worker.measure.timer import Repeat, caches_of_a_model, timer_for
 
 TRIES = 4
 """Samples that are taken until one is clean."""
-WAITED = 0.02
-"""Share of a sample's time that threads may wait for a CPU in a clean one."""
 
 T = TypeVar("T")
 
@@ -44,24 +45,35 @@ _PAGE, _LINE = 4096, 64
 """Bytes: a tensor begins at any cache line of a page, as torch aligns them on a CPU."""
 _GPU_SPREAD, _GPU_ALIGN = 1 << 16, 512
 """Bytes: torch aligns tensors on a GPU to 512."""
+MOST_COPIED = 1 << 30
+"""Bytes of all copies of the operands together."""
+_FREE_SHARE = 4
+"""They take no more than this part of the memory that is free."""
 
 
 class ChoiceBench:
     """The choices `hashes` of a question; `mark` is told which of them is being run.
 
-    Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
+    Where it is cold, there are as many copies of the operands as a sample has calls, as far as
+    memory reaches. Raises ChoiceBroke only where `rounds.Bench` says so, and in `check`.
     """
 
     def __init__(
-        self, question: Question, hashes: Sequence[str], mark: Mark, *, flush: bool
+        self, question: Question, hashes: Sequence[str], mark: Mark, caches: Caches | None = None
     ) -> None:
         self._question = question
         self._mark = mark
         self._house = House(mark)
-        self._timer = timer_for(question.device, flush=flush)
         self._made: Operands = question.operands(hashes)
-        self._operands: Operands = {}
-        self._runs: dict[str, Run] = {}
+        self.caches: Caches = caches or caches_of_a_model(
+            question.device, max(bytes_of({hash: self._made[hash]}) for hash in hashes)
+        )
+        self._timer = timer_for(question.device, self.caches)
+        self._watch = Watch(sensor_of(question.device))
+        self._copies = 1
+        self._counted = not self._timer.cold or not movable(self._made)
+        self._operands: list[Operands] = []
+        self._runs: dict[str, list[Run]] = {}
         self._repeats: dict[str, Repeat] = {}
         self._reference: Run = lambda: None
 
@@ -84,7 +96,7 @@ class ChoiceBench:
         processes are left behind.
         """
         self._runs.clear()
-        self._operands = {}
+        self._operands = []
         result = self._guarded(hash, lambda: self._result(hash))
         own = self._question.own(hash)
         expected = right if own is None else own.expected()
@@ -103,7 +115,7 @@ class ChoiceBench:
         out.fill_(math.nan if out.is_floating_point() else -7)
         run = self._question.run_function(hash, operands)
         if hash in self._repeats:
-            self._timer.sample(run, self._repeats[hash])
+            self._timer.sample([run], self._repeat(hash))
             given = None if self._question.returned(hash, out) is None else run()
         else:
             with self._house.leaving_nobody():
@@ -113,35 +125,70 @@ class ChoiceBench:
         return out if result is None else result
 
     def renew(self, hashes: Sequence[str]) -> None:
-        self._runs.clear()
-        self._operands = {}  # their memory can be used again
-        self._operands = moved({hash: self._made[hash] for hash in hashes}, _somewhere)
-        for hash in hashes:
-            self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
+        self._start(hashes)
+        if not self._counted:
+            self._counted = True
+            self._copies = self._copies_of(hashes)
+            self._start(hashes)
 
     def sample(self, hash: str) -> Sample:
         return self._guarded(hash, lambda: self._sample(hash, self._runs[hash]))
 
     def reference(self) -> Sample:
-        return self._sample(_REFERENCE, self._reference)
+        return self._sample(_REFERENCE, [self._reference])
 
-    def _started(self, hash: str) -> Run:
-        run = self._question.run_function(hash, self._operands)
-        run()
+    def state(self) -> State:
+        return self._watch.state()
+
+    def resolution_ms(self, hash: str) -> float:
+        """The smallest difference of two calls' times that a sample can show."""
+        return self._timer.tick_ms / self._repeat(hash).calls
+
+    def _start(self, hashes: Sequence[str]) -> None:
+        """Make the operands anew, and what runs each choice on each copy of them."""
+        self._runs.clear()
+        self._operands = []  # their memory can be used again
+        self._operands = self._moved({hash: self._made[hash] for hash in hashes})
+        for hash in hashes:
+            self._runs[hash] = self._guarded(hash, functools.partial(self._started, hash))
+
+    def _moved(self, made: Operands) -> list[Operands]:
+        while True:
+            try:
+                return [moved(made, _somewhere) for _ in range(self._copies)]
+            except torch.OutOfMemoryError:
+                if self._copies == 1:
+                    raise
+                self._copies //= 2
+
+    def _copies_of(self, hashes: Sequence[str]) -> int:
+        """As many as the longest row of calls, and as there is memory for."""
+        made = {hash: self._made[hash] for hash in hashes}
+        room = min(MOST_COPIED, _free_bytes(self._question.device) // _FREE_SHARE)
+        wanted = max(self._repeats[hash].copies for hash in hashes)
+        return max(1, min(wanted, room // max(1, bytes_of(made))))
+
+    def _started(self, hash: str) -> list[Run]:
+        runs = [self._question.run_function(hash, operands) for operands in self._operands]
+        runs[0]()
         self._timer.wait()
         if hash not in self._repeats:
-            self._repeats[hash] = self._timer.repeat(run)
-        return run
+            self._repeats[hash] = self._timer.repeat(runs[0])
+        return runs
 
-    def _sample(self, name: str, run: Run) -> Sample:
+    def _repeat(self, name: str) -> Repeat:
+        """The reference reads the same in all calls."""
+        repeat = self._repeats[name]
+        cold = self._timer.cold and name != _REFERENCE
+        return repeat.within(self._copies) if cold else repeat
+
+    def _sample(self, name: str, runs: Sequence[Run]) -> Sample:
         """Again and again until it is long enough and no thread of ours had to wait for a CPU."""
         for _ in range(TRIES):
-            waited, begin = self._timer.waited_ns(), time.perf_counter_ns()
-            ms = self._timer.sample(run, self._repeats[name])
-            lasted = time.perf_counter_ns() - begin
-            if not self._timer.flushes and not self._repeats[name].enough(ms):
-                self._repeats[name] = self._timer.repeat(run)
-            elif waited is None or (self._timer.waited_ns() or 0) - waited <= WAITED * lasted:
+            ms = self._timer.sample(runs, self._repeat(name))
+            if not self._timer.cold and not self._repeats[name].enough(ms):
+                self._repeats[name] = self._timer.repeat(runs[0])
+            elif self._timer.clean:
                 return Sample(ms)
         return Sample(ms, clean=False)
 
@@ -164,6 +211,18 @@ def _somewhere(size: int, device: torch.device) -> Tensor:
     spread, align = (_PAGE, _LINE) if cpu else (_GPU_SPREAD, _GPU_ALIGN)
     skipped = align * random.randrange(spread // align)
     return torch.empty(size + skipped, dtype=torch.uint8, device=device)[skipped:]
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Of memory that we could have; 0 where nobody tells."""
+    if device.type == "cpu":
+        try:
+            lines = Path("/proc/meminfo").read_text().splitlines()
+            return next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
+        except (OSError, ValueError, StopIteration):
+            return 0
+    ours = int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+    return int(torch.cuda.mem_get_info(device)[0]) + ours
 
 
 def _product(operations: float, device: torch.device) -> Run:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from backend.measure.disturbance import Signs
+from backend.measure.machine.state import State
 from backend.measure.verdict import judge, schedule, settled
 from backend.model.choice import MeasuredChoice
 
@@ -20,6 +21,10 @@ BLOCK = 2
 """Rounds in the same memory: where inputs and outputs lie favours one choice or another."""
 MOST_LOOKS = 8
 PROGRESS_SECONDS = 0.25
+REST = 4.0
+"""So many times as long as a throttled round took the device is left alone: it may cool down."""
+MOST_REST = 0.25
+"""Seconds."""
 
 
 class ChoiceBroke(Exception):
@@ -51,6 +56,12 @@ class Bench(Protocol):
     def reference(self) -> Sample:
         """Of a kernel that is the same in every round."""
 
+    def state(self) -> State:
+        """How the device is doing, or did lately."""
+
+    def resolution_ms(self, hash: str) -> float:
+        """The smallest difference of two samples of a choice that the clock can tell."""
+
 
 @dataclass
 class Series:
@@ -75,7 +86,9 @@ class Series:
 class Rounds:
     """What was seen of the choices `hashes` that can be run.
 
-    Only `clean` rounds count; `disturbed` ones are those in which another process took the CPU.
+    Only `clean` rounds count; `disturbed` ones are those in which another process took the CPU, or
+    the device was `throttled`. `states` has one entry a round, of all of them. `resolutions` are
+    the smallest differences, in ms, that the clock can tell, by hash.
     """
 
     hashes: list[str]
@@ -84,6 +97,9 @@ class Rounds:
     failed: dict[str, str] = field(default_factory=dict)
     standings: tuple[MeasuredChoice, ...] = ()
     signs: Signs = field(default_factory=Signs)
+    states: list[State] = field(default_factory=list)
+    throttled: int = 0
+    resolutions: dict[str, float] = field(default_factory=dict)
     looked: tuple[int, int] = (1, 1)
     """The last look, of how many."""
 
@@ -109,7 +125,9 @@ class Rounds:
         """Disturbed rounds alone prove nothing."""
         self.looked = (look, looks)
         series = self.judged
-        standings = judge(series.times, series.blocks, look=look, looks=looks)
+        standings = judge(
+            series.times, series.blocks, look=look, looks=looks, resolutions=self.resolutions
+        )
         if series is self.disturbed:
             standings = tuple(replace(standing, verdict="unclear") for standing in standings)
         self.standings = standings
@@ -120,18 +138,24 @@ OnRounds = Callable[[Rounds, float], None]
 
 
 def measure(
-    bench: Bench, hashes: Sequence[str], deadline: float, hear: OnRounds, least: int = 0
+    bench: Bench,
+    hashes: Sequence[str],
+    deadline: float,
+    hear: OnRounds,
+    least: int = 0,
+    rounds: Rounds | None = None,
 ) -> Rounds:
     """Sample `hashes` in rounds, each in a random order, until all verdicts are clear.
 
     Ends about at `deadline` (of `time.monotonic`), but not before one round was made, nor, while
     there is time, before `least` are: medians to be compared with another day's take more rounds
-    than a clear verdict does.
+    than a clear verdict does. `rounds` are those to add to, where they are judged in another way.
     """
-    rounds = Rounds(list(hashes))
+    rounds = Rounds(list(hashes)) if rounds is None else rounds
     with _no_garbage_collection():
         warm = Rounds(rounds.hashes, failed=rounds.failed)  # the first rounds are slower
         took = [_timed_round(bench, warm, attempt) for attempt in range(BLOCK)]
+        rounds.resolutions = {hash: bench.resolution_ms(hash) for hash in rounds.hashes}
         looks = _looks((deadline - time.monotonic()) / min(took))
         with _signs_of(rounds):
             _until_settled(bench, rounds, deadline, looks, hear, least)
@@ -149,6 +173,8 @@ def _until_settled(
                 break
             _round(bench, rounds, attempt)
             attempt += 1
+            if rounds.states[-1].throttled:
+                time.sleep(min(REST * (time.monotonic() - now), MOST_REST))
             now = time.monotonic()
             if now - heard > PROGRESS_SECONDS:
                 heard = now
@@ -178,7 +204,11 @@ def _round(bench: Bench, rounds: Rounds, attempt: int) -> None:
         except ChoiceBroke as broken:
             rounds.drop(broken)
     reference = bench.reference()
+    state = bench.state()
+    rounds.states.append(state)
+    rounds.throttled += bool(state.throttled)
     clean = reference.clean and all(sample.clean for sample in samples.values())
+    clean = clean and not state.throttled
     series = rounds.clean if clean else rounds.disturbed
     series.add(attempt // BLOCK, samples, reference)
 
@@ -221,4 +251,5 @@ def _signs_of(rounds: Rounds) -> Iterator[None]:
             load=os.getloadavg()[0],
             cores=os.cpu_count(),
             switches=resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches,
+            clocks=tuple(s.clock_mhz for s in rounds.states if s.clock_mhz is not None),
         )

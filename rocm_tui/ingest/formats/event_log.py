@@ -7,9 +7,8 @@ import math
 import os
 import re
 import socket
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import Any
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
@@ -20,16 +19,21 @@ from backend.model.session import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
+    GraphCalled,
+    GraphCompiled,
+    GraphTried,
     HooksOff,
     Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
+    TuningMeasured,
     TuningStarted,
 )
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import decode, decode_timed
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
@@ -99,6 +103,7 @@ class EventLog:
         self._folds: dict[int, _Fold] = {}
         self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
+        self._graphs = GraphFolds(source)
         self._records: list[Record] = []
         self._complaints = Complaints(source, MAX_PROBLEMS)
 
@@ -158,15 +163,19 @@ class EventLog:
             self._start(event)
         elif isinstance(event, SessionStarted):
             self._session = replace(
-                _cleaned(event.session), started=_known(event.session.started) or 0.0
+                cleaned(event.session), started=_known(event.session.started) or 0.0
             )
             self._records.append(SessionSeen(self._session))
+        elif isinstance(event, GraphCompiled | GraphCalled | GraphTried):
+            problem = self._graphs.take(event, self._session)
+            if problem:
+                self._problem(problem)
         elif isinstance(event, SessionEnded):
             self._cut()
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
-        else:
-            measurement = _cleaned(event.measurement)
+        elif isinstance(event, TuningMeasured):
+            measurement = cleaned(event.measurement)
             if _can_be(measurement):
                 self._records.append(MeasurementSeen(self.source, measurement))
             else:
@@ -214,7 +223,7 @@ class EventLog:
                 self._ended[n] = tuning
                 del self._folds[n]
         self._records, self._changed = [], {}
-        return records
+        return records + self._graphs.changed()
 
 
 FORMAT = Format(
@@ -248,14 +257,25 @@ def _known(seconds: float | None) -> float | None:
 def _can_be(measurement: Measurement) -> bool:
     """Whether the numbers of a measurement are some that can be measured: an interval may have no
     end above, all else is finite."""
-    times = measurement.when, measurement.seconds, measurement.reference_ms or 0.0
-    return all(0 <= time <= LATEST for time in times) and all(
+    told = measurement.when, measurement.seconds, *_told_perhaps(measurement)
+    return all(0 <= (number or 0.0) <= LATEST for number in told) and all(
         choice.ms > 0
         and choice.ratio > 0
         and choice.high >= 0
         and choice.ratio_high >= 0
         and all(0 <= number < math.inf for number in _finite(choice))
         for choice in measurement.choices
+    )
+
+
+def _told_perhaps(measurement: Measurement) -> tuple[float | None, ...]:
+    return (
+        measurement.reference_ms,
+        measurement.resolution_ms,
+        measurement.clock_mhz,
+        measurement.power_w,
+        measurement.temperature_c,
+        measurement.throttled,
     )
 
 
@@ -269,17 +289,6 @@ def _clean_choice(choice: Choice) -> Choice:
     hash_ = None if choice.hash is None else _text(choice.hash)
     reason = None if choice.reason is None else clean(choice.reason)
     return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
-
-
-def _cleaned(value: Any) -> Any:
-    """The same with every text in it clean."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, tuple):
-        return tuple(map(_cleaned, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _cleaned(getattr(value, f.name)) for f in fields(value)})
-    return value
 
 
 # Is the process that writes the log still there? It holds a lock of its log, which the system lets

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import re
 
-from rocm_tui.ingest.formats import cache_file, event_log, mm_log, stderr_log, torch_trace
+from rocm_tui.ingest.formats import (
+    cache_file,
+    event_log,
+    mm_log,
+    profiler_trace,
+    stderr_log,
+    torch_trace,
+)
 from rocm_tui.ingest.formats.reader import TABLES, Format
 
 FORMATS = (
@@ -21,6 +28,7 @@ FORMATS = (
     cache_file.FORMAT,
     mm_log.FORMAT,
     torch_trace.FORMAT,
+    profiler_trace.FORMAT,
     stderr_log.FORMAT,  # any other text: a program's log may hold something of ours later
 )
 """The first whose beginning fits is it."""

@@ -22,6 +22,7 @@ from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
+from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
@@ -32,6 +33,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
     ("Report", ReportScreen.BINDINGS),
+    ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
@@ -69,6 +71,8 @@ def key_groups() -> Iterator[Group]:
 def screen_groups() -> tuple[Group, ...]:
     """The columns that only screens have."""
     return (
+        _columns("Graphs on the screen", GRAPHS),
+        _columns("Trials", TRIALS),
         _columns("Jobs", JOBS),
         _columns("Sources", SOURCES),
         _columns("Problems of sources", PROBLEMS),

@@ -26,12 +26,16 @@ _BAR = 6
 _MOST = 4
 """Lines that what came out may take."""
 
-_NOTHING = "No job yet. In Watch, t tunes again what is under the cursor, m measures it."
+_NOTHING = (
+    "No job yet. In Watch, t tunes again what is under the cursor, m measures it, g tries it."
+)
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
 def _progress(job: Job) -> str:
     progress = job.progress
+    if job.step:
+        return job.step
     if progress.rounds:
         return f"{progress.rounds} rounds"
     if progress.total:
@@ -47,7 +51,7 @@ def _progress_style(job: Job) -> str:
 
 def _best(job: Job) -> str:
     best, ms = job.progress.best, job.progress.best_ms
-    return f"{best} {fmt.duration(ms)}" if best and ms is not None else best
+    return f"{best} {fmt.once(fmt.duration(ms))}" if best and ms is not None else best
 
 
 def _left(job: Job) -> float | None:
@@ -74,7 +78,7 @@ JOBS: tuple[Field[Job], ...] = (
     ),
     Field(
         "kind", "JOB", 4, 7, drop=5, text=lambda job: job.kind, style="dim",
-        about="tune or measure",
+        about="tune, measure or trial",
     ),
     Field(
         "what", "WHAT", 20, 46, text=lambda job: plain(job.title), style="strong",
@@ -88,7 +92,7 @@ JOBS: tuple[Field[Job], ...] = (
         "progress", "PROGRESS", 8, 20, drop=1, text=_progress, style=_progress_style,
         about="choices timed of all, or rounds measured",
     ),
-    Field("best", "BEST", 14, 44, drop=4, text=_best, about="the fastest choice so far"),
+    Field("best", "BEST", 14, 44, drop=4, text=_best, about="the choice ahead so far, taken once"),
     Field(
         "time", "TIME", 8, 12, right=True, text=_time,
         style=lambda job: "dim" if _left(job) is None else "",

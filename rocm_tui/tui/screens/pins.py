@@ -29,6 +29,7 @@ class PinsScreen(BaseScreen):
     AUTO_FOCUS = "#pins"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("r", "reapply", "pins.reapply", "apply the pins again"),
+        key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job"),
         key("u", "unpin", "pins.unpin", "take the pin back; asks"),
         key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
         key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
@@ -36,6 +37,7 @@ class PinsScreen(BaseScreen):
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("r", "re-apply", "reapply"),
+        ("v", "verify", "verify"),
         ("u", "unpin", "unpin"),
         ("y", "copy", "copy"),
         ("tab", "history", "app.focus_next"),
@@ -113,6 +115,10 @@ class PinsScreen(BaseScreen):
     def action_unpin(self) -> None:
         if self.current is not None:
             self.program.ask.unpin(self.current)
+
+    def action_verify(self) -> None:
+        if self.current is not None:
+            self.program.ask.verify(self.current)
 
     def action_copy(self) -> None:
         status = self.current

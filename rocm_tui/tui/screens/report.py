@@ -26,18 +26,10 @@ from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Column, Line, Span
 from rocm_tui.report.job import report
-from rocm_tui.report.roofline import (
-    MathKind,
-    NoPeak,
-    Peak,
-    Point,
-    Roofline,
-    TunedDevice,
-    attainable,
-    rooflines,
-)
+from rocm_tui.report.roofline import Point, Roofline, rooflines
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import throughput
+from rocm_tui.session.peaks import MathKind, NoPeak, Peak, TunedDevice, attainable
 from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -169,7 +161,7 @@ def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> l
     x, y = plot.axis(across, width), plot.axis(up, height, 1.6)
     marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
     if point is not None:
-        marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "good")]
+        marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "accent")]
     left = (
         f"; {roofline.left_out} left out, whose operations are not known"
         if roofline.left_out

@@ -13,7 +13,7 @@ from textual.events import DescendantFocus
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
 from rocm_tui.session.numbers import shorten
-from rocm_tui.tui.keys import key
+from rocm_tui.tui.keys import TRIAL, key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
@@ -81,7 +81,12 @@ class WatchScreen(BaseScreen):
             "watch.filter",
             "filter by words: op, shape, type, choice, pinned",
         ),
-        key("s", "sort", "watch.sort", "sort by the next of: newest, vs ATen, lead, time, op"),
+        key(
+            "s",
+            "sort",
+            "watch.sort",
+            "sort by the next of: newest, vs ATen, lead, time, to gain, share, op",
+        ),
         key(
             "p",
             "pin",
@@ -93,6 +98,13 @@ class WatchScreen(BaseScreen):
         key("c", "compare", "watch.compare", "compare those marked, else those near the best"),
         key("t", "tune", "watch.tune", "tune again in a worker; asks what to try"),
         key("m", "measure", "watch.measure", "measure those marked, else those near the best"),
+        TRIAL,
+        key(
+            "M",
+            "measure_suspects",
+            "watch.measure_suspects",
+            "measure all suspects, whose times (?) are not to be believed",
+        ),
         key(
             "x",
             "cancel",
@@ -175,6 +187,9 @@ class WatchScreen(BaseScreen):
             yield SystemCommand("pin: Take back pin", "Key u; asks first", self.action_unpin)
         yield SystemCommand("job: Tune again", "Key t; asks what to try", self.action_tune)
         yield SystemCommand("job: Measure choices", "Key m; those marked", self.action_measure)
+        suspects = self.action_measure_suspects
+        yield SystemCommand("job: Measure all suspects", "Key M; times marked ?", suspects)
+        yield SystemCommand("job: Try in the graph", "Key g; asks first", self.action_trial)
         if panes is not None and panes.inside:
             yield SystemCommand("tuning: Mark choice", "Key space", self.action_mark)
         if self.program.unfinished:
@@ -189,13 +204,15 @@ class WatchScreen(BaseScreen):
         problems = self.program.count_troubles()
         facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
         facts += [f"{running} running"] if running else []
+        suspects = sum(row.suspect is not None for row in rows)
+        facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort}")
-            notice = f"{table.unseen} new ↑ g" if table.unseen else ""
+            notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
 
@@ -287,6 +304,15 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.ask.measure(self.row, self.panes.detail.marked)
+
+    def action_measure_suspects(self) -> None:
+        """All that is watched, whatever the filter hides."""
+        self.program.ask.measure_suspects(self.program.feed.model.rows())
+
+    def action_trial(self) -> None:
+        """The marked choices of the tuning under the cursor, in the graph that contains it."""
+        if self.row is not None and self.panes is not None:
+            self.program.ask.trial(self.row, self.panes.detail.marked)
 
     def action_cancel(self) -> None:
         """End the job about the tuning under the cursor."""

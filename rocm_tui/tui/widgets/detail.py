@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
+
+from textual.binding import BindingType
 
 from backend.model.choice import Choice
 from rocm_tui.harmless import plain
@@ -10,8 +13,11 @@ from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render.choices import Footprint
 from rocm_tui.render.layout import Slot
+from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
+from rocm_tui.render.trials import trial_line
 from rocm_tui.session.model import Row
+from rocm_tui.tui.keys import TRIAL
 from rocm_tui.tui.widgets.line_view import LineView
 
 _LEAST = 4
@@ -25,6 +31,7 @@ class Detail(LineView):
     """
 
     BINDING_GROUP_TITLE = "Choices"
+    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -108,9 +115,12 @@ class Detail(LineView):
         takes = detail_lines.takes(self.current, known) if known else None
         lines = [
             (0, detail_lines.verdict(row.tuning)),
+            (1, detail_lines.suspect(row)),
             (1, detail_lines.measured(row.tuning)),
             (3, detail_lines.cost(row.tuning)),
             (2, detail_lines.pin_line(row)),
+            (2.5, share_line(row.share)),
+            (2.2, trial_line(row.share.tried if row.share else None)),
             (4, self._about_choice()),
             (5, takes),
         ]

@@ -8,6 +8,7 @@ from math import inf
 from typing import ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
+from textual.binding import BindingType
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import tunings as tuning_cells
@@ -15,6 +16,7 @@ from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.tui.keys import TRIAL
 from rocm_tui.tui.widgets.line_view import LineView
 
 _Answer = TypeVar("_Answer")
@@ -32,6 +34,8 @@ SORTS: dict[str, Callable[[Row], float | str]] = {
     "vs ATen": lambda row: _falling(stats.gain(row.tuning)),
     "lead": lambda row: _falling(stats.lead(row.tuning)),
     "time": lambda row: _falling(stats.time_ms(row.tuning, stats.winner(row.tuning))),
+    "to gain": lambda row: _falling(row.share.to_gain if row.share else None),
+    "share": lambda row: _falling(row.share.share if row.share else None),
     "op": lambda row: row.tuning.op,
 }
 """Ways to order the table: the largest first, except op; what is not known last. Equal ones stay
@@ -39,14 +43,16 @@ newest first."""
 
 
 def searched(row: Row) -> str:
-    """What the words of a filter are looked for in: op, shape, type, winner, lead, pin state, id.
+    """What the words of a filter are looked for in: op, shape, type, winner, lead, pin state, id;
+    `suspect`.
 
     `x` stands for the `×` of a shape, which few keyboards have.
     """
     cells = tuning_cells.cells(row, 0.0)
     state = f"pinned {row.pin.state}" if row.pin else ""
     texts = [cells[key][0] for key in ("op", "shape", "dtype", "winner", "lead")]
-    text = " ".join((*texts, state, row.tuning.state, row.id)).lower()
+    suspect = "suspect" if row.suspect else ""
+    text = " ".join((*texts, state, suspect, row.tuning.state, row.id)).lower()
     return text.replace("×", "x")
 
 
@@ -94,7 +100,12 @@ class TuningsTable(LineView):
     """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
 
     BINDING_GROUP_TITLE = "Tunings"
-    SORT_COLUMN: ClassVar[dict[str, str]] = {"newest": "age", "vs ATen": "gain"}
+    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
+    SORT_COLUMN: ClassVar[dict[str, str]] = {
+        "newest": "age",
+        "vs ATen": "gain",
+        "to gain": "to_gain",
+    }
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -207,6 +218,8 @@ class TuningsTable(LineView):
             self._wants["rank"] = 4
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
+        if any(row.share is not None for row in sample):
+            self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
 
     def _layout(self, width: int) -> tuple[Slot, ...]:
         state = (width, *self._wants.items())

@@ -144,21 +144,33 @@ def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:
         return measured_text.sentences(replace(tuning, measured=found), found, "1234567")
 
     assert told(_measured(("b", 1.0, "faster"), ("a", 1.03, "slower"), ("c", 1.2, "slower"))) == [
-        "b is the fastest; a is slower by 2.0 % to 4.0 %, 1 more are slower too",
+        "with hot caches b is the fastest; a is slower by 2.0 % to 4.0 %, 1 more are slower too",
         "Inductor takes a, which is 3.0 % slower: rocm-tui pin 1234567 b",
-        "20 rounds in 1.0 s",
+        "20 rounds in 1.0 s, hot caches",
     ]
-    assert told(_measured(("b", 1.0, "tied"), ("a", 1.001, "tied"), flushed=True)) == [
-        "b and a are tied",
+    cold = _measured(
+        ("b", 1.0, "tied"),
+        ("a", 1.001, "tied"),
+        caches="cold",
+        resolution_ms=1e-5,
+        clock_mhz=1980.0,
+        power_w=312.4,
+        temperature_c=54.0,
+    )
+    assert told(cold) == [
+        "with cold caches b and a are tied",
         "Inductor takes a, and nothing measured is faster",
-        "20 rounds in 1.0 s, caches emptied before each call",
+        "20 rounds in 1.0 s, cold caches, calls told apart by 0.010 µs",
+        "1,980 MHz, 312 W, 54 °C",
     ]
     assert told(_measured(("a", 1.0, "unclear"), ("b", 1.001, "unclear"), trouble=("drift",))) == [
-        "it is unclear whether a is faster than b; a larger --budget or a quieter machine may tell",
-        "20 rounds in 1.0 s",
+        "with hot caches it is unclear whether a is faster than b; a larger --budget or a quieter "
+        "machine may tell",
+        "20 rounds in 1.0 s, hot caches",
         "drift",
     ]
-    assert told(_measured(("a", 1.0, "unclear")))[0].startswith("a was measured alone")
+    alone = told(_measured(("a", 1.0, "unclear")))[0]
+    assert alone.startswith("with hot caches a was measured alone")
 
 
 def test_names_that_torch_numbers_anew_are_those_of_the_tuning() -> None:
@@ -176,7 +188,7 @@ def test_several_measurements_are_told_as_they_come_and_side_by_side() -> None:
         _measured(("a", 1.0, "faster"), ("b", 1.1, "slower")),
     ]
     assert repeat_line(tuning, found[0], 1, 3) == (
-        "1 of 3: a is the fastest; b is slower by 9.0 % to 11.0 % (drift)"
+        "1 of 3: with hot caches a is the fastest; b is slower by 9.0 % to 11.0 % (drift)"
     )
     broken = replace(found[2], failed=(Choice("c", "c-x", failed=True, reason="it crashed"),))
     assert repeat_line(tuning, broken, 3, 3).endswith("9.0 % to 11.0 % (1 failed)")
@@ -246,10 +258,13 @@ def test_measure_says_who_is_faster_and_ls_and_show_know_it_too(
     _call("verify", "--python", broken_python(tmp_path), cache=cache, code=1)
     assert json.loads((tmp_path / "jobs").read_text())["threads"] == 1
     _call("unpin", tuning["id"], cache=cache)
-    words = ("measure", tuning["id"], "bmm", "#1", "--flush", "--json")
-    told = json.loads(_call(*words, cache=cache).stdout)
-    (found,) = told["measurements"]
-    assert found == told["measurement"] and found["flushed"] and len(found["choices"]) == 2
+    for flag in ("--cold", "--flush"):
+        words = ("measure", tuning["id"], "bmm", "#1", flag, "--json")
+        told = json.loads(_call(*words, cache=cache).stdout)
+        (found,) = told["measurements"]
+        assert found == told["measurement"] and len(found["choices"]) == 2
+        assert found["caches"] == "cold" and 0 < found["resolution_ms"] < 1e-3
+    assert "with cold caches" in _call("show", tuning["id"], cache=cache).stdout
 
 
 @pytest.mark.torch
@@ -322,6 +337,9 @@ def test_a_killed_worker_is_one_line_and_exit_code_1(cache: Path) -> None:
 def test_bad_words_are_exit_code_2_and_unknown_ids_exit_code_1(tmp_path: Path) -> None:
     assert "--budget" in _call("measure", "1", "--budget", "0", cache=tmp_path, code=2).stderr
     assert "--within" in _call("measure", "1", "--within", "-1", cache=tmp_path, code=2).stderr
+    both = _call("measure", "1", "--hot", "--cold", cache=tmp_path, code=2).stderr
+    assert "not allowed with" in both
+    assert "--flush" not in _call("measure", "--help", cache=tmp_path).stdout
     assert "--repeat" in _call("measure", "1", "--repeat", "0", cache=tmp_path, code=2).stderr
     assert "no tuning has the id" in _call("measure", "1234567", cache=tmp_path, code=1).stderr
 

@@ -115,12 +115,19 @@ def test_progress_and_a_budget_that_is_kept(lab: Lab) -> None:
     assert found.seconds < 1.5
 
 
-def test_emptied_caches_make_calls_slower(lab: Lab) -> None:
-    warm, cold = (lab.measure(flush=flush, budget=2.0) for flush in (False, True))
-    assert cold.flushed and not warm.flushed
-    for choice in warm.choices:
+def test_calls_whose_operands_are_in_no_cache_take_longer_and_the_measurement_says_so(
+    lab: Lab,
+) -> None:
+    """Small operands are hot unless cold is asked for; a call is known better than to a tick."""
+    small, hot, cold = (
+        lab.measure(**caches, budget=2.0) for caches in ({}, {"caches": "hot"}, {"caches": "cold"})
+    )
+    assert (small.caches, hot.caches, cold.caches) == ("hot", "hot", "cold")
+    for choice in hot.choices:
         other = cold.of(choice.hash)
         assert other is not None and other.ms > choice.ms
+    for one in (hot, cold):
+        assert one.resolution_ms is not None and 0 < one.resolution_ms < 1e-3
 
 
 def test_choices_that_are_not_offered_are_asked_for_in_another_mode(lab: Lab) -> None:

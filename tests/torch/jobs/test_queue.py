@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError
 from pathlib import Path
-from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.session import SessionEnded
 from backend.processes import tree
-from backend.wire.jobs import WorkerJob
 from rocm_tui.actions import tune as tune_request
 from rocm_tui.actions.tune import typed_problem
 from rocm_tui.jobs import limits as memory
@@ -25,28 +23,11 @@ from rocm_tui.jobs.run import RunJob
 from rocm_tui.render import jobs as jobs_
 from rocm_tui.render.jobs import progress_text
 from tests.support.hooked import sessions
-from tests.support.odd_workers import odd_python
+from tests.support.odd_workers import Odd, odd_python
 from tests.support.terminal_lab import alive
 from tests.support.torch_models import child_env
 
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Came:
-    """What comes of an odd job."""
-
-    kind: str
-
-
-@dataclass(frozen=True)
-class Odd(WorkerJob[Came]):
-    """A job of `odd_workers`."""
-
-    name: ClassVar[str] = "odd"
-    answer: ClassVar[type[Any]] = Came
-    act: str
-    until: str = ""
 
 
 class Lab:
@@ -119,7 +100,7 @@ def test_one_at_a_time_a_device_and_devices_side_by_side(lab: Lab) -> None:
     three = queue.submit(lab.order("wait", "1", "a"))
     wait(lambda: all(now(queue, j.id).progress.timed for j in (one, three)), queue.jobs())
     assert [job.state for job in queue.jobs()] == ["running", "queued", "running"]
-    assert progress_text(now(queue, one.id).progress) == "1/4 timed, best x 500.0 µs"
+    assert progress_text(now(queue, one.id).progress) == "1/4 timed, best x ~500.0 µs"
     (lab.folder / "a").write_text("go")
     for job in (one, two, three):
         over(queue, job.id)

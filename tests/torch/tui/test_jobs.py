@@ -16,12 +16,16 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
+from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
+from backend.pins.store import PinStore
 from rocm_tui.jobs.queue import Job
+from rocm_tui.jobs.warm import MOST
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
 from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.odd_workers import odd_python
 from tests.support.screen_lab import SIZES, panes_of, screen_text, until, write_cache
@@ -81,7 +85,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await until(pilot, lambda: "acting: hang" in screen_text(app.screen))
         text = screen_text(app.screen)
         assert "running" in text and "1/4" in text and "mm 8×64" in text
-        assert ("x 500.0 µs" in text) == (size[0] > 100)
+        assert ("x ~500.0 µs" in text) == (size[0] > 100)
         assert all(len(line) <= size[0] for line in text.splitlines())
         worker = int((tmp_path / "hang.pid").read_text())
         await pilot.press("x")
@@ -264,3 +268,34 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         pid = terminal.pid
         terminal.press("q")
         terminal.wait_until(lambda: not alive(pid), "the end")
+
+
+@pytest.mark.torch
+async def test_a_pin_is_verified_and_its_worker_waits_for_the_next(tmp_path: Path) -> None:
+    """A pin that no compile can be seen to call is a failed job that says why."""
+    cache = tmp_path / "cache"
+    write_cache(cache, 8)
+    layout = Layout(cache)
+    (file,), _ = read_caches(layout)
+    ((key, times),) = file.entries.items()
+    PinStore(layout).pin(None, key, min(times, key=times.__getitem__))
+    app = RocmTui((cache,), layout, python=sys.executable)
+    async with app.run_test(size=(100, 30)) as pilot:
+        try:
+            await panes_of(app, pilot, 1)
+            await pilot.press("P")
+            await until(pilot, lambda: isinstance(app.screen, PinsScreen) and app.feed.pins)
+            for count in (1, 2):
+                await pilot.press("v")
+                await until(
+                    pilot,
+                    lambda count=count: [job.over for job in app.jobs.jobs()] == [True] * count,
+                )
+            second, first = app.jobs.jobs()
+            assert (first.kind, first.state) == ("verify", "failed") == (second.kind, second.state)
+            assert first.reason.startswith("not verified: ") and first.reason == second.reason
+            kept = app.jobs._workers.waiting
+            assert 0 < len(kept) <= MOST, "those of the last modes that were tried"
+        finally:
+            app.stop_feed()
+    assert not any(map(alive, kept))

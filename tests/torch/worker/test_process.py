@@ -79,7 +79,7 @@ def test_what_libraries_print_does_not_reach_the_answers() -> None:
     half, result = Events("t").feed(done.stdout.encode())
     errors = [json.loads(line[1:]) for line in done.stdout.splitlines() if line.startswith(".")]
     assert half == {"id": 7, "event": "progress", "what": "half"}
-    assert result == {"id": 7, "event": "result", "result": {"done": True}}
+    assert result == {"id": 7, "event": "result", "spent": False, "result": {"done": True}}
     assert [error["error"] for error in errors] == ["a job is one JSON object on a line"] * 2
     assert all(text in done.stderr for text in ("a print", "a write", "a child"))
 

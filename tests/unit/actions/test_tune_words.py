@@ -157,7 +157,7 @@ def test_the_mode_is_the_one_that_the_cache_tells_of() -> None:
     run, asked = answering(RESULT)
     tuned = tune(run, problem, TuneOptions())
     assert asked == [(0, False)] and [c.name for c in tuned.choices] == ["x", "mm", "y"]
-    assert "x, 100.0 µs, 100 % ahead of mm; 1 of 3 without a time" in outcome(tuned)
+    assert "x, ~100.0 µs, ~100 % ahead of mm; 1 of 3 without a time" in outcome(tuned)
     run, asked = answering(ELSEWHERE, ELSEWHERE, RESULT)
     tune(run, problem, TuneOptions())
     assert asked == [(0, False), (1, False), (2, False)]
@@ -174,7 +174,7 @@ def test_the_mode_is_the_one_that_the_cache_tells_of() -> None:
 
 def test_a_tie_is_said_to_be_one() -> None:
     choices = sort_choices([Choice(name="a", ms=0.1), Choice(name="b", ms=0.101)])
-    assert "a, 100.0 µs, a tie with b" in outcome(Tuning("mm", choices=choices))
+    assert "a, ~100.0 µs, a tie with b" in outcome(Tuning("mm", choices=choices))
     assert "no choice could be timed" in outcome(Tuning("mm"))
 
 
@@ -189,7 +189,7 @@ def test_progress_is_what_a_worker_said_made_harmless() -> None:
     event = {"event": "progress", "what": "a\x1b", "timed": 3, "total": 14, "best": "x\n"}
     event |= {"best_ms": 0.0123, "seconds_left": 8.0}
     told = heard_progress(event)
-    assert told is not None and progress_text(told) == "3/14 timed, best x  12.30 µs, 8.0 s left"
+    assert told is not None and progress_text(told) == "3/14 timed, best x  ~12.30 µs, 8.0 s left"
     bad = {"event": "progress", "timed": -1, "total": "9", "best_ms": 10**400, "seconds_left": True}
     assert heard_progress(bad) == Progress()
     assert heard_progress({"event": "result"}) is None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
 
+from backend.measure.machine.state import State
 from backend.worker.measure.rounds import BLOCK, ChoiceBroke, Rounds, Sample, measure
 
 
@@ -17,6 +19,8 @@ class Synthetic:
         self.seconds = seconds
         self.order: list[str] = []
         self.renewed: list[tuple[str, ...]] = []
+        self.throttled: Callable[[], bool] = lambda: False
+        self.resolution = 0.0
         self.breaks: dict[str, int] = {}
         """After how many samples a choice raises; below 0 when its memory is renewed."""
 
@@ -36,6 +40,12 @@ class Synthetic:
 
     def reference(self) -> Sample:
         return Sample(1.0)
+
+    def state(self) -> State:
+        return State(1500.0, throttled=("too hot",) if self.throttled() else ())
+
+    def resolution_ms(self, hash: str) -> float:
+        return self.resolution
 
 
 def _noisy(ms: float, noise: float = 0.01, seed: int | None = None) -> Callable[[], float]:
@@ -117,4 +127,30 @@ def test_disturbed_rounds_do_not_count_and_alone_prove_nothing() -> None:
     bench.clean_share = 0.0
     rounds = _measured(bench, seconds=0.3)
     assert rounds.clean.count == 0 and rounds.judged is rounds.disturbed
+    assert {s.verdict for s in rounds.standings} == {"unclear"}
+
+
+def test_throttled_rounds_are_counted_apart_and_the_device_is_left_alone_after_them() -> None:
+    turns = itertools.count()
+    bench = Synthetic({"a": _noisy(1.0), "b": _noisy(1.5)}, seconds=0.002)
+    bench.throttled = lambda: next(turns) % 3 == 0
+    begin = time.monotonic()
+    rounds = _measured(bench)
+    assert [(s.hash, s.verdict) for s in rounds.standings] == [("a", "faster"), ("b", "slower")]
+    assert rounds.clean.count == 16 and rounds.throttled == rounds.disturbed.count >= 7
+    assert rounds.signs.clocks == (1500.0,) * (rounds.clean.count + rounds.throttled)
+    pauses = time.monotonic() - begin - 0.004 * len(rounds.states)
+    assert pauses > 0.9 * rounds.throttled * 4 * 0.004
+    bench.throttled = lambda: True
+    rounds = _measured(bench, seconds=0.3)
+    assert rounds.clean.count == 0 and rounds.throttled == rounds.disturbed.count > 0
+    assert {s.verdict for s in rounds.standings} == {"unclear"}
+
+
+def test_no_verdict_is_finer_than_what_the_clock_can_tell() -> None:
+    bench = Synthetic({"a": _noisy(1.0, 0.001), "b": _noisy(1.03, 0.001)})
+    assert _measured(bench).standings[1].verdict == "slower"
+    bench.resolution = 0.05
+    rounds = _measured(bench, seconds=0.2)
+    assert rounds.resolutions == {"a": 0.05, "b": 0.05}
     assert {s.verdict for s in rounds.standings} == {"unclear"}

@@ -36,7 +36,9 @@ CLOSE, APART = _tuning(1.0, 1.01), _tuning(1.0, 1.2)
     [
         (_tuning(1.0), fmt.NONE),
         (CLOSE, "tie"),
-        (APART, "20.0 %"),
+        (APART, "~20.0 %"),
+        (_measured(APART, ("c0", 1.0, "faster"), ("c1", 1.2, "slower")), "20.0 %"),
+        (_measured(APART, ("c0", 1.0, "faster")), "~20.0 %"),
         (_measured(CLOSE, ("c0", 1.0, "faster"), ("c1", 1.018, "slower")), "1.8 %"),
         (_measured(APART, ("c0", 1.0, "tied"), ("c1", 1.001, "tied")), "tie"),
         (_measured(APART, ("c1", 1.0, "faster"), ("c0", 1.05, "slower")), "beaten"),
@@ -60,7 +62,8 @@ def test_two_choices_are_compared_as_they_were_measured() -> None:
     assert versus(tuning, second, third) == "slower"
     assert versus(tuning, first, second) == "clear"
     assert versus(tuning, second, first) == "slower"
-    assert versus(tuning, first, fourth) == "clear"  # not measured: single numbers
+    assert versus(tuning, first, fourth) == "ahead"  # not measured: single numbers
+    assert versus(tuning, fourth, first) == "behind"
     assert versus(tuning, first, replace(fourth, ms=None)) is None
 
 

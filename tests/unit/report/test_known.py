@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import compare
@@ -15,7 +17,7 @@ from rocm_tui.render.compare import text as compare_text
 from rocm_tui.render.pages import pages
 from rocm_tui.render.report import report_json, saved_lines, text
 from rocm_tui.report.job import report, systems
-from tests.support.compare_lab import log, part, tuning
+from tests.support.compare_lab import as_tuned, log, part, tuning
 from tests.support.report_lab import compare as run
 
 WON = {"bmm": 1.5, "triton_a": 1.0}
@@ -24,7 +26,30 @@ YEAR = 365 * 86400.0
 
 
 def said(*tunings: Tuning, **more: Any) -> str:
+    """Where each was measured, and found as it was tuned."""
+    return once(*tunings, measured=[as_tuned(t) for t in tunings if t.inputs_key], **more)
+
+
+def once(*tunings: Tuning, **more: Any) -> str:
     return " ".join(saved_lines(report(part(*tunings, **more)).savings))
+
+
+def test_what_was_taken_once_is_counted_and_never_added_up() -> None:
+    three = [tuning(n, WON) for n in (1, 2, 3)]
+    told = once(*three)
+    assert told.startswith("What tuning saves against ATen is not measured. Tuning took 6.0 s.")
+    assert "3 problems are not measured and not counted: times that were taken once (~)" in told
+    assert "M all suspects" in told and "saves 0" not in told and "paid" not in told
+    told = once(*three, tuning(4, NO_ATEN), measured=[as_tuned(three[0])])
+    assert "Tuning saves 500.0 µs a run against ATen (1 of 4 problems: 2 not measured, " in told
+    assert "1 without a time of ATen)" in told and "that one is paid for after 4,000 runs" in told
+    found = report_json(report(part(*three, measured=[as_tuned(three[0])])))["saved"]
+    assert [gain["measured"] for gain in found["tunings"]] == [True, False, False]
+    assert (found["saved_ms"], found["problems_unmeasured"]) == (0.5, 2)
+    table = text(report(part(*three, measured=[as_tuned(three[0])])))
+    assert table.count(" ~500.0 µs") == 4 and table.count(" 500.0 µs") == 3
+    cells = pages(report(part(*three, measured=[as_tuned(three[0])])), ())["saved"].cells
+    assert [line["saved"][1] for line in cells] == ["good", "dim", "dim"]
 
 
 def test_all_that_is_known_is_said_in_one_sentence() -> None:
@@ -45,7 +70,7 @@ def test_what_the_sum_leaves_out_is_said() -> None:
     told = said(*tunings)
     assert "saves 1.500 ms a run against ATen (3 of 9 problems: 6 without a time of ATen)" in told
     assert "took 18 s; those 3 are paid for after 4,000 runs" in told
-    page = pages(report(part(*tunings)), ())["saved"]
+    page = pages(report(part(*tunings, measured=map(as_tuned, tunings))), ())["saved"]
     assert " ".join(line for line, _ in page.sentences) == told
 
 
@@ -72,7 +97,9 @@ def test_a_loss_is_not_nothing() -> None:
 
 
 def test_calls_that_nobody_tells_count_once_and_that_is_said() -> None:
-    assert "Nothing tells how often one problem is called: counted once." in said(log(1, WON))
+    cache = tuning(1, WON, session=None)
+    assert "Nothing tells how often one problem is called: counted once." in said(cache)
+    assert "not measured" in said(log(1, WON))
     assert "Nothing tells" not in said(tuning(1, WON))
 
 
@@ -94,6 +121,7 @@ def test_several_machines_are_counted_and_pay_nothing_together() -> None:
     found = report_json(report(part(a, b, sessions=boxes)))["saved"]
     assert found["runs_to_pay"] is None and len(found["systems"]) == 2
     assert json.loads(json.dumps(found, allow_nan=False))["problems_without_aten"] == 0
+    assert found["problems_unmeasured"] == 2
     ranks = [replace(each, device="MI300X", rank=at) for at, each in enumerate(boxes)]
     told = said(a, b, sessions=ranks)  # one job
     assert "adds up" not in told and "paid for after" in told
@@ -133,13 +161,13 @@ def test_waits_on_a_busy_cpu_are_not_added_up() -> None:
     """Numbers of a real log: two kernels of some 20 µs beside a busy neighbour."""
     busy = [on_cpu(1, 15.9847, 8.2226), on_cpu(2, 15.9982, 10.0014), on_cpu(3, 15.9992, 15.9933)]
     told = said(*busy, on_cpu(4, 0.02, 0.01))
-    assert "saves 10.00 µs a run" in told
-    assert "3 problems are not counted: times are whole milliseconds" in told
+    assert "4 problems are not measured" in told
+    assert "3 of them have times of whole milliseconds, as of calls that wait" in told
     assert "waited" in text(report(part(*busy)))
     quiet = [on_cpu(n, 15.3 + n * 0.21, 8.2 + n * 0.17) for n in range(1, 5)]
-    assert "not counted" not in said(*quiet) and "saves" in said(*quiet)
+    assert "whole milliseconds" not in said(*quiet)
     alone = said(on_cpu(1, 15.9847, 8.2226))  # one of 25 times looks so by chance
-    assert "not counted" not in alone
+    assert "whole milliseconds" not in alone
 
 
 def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
@@ -147,7 +175,8 @@ def test_a_problem_counts_by_those_tunings_that_did_not_wait() -> None:
     again = replace(on_cpu(1, 0.0305, 0.0105), sources=("/l/quiet.log",))
     gains = {g.row.id: g for g in report(part(*busy, again)).savings.gains}
     assert sorted(gain.waited for gain in gains.values()) == [False, True, True]
-    assert "saves 20.00 µs a run" in said(*busy, again)
+    (sure,) = [gain for gain in gains.values() if not gain.waited]
+    assert sure.saved_ms == pytest.approx(0.02) and not sure.measured
 
 
 def test_a_comparison_says_what_tuning_took_as_far_as_that_is_told() -> None:
@@ -167,5 +196,6 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
     (tmp_path / "b.log").write_text(table.replace("0.1000", "0.1100"))
     done = run(str(tmp_path), cache=tmp_path / "none")
     assert done.returncode == 0, done.stderr
-    assert "(1 of 2 problems: 1 without a time of ATen)" in done.stdout
+    assert "1 problem is not measured and not counted" in done.stdout
+    assert " ~95.00 µs" in done.stdout
     assert "This adds up 2 machines or logs" in done.stdout and "paid for" not in done.stdout

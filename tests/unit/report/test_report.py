@@ -18,7 +18,7 @@ from backend.toolchain.target import amdgpu
 from rocm_tui.render.report import report_json, text
 from rocm_tui.report.job import report
 from rocm_tui.report.types import backend_of, grouped
-from tests.support.compare_lab import log, measurement, part, tuning
+from tests.support.compare_lab import as_tuned, log, measurement, part, tuning
 from tests.support.report_lab import compare
 
 RANKS = [Session(f"s{rank}", host="box", pid=100 + rank, rank=rank) for rank in range(3)]
@@ -236,13 +236,15 @@ def test_missing_modules_are_named() -> None:
 
 
 def test_what_tuning_bought_against_aten_and_what_it_cost() -> None:
+    won = on_rank(0, {"bmm": 1.5, "triton_a": 1.0}, seconds=3.0)
     job = part(
-        on_rank(0, {"bmm": 1.5, "triton_a": 1.0}, seconds=3.0),
+        won,
         replace(on_rank(0, {}, when=2.0, seconds=None), selected_by="cache"),
         on_rank(0, {"bmm": 1.0, "triton_a": 1.3}, 2, seconds=1.0),
         on_rank(0, {"bmm": 1.01, "triton_a": 1.0}, 3, seconds=None),
         on_rank(0, {"triton_a": 1.0}, 4, seconds=2.0),
         sessions=RANKS,
+        measured=[as_tuned(won)],
     )
     bought = report(job).savings
     saved = [gain.saved_ms for gain in bought.gains]
@@ -251,8 +253,9 @@ def test_what_tuning_bought_against_aten_and_what_it_cost() -> None:
     assert [gain.tied for gain in bought.gains] == [False, True, False, False]
     assert bought.saved_ms == pytest.approx(1.0)  # twice 0.5; a tie saves nothing
     assert (bought.seconds, bought.ranks, bought.unknown) == (6.0, 1, 1)
-    assert bought.runs_to_pay == pytest.approx(4000)  # of those that ATen was timed for
-    assert "; those 3 are paid for after at least 4,000 runs" in text(report(job))
+    assert [gain.measured for gain in bought.gains] == [True, False, True, False]
+    assert bought.runs_to_pay == pytest.approx(4000)  # of those of which it is known
+    assert "; those 2 are paid for after 4,000 runs" in text(report(job))
 
 
 def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
@@ -266,7 +269,7 @@ def test_the_choice_in_use_and_what_it_saves_belong_together() -> None:
     (gain,) = report(job).savings.gains
     assert (gain.choice.label, gain.row.tuning.rank) == ("triton_a", 1)
     assert gain.saved_ms == pytest.approx(0.35)
-    (line,) = [line for line in text(report(job)).splitlines() if "350.0 µs" in line][1:]
+    (line,) = [line for line in text(report(job)).splitlines() if " ~350.0 µs" in line]
     assert "triton_a" in line and "triton_b" not in line
     (told,) = report_json(report(job))["saved"]["tunings"]
     assert told["choice"] == "triton_a"
@@ -289,9 +292,20 @@ def test_a_measurement_says_what_was_really_saved() -> None:
     assert report(job).savings.runs_to_pay is None
 
 
+def test_a_sum_of_hot_and_cold_measurements_says_so() -> None:
+    slow_aten = {"bmm": 1.5, "triton_a": 1.0}
+    tunings = [tuning(n, slow_aten) for n in (1, 2)]
+    mixed = [measurement(1, slow_aten), measurement(2, slow_aten, caches="cold")]
+    alike = [replace(each, caches="cold") for each in mixed]
+    sentence = "1 measured with hot caches and 1 with cold ones are added up"
+    assert sentence in text(report(part(*tunings, measured=mixed)))
+    assert "hot caches" not in text(report(part(*tunings, measured=alike)))
+
+
 def test_ranks_pay_side_by_side() -> None:
     times = {"bmm": 2.0, "triton_a": 1.0}
-    job = part(*(on_rank(rank, times, seconds=4.0) for rank in range(3)), sessions=RANKS)
+    ranks = [on_rank(rank, times, seconds=4.0) for rank in range(3)]
+    job = part(*ranks, sessions=RANKS, measured=[as_tuned(ranks[0])])
     bought = report(job).savings
     assert (bought.seconds, bought.ranks) == (12.0, 3)
     assert bought.runs_to_pay == pytest.approx(4000)
@@ -353,7 +367,10 @@ def test_the_command_and_its_exit_codes(tmp_path: Path) -> None:
     assert table.returncode == 0 and "| ~125.0 µs |" in table.stdout
     alone = compare(str(then), "--json", cache=tmp_path)
     assert alone.returncode == 0
-    assert json.loads(alone.stdout)["saved"]["saved_ms"] == pytest.approx(0.1)
+    saved = json.loads(alone.stdout)["saved"]
+    assert (saved["saved_ms"], saved["problems_unmeasured"]) == (0, 1)
+    assert saved["tunings"][0]["saved_ms"] == pytest.approx(0.1)
+    assert saved["tunings"][0]["measured"] is False
     for words in (
         [str(then), str(none)],
         [str(then), "no_session"],

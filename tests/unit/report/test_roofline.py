@@ -10,7 +10,9 @@ from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.ops import traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.report.roofline import (
+from rocm_tui.report.roofline import rooflines
+from rocm_tui.session.model import Row
+from rocm_tui.session.peaks import (
     DEVICES,
     MathKind,
     NoPeak,
@@ -20,9 +22,7 @@ from rocm_tui.report.roofline import (
     find_peak,
     machine_of,
     math_kind,
-    rooflines,
 )
-from rocm_tui.session.model import Row
 
 PER_CLOCK: dict[str, tuple[float, dict[MathKind, int]]] = {
     "gfx90a": (1.7, {"fp64": 256, "fp32": 256, "half": 1024, "int8": 1024}),

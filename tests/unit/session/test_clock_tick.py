@@ -74,25 +74,25 @@ def test_one_tick_is_a_tie_and_two_are_a_lead_wherever_it_is_told() -> None:
     assert cells[-3:-1] == ["tie", "tie"]
     assert "saved" not in dict(tuning_facts(Row("k", "id", 1, one)))
     two = rounded(26, 24, 27, 28)
-    assert stats.standing(two) == "clear" and pin_warning(two, two.choices[1])
-    assert versus(two, two.choices[1], two.choices[0]) == "slower"
+    assert stats.standing(two) == "ahead" and pin_warning(two, two.choices[1])
+    assert versus(two, two.choices[1], two.choices[0]) == "behind"
     assert "saved" in dict(tuning_facts(Row("k", "id", 1, two)))
     exact = tuning(0.02461, 0.02357, 0.02693)
-    assert stats.standing(exact) == "clear"  # the same times by a finer clock
+    assert stats.standing(exact) == "ahead"  # the same times by a finer clock
 
 
 def test_the_last_digit_of_a_row_is_no_lead() -> None:
     assert stats.standing(tuning(0.0019, 0.0018)) == "tied"
-    assert stats.standing(tuning(0.0020, 0.0018)) == "clear"
-    assert stats.standing(tuning(0.00194321, 0.00181234)) == "clear"
+    assert stats.standing(tuning(0.0020, 0.0018)) == "ahead"
+    assert stats.standing(tuning(0.00194321, 0.00181234)) == "ahead"
 
 
 def test_a_call_that_waited_on_a_busy_cpu_says_nothing_of_its_kernel() -> None:
     waits = tuning(15.9982, 10.0014, name="cpp_CppMicroGemmFP32Vec")
     assert blur(waits) == LONGEST_WAIT and stats.standing(waits) == "tied"
-    assert stats.standing(tuning(15.9982, 10.0014)) == "clear"  # on a GPU
-    assert stats.standing(tuning(15.9982, 10.2714, name="cpp_X")) == "clear"
-    assert stats.standing(tuning(80.001, 10.0014, name="cpp_X")) == "clear"
+    assert stats.standing(tuning(15.9982, 10.0014)) == "ahead"  # on a GPU
+    assert stats.standing(tuning(15.9982, 10.2714, name="cpp_X")) == "ahead"
+    assert stats.standing(tuning(80.001, 10.0014, name="cpp_X")) == "ahead"
     assert not indistinct(waits, 10.0, 100.0)
 
 

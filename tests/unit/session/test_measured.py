@@ -50,6 +50,37 @@ def test_a_measurement_survives_its_line_in_the_event_log() -> None:
     assert decode(encode(event)) == event
 
 
+def test_older_lines_tell_of_flushed_caches_and_all_others_are_hot() -> None:
+    line = encode(TuningMeasured(_measurement(_choice("c0-x", 1.0, "faster"))))
+    for told, read in (("true", "cold"), ("false", "hot"), ('"x"', "hot")):
+        older = line.replace('"caches":"hot"', f'"flushed":{told}')
+        assert older != line
+        event = decode(older)
+        assert isinstance(event, TuningMeasured) and event.measurement.caches == read
+    event = decode(line.replace('"caches":"hot",', ""))
+    assert isinstance(event, TuningMeasured) and event.measurement.caches == "hot"
+
+
+@pytest.mark.parametrize(("device", "counts"), [("cuda", "cold"), ("cpu", "hot")])
+def test_on_a_gpu_cold_measurements_count_and_elsewhere_those_like_the_latest(
+    device: str, counts: str
+) -> None:
+    key = KEY.replace("cpu", device)
+    model = Model()
+    model.apply([Seen("cache#1", replace(_tuning(1.0, 1.2), inputs_key=key))])
+    told = replace(_measurement(_choice("c0-x", 1.0, "faster")), inputs=key)
+    for when, caches in enumerate(("cold", "cold", "hot", "hot")):
+        seen = replace(told, caches=caches, when=float(when))  # type: ignore[arg-type]
+        model.apply([MeasurementSeen(f"m{when}", seen)])
+    measured = model.rows()[0].tuning.measured
+    assert measured is not None
+    assert (measured.caches, measured.when) == (counts, 1.0 if counts == "cold" else 3.0)
+    for when in (2, 3) if counts == "hot" else (0, 1):
+        model.apply([Gone(f"m{when}")])
+    measured = model.rows()[0].tuning.measured
+    assert measured is not None and measured.caches != counts
+
+
 def test_what_a_log_says_of_a_measurement_cannot_reach_the_terminal() -> None:
     bad = replace(
         _measurement(_choice("c0-x", 1.0, "faster")),
@@ -99,7 +130,7 @@ def test_a_row_of_a_cache_file_takes_measurements_of_its_own_system_alone() -> N
     [
         (_tuning(1.0), None),
         (_tuning(1.0, 1.01), "tied"),
-        (_tuning(1.0, 1.10), "clear"),
+        (_tuning(1.0, 1.10), "ahead"),  # by times that were taken once
         (
             _with(
                 _tuning(1.0, 1.01), _choice("c0-x", 1.0, "faster"), _choice("c1-x", 1.1, "slower")
@@ -134,7 +165,9 @@ def test_a_row_of_a_cache_file_takes_measurements_of_its_own_system_alone() -> N
 )
 def test_the_winner_stands_as_it_was_measured(tuning: Tuning, expected: str | None) -> None:
     assert stats.standing(tuning) == expected
-    assert stats.tied(tuning) == (None if expected is None else expected != "clear")
+    tied = None if expected is None else expected not in ("clear", "ahead")
+    assert stats.tied(tuning) == tied
+    assert stats.wins_clearly(tuning) == (expected == "clear")
 
 
 def test_the_lead_is_the_measured_one_and_negative_where_the_second_is_faster() -> None:

@@ -45,7 +45,7 @@ class Scene:
 
 
 SCENES = (
-    Scene("watch", "3 of 6 timed", "g"),
+    Scene("watch", "3 of 6 timed", "home"),
     Scene("tie", "Tie: the best two are 1.2 % apart", "j j j j j j j j"),
     Scene("beaten", "bmm is really 3.1 % faster", "k k k k k"),
     Scene("choices", "✓2", "G tab space space"),

@@ -146,3 +146,20 @@ def test_whiskers_fill_their_cells_whatever_was_measured(
     for one in choices:
         assert cell_len(interval(scale, one)) == width
         assert cell_len(single(scale, one.ratio)) == width
+
+
+def test_the_pane_says_hot_or_cold_and_trouble_before_how_the_device_was_doing() -> None:
+    measured = BEATEN.tuning.measured
+    assert measured is not None
+    told = replace(
+        measured, caches="cold", resolution_ms=1.6e-5, clock_mhz=1980.0, temperature_c=54.0
+    )
+    line = detail_lines.measured(replace(BEATEN.tuning, measured=told))
+    assert line is not None
+    facts = text_of(line).split(" · ")
+    assert facts[:2] == [" Measured: 40 rounds in 12 s", "cold caches"]
+    assert facts[2:5] == [
+        "the clock fell by 9 % meanwhile",
+        "calls told apart by 0.016 µs",
+        "1,980 MHz, 54 °C",
+    ]

@@ -34,7 +34,20 @@ async def test_moving(tmp_path: Path, size: tuple[int, int]) -> None:
     async with running(tmp_path, size=size) as (app, pilot):
         panes = await panes_of(app, pilot, 100)
         found = []
-        for key in ("j", "down", "k", "up", "j", "ctrl+d", "ctrl+u", "G", "k", "g", "end", "home"):
+        for key in (
+            "j",
+            "down",
+            "k",
+            "up",
+            "j",
+            "ctrl+d",
+            "ctrl+u",
+            "G",
+            "k",
+            "home",
+            "end",
+            "home",
+        ):
             await pilot.press(key)
             found.append(panes.table.cursor)
         half = panes.table.room // 2
@@ -104,7 +117,7 @@ async def test_sorting_cycles_and_keeps_the_cursor_on_its_row(tmp_path: Path) ->
             if panes.table.sort == "time":
                 slowest = [row.tuning.choices[0].ms for row in panes.table.rows]
                 assert slowest == sorted(slowest, reverse=True)  # type: ignore[type-var]
-        assert seen == ["vs ATen", "lead", "time", "op", "newest"]
+        assert seen == ["vs ATen", "lead", "time", "to gain", "share", "op", "newest"]
 
 
 async def test_newest_stays_under_the_cursor_until_the_person_moves(tmp_path: Path) -> None:
@@ -125,7 +138,7 @@ async def test_newest_stays_under_the_cursor_until_the_person_moves(tmp_path: Pa
         await until(pilot, lambda: panes.table.total == 4)
         assert panes.table.cursor == 2
         await until(pilot, lambda: "1 new" in screen_text(app.screen))
-        await pilot.press("g")
+        await pilot.press("home")
         await until(pilot, lambda: "1 new" not in screen_text(app.screen))
         await pilot.press("tab")  # reading the details: they must not change below the person
         shown = panes.detail.row
@@ -304,7 +317,7 @@ async def test_sources_and_problems(tmp_path: Path) -> None:
 async def test_help_names_every_key_and_column(tmp_path: Path, key: str) -> None:
     from rocm_tui.render.tunings import COLUMNS
 
-    async with running(tmp_path, size=(80, 60)) as (app, pilot):
+    async with running(tmp_path, size=(80, 90)) as (app, pilot):
         await pilot.press(key)
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         text = screen_text(app.screen)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement
+from backend.model.graph import Swap
+from backend.model.trial import Trial, TrialArm
 from backend.wire.codec import dumps, to_json
 from backend.wire.jobs import (
     JOBS,
@@ -21,6 +23,8 @@ from backend.wire.jobs import (
     PeakJob,
     PeakResult,
     Progress,
+    TrialJob,
+    TrialResult,
     TuneJob,
     TuneResult,
     VerifyJob,
@@ -35,6 +39,7 @@ from tests.support.places import ROOT
 
 BEST = MeasuredChoice("a-1", 1.0, 0.9, 1.1, 0.01, 9, 1.0, 0.0, float("inf"), "unclear")
 MEASURED = Measurement("mm", "[]", "highest", 1.0, (BEST,), (Choice("b", "b-1", failed=True),))
+TRIED = Trial("a1b2c3d", 1.0, (TrialArm((), 1.0), TrialArm((), failed="no")), trouble=("busy",))
 ANSWERED: list[tuple[WorkerJob[Any], object]] = [
     (EnvironmentJob(fit=True), Environment("2.13.0", hip="7.0", gpu=True, compute_units=304)),
     (PeakJob("cuda"), PeakResult("MI300X", {"fp32": 1.5}, 4.5, 8, 2.0, "gfx942", 304)),
@@ -45,6 +50,10 @@ ANSWERED: list[tuple[WorkerJob[Any], object]] = [
     (
         TuneJob("mm", shapes=((4, 8), (8, 2)), dtypes=("torch.float32",), backends=("ATEN",)),
         TuneResult(ok=True, op="mm", choices=(Choice("a", "a-1", 0.5),), skipped=1, pin="active"),
+    ),
+    (
+        TrialJob("a1b2c3d", ((), (Swap("mm", "[]", "highest", "a-1"),)), 1.5, error=0.1, root="/c"),
+        TrialResult(ok=True, trial=TRIED, log="/l"),
     ),
     (VerifyJob("mm", "[]", "highest", "a-1", 1, 4), VerifyResult(ok=False, reason="no", modes=3)),
 ]

@@ -1,0 +1,201 @@
+"""Private names of torch around compiled graphs: where they are compiled, where they become ready
+to be called, what they carry with them, and events on a GPU's stream.
+
+Read in torch 2.8 to 2.15 (`torch/_inductor/compile_fx.py`, `output_code.py`,
+`torch/_functorch/_aot_autograd/aot_autograd_result.py`, `torch/cuda/graphs.py`). Every compiled
+graph passes `CompiledFxGraph.post_compile` once, whether it was just compiled or came from
+FxGraphCache or AOTAutogradCache; from then on it is called through its `current_callable`, whose
+outermost layer (CUDA graphs, aligned inputs) is put on there. Functions that torch shall call must
+not raise: whoever gives one of them has put a guard around it. Importing this module imports
+torch._inductor.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import torch
+from torch._guards import TracingContext
+from torch._inductor import compile_fx as _compile_fx
+from torch._inductor import output_code as _output_code
+
+from backend.model.graph import GraphKind
+
+CompiledGraph = Any
+"""torch._inductor.output_code.CompiledFxGraph."""
+Calling = Callable[[Any], Any]
+"""What runs a compiled graph: takes the list of its inputs, which it empties."""
+
+
+def wrap_compiling(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let what compiles one graph, or finds it in FxGraphCache, be `wrap` of the stock function.
+
+    `compile_fx_inner` is bound as a default in many places; all that it does is to call this one,
+    by its name. A graph that comes from AOTAutogradCache does not pass here.
+    """
+    stock = _compile_fx._compile_fx_inner
+    _compile_fx._compile_fx_inner = functools.wraps(stock)(wrap(stock))
+
+
+def watch_ready(on_ready: Callable[[CompiledGraph], None]) -> None:
+    """Call `on_ready` with each compiled graph that is ready to be called."""
+    stock = _output_code.CompiledFxGraph.post_compile
+
+    @functools.wraps(stock)
+    def post_compile(self: CompiledGraph, *args: Any, **kwargs: Any) -> None:
+        stock(self, *args, **kwargs)
+        on_ready(self)
+
+    _output_code.CompiledFxGraph.post_compile = post_compile
+
+
+def wrap_calling(graph: CompiledGraph, wrap: Callable[[Calling], Calling]) -> None:
+    """Let `graph` be called through `wrap` of what runs it.
+
+    What is cached has no `current_callable`, so nothing of ours gets there.
+    """
+    graph.current_callable = wrap(graph.current_callable)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFacts:
+    """What a compiled graph carries with it, in the process that made it and in all that load it.
+
+    `text` is the graph as Inductor lowers it, with sizes, strides, dtypes and devices.
+    """
+
+    text: str
+    key: str | None
+    kind: GraphKind
+    device: str | None
+    cudagraphs: bool
+
+
+def facts_of(graph: CompiledGraph) -> GraphFacts:
+    kwargs = graph.fx_kwargs
+    kind: GraphKind = "inference" if kwargs.get("is_inference") else "forward"
+    if kwargs.get("is_backward"):
+        kind = "backward"
+    return GraphFacts(
+        text=graph.inductor_post_grad_graph_str,
+        key=graph._fx_graph_cache_key,
+        kind=kind,
+        device=_device_of(graph),
+        cudagraphs=graph.cudagraph_info is not None,
+    )
+
+
+def _device_of(graph: CompiledGraph) -> str | None:
+    """`cpu`, `cuda`, `cuda:1`: that of its GPU where it has one."""
+    kinds = [kind for kind in graph.device_types if kind not in ("cpu", "meta")]
+    if not kinds:
+        return "cpu" if "cpu" in graph.device_types else None
+    numbers = list(graph.device_idxs)
+    return f"{kinds[0]}:{numbers[0]}" if len(numbers) == 1 else str(kinds[0])
+
+
+_DYNAMO = f"{torch.__file__.rpartition('/')[0]}/_dynamo/"
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(?P<name>.*)_at_(?P<line>\d+)")
+
+
+def place_in_program() -> str:
+    """Where the function begins that Dynamo compiles in this thread: `model.py:17 forward`; where a
+    graph break was, it goes on in that line. Empty outside of Dynamo."""
+    context = TracingContext.try_get()
+    codes: Sequence[CodeType] = getattr(context, "traced_code", None) or ()
+    if not codes:
+        return ""
+    # `no_grad` and others wrap the program's function in one of Dynamo's own
+    code = next((c for c in codes if not c.co_filename.startswith(_DYNAMO)), codes[0])
+    name, line = code.co_name, code.co_firstlineno
+    resumed = _RESUMED.fullmatch(name)
+    if resumed is not None:
+        name, line = resumed["name"], int(resumed["line"])
+    return f"{code.co_filename.rsplit('/', 1)[-1]}:{line} {name}"
+
+
+# Timing on a GPU
+
+
+class StreamTimes:
+    """Times of calls on one GPU, by pairs of events on the current stream; nothing waits.
+
+    What cannot be done without harm is not done: nothing is recorded or asked while any thread
+    captures a CUDA graph.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = torch.device(device)
+        self._unused: list[tuple[Any, Any]] = []
+
+    def begin(self) -> tuple[Any, Any] | None:
+        """A pair whose first event is recorded, or None."""
+        if _capturing or torch.cuda.is_current_stream_capturing():
+            return None
+        try:
+            pair = self._unused.pop()
+        except IndexError:  # nor is any left by another thread
+            pair = _event(), _event()
+        pair[0].record(torch.cuda.current_stream(self._device))
+        return pair
+
+    def end(self, pair: tuple[Any, Any]) -> bool:
+        """Record the second event; False where that cannot be done."""
+        if _capturing or torch.cuda.is_current_stream_capturing():
+            return False
+        pair[1].record(torch.cuda.current_stream(self._device))
+        return True
+
+    def passed(self, pair: tuple[Any, Any]) -> float | None:
+        """Milliseconds between the two events of a pair, which may be used again; None if the
+        second has not come to pass."""
+        if _capturing or not pair[1].query():
+            return None
+        ms = float(pair[0].elapsed_time(pair[1]))
+        self._unused.append(pair)
+        return ms
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)
+
+
+def modes_active() -> bool:
+    """Whether this thread only pretends to run what it calls, or lets others watch it."""
+    return bool(
+        torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack()
+    )
+
+
+_capturing: set[int] = set()
+"""The CUDA graphs (id of the object) that are being captured."""
+
+
+def watch_captures() -> None:
+    """Know from now on when a CUDA graph is captured. A query of an event in another thread would
+    break a capture in mode `global`."""
+    kind = torch.cuda.CUDAGraph
+    begin, end = kind.capture_begin, kind.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _capturing.add(id(self))
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException:
+            _capturing.discard(id(self))
+            raise
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            _capturing.discard(id(self))
+
+    kind.capture_begin, kind.capture_end = capture_begin, capture_end

@@ -1,0 +1,90 @@
+"""Compiled graphs: what they contain, how often a program calls them, and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from backend.model.problem import TuningKey
+
+GraphKind = Literal["inference", "forward", "backward"]
+
+Clock = Literal["device", "host"]
+"""What timed a call: events on the GPU's stream, or the host's clock around it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningUse:
+    """`count` nodes of a graph call what the tuning of this key selected, the choice `hash`."""
+
+    op: str
+    inputs: str
+    precision: str
+    count: int = 1
+    hash: str | None = None
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One compiled FX graph.
+
+    `id` is seven hex digits of a hash of its text with the shapes, strides and dtypes of its
+    inputs: the same graph has it in every process. `key` is what Inductor's cache of compiled
+    graphs and profiler traces call it. `title` says where in the program it comes from, `nodes`
+    how many ops it has. `tunings` are those whose choices it calls, as far as they are known.
+    `captured` tells that its text is kept, see `Layout.graphs`; `uncaptured` why it is not.
+    """
+
+    id: str
+    kind: GraphKind = "inference"
+    key: str | None = None
+    title: str = ""
+    device: str | None = None
+    nodes: int = 0
+    tunings: tuple[TuningUse, ...] = ()
+    captured: bool = False
+    uncaptured: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTimes:
+    """How often a program has called a graph; of `timed` of these calls the mean milliseconds."""
+
+    calls: int
+    timed: int = 0
+    ms: float | None = None
+    by: Clock = "host"
+
+    @property
+    def total_ms(self) -> float | None:
+        """What all calls took, if those that were timed are like the others."""
+        return None if self.ms is None else self.calls * self.ms
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """In the graph, the tuning of a key is to take the choice `hash`."""
+
+    op: str
+    inputs: str
+    precision: str
+    hash: str
+    name: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> TuningKey:
+        return TuningKey(self.op, self.inputs, self.precision)
+
+
+Arm = tuple[Swap, ...]
+"""One way to compile a graph: with these choices in place, else as Inductor would without pins."""
+
+
+def hashes_of(arm: Arm) -> Mapping[TuningKey, str]:
+    """The choice of each key that an arm puts in place."""
+    return {swap.key: swap.hash for swap in arm}

@@ -1,0 +1,148 @@
+"""The question which choice to take, caught in the middle of a compile and kept beyond it.
+
+The last few are kept for the next job, which then compiles nothing: what is offered depends on the
+key, the mode, the threads and our templates, and on nothing that stands in a file.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from backend.inductor.benchmark.request import Question, forget_problem
+from backend.inductor.torch import tuning as torch_api
+from backend.model.problem import TuningKey
+from backend.processes.shared import Mark
+from backend.worker.problem import NotRebuildable, Rebuilt, ours, rebuild, specs_of
+
+
+class _Caught(Exception):
+    """Ends the compile: what we want is known."""
+
+
+@dataclass
+class Captured:
+    """The question, and why some of the wanted choices cannot be compiled, by hash."""
+
+    question: Question
+    failed: dict[str, str] = field(default_factory=dict)
+
+    prepared: frozenset[str] = frozenset()
+    """The choices that are compiled, or were tried."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the weights that are frozen into its graph."""
+        return self.question.constant_bytes
+
+
+MOST_KEPT = 8
+MOST_BYTES = 256 << 20
+"""Of frozen weights; those of linear layers alone are, on a CPU."""
+
+_Asked = tuple[TuningKey, tuple[tuple[str, bool], ...], int, bool]
+_kept: OrderedDict[_Asked, Captured] = OrderedDict()
+
+
+def question_of(
+    key: TuningKey,
+    hashes: Sequence[str],
+    mode: Mapping[str, bool],
+    *,
+    templates: bool,
+    mark: Mark | None = None,
+) -> Captured:
+    """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
+    earlier job where it is kept. Raises NotRebuildable."""
+    asked = (key, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
+    kept = _kept.pop(asked, None)
+    if kept is None or not kept.prepared.issuperset(hashes):
+        program = rebuild(key.op, specs_of(key))
+        kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
+    _kept[asked] = kept
+    while len(_kept) > 1 and (
+        len(_kept) > MOST_KEPT or sum(one.size for one in _kept.values()) > MOST_BYTES
+    ):
+        _kept.popitem(last=False)
+    return kept
+
+
+def forget_tensors() -> None:
+    """What is kept is the question, and not the tensors that it was last measured on."""
+    forget_problem()
+    for captured in _kept.values():
+        captured.question.given = ()
+    if sum(captured.size for captured in _kept.values()) > MOST_BYTES:
+        _kept.clear()
+
+
+def capture(
+    program: Rebuilt,
+    key: TuningKey,
+    hashes: Sequence[str],
+    mode: Mapping[str, bool],
+    *,
+    templates: bool,
+    mark: Mark | None = None,
+) -> Captured:
+    """Compile `program` up to the question for `key`, and its choices `hashes` (none: all).
+
+    `templates` asks for ours too. The settings of `mode` are for the compile alone. `mark` is told
+    which choice is being compiled. Raises NotRebuildable where Inductor asks for something else, or
+    nothing.
+    """
+    selector = _Selector(key, hashes, templates, mark or Mark())
+    torch_api.set_selector(selector)
+    settings = torch_api.compile_settings(mode, freezing=program.freezing, graph_cache=False)
+    reason = "nothing"
+    try:
+        with settings, torch.no_grad():
+            torch.compile(program.function, dynamic=False)(*program.arguments)
+    except Exception as error:  # whatever the compiler makes of the end of the compile
+        reason = torch_api.describe(error)
+    if selector.captured is not None:
+        return selector.captured
+    if selector.asked:
+        reason = "; ".join(f"{asked.op} {asked.inputs}" for asked in selector.asked)
+    raise NotRebuildable(
+        f"{key.op} cannot be rebuilt from its inputs key: Inductor was asked for {reason}"
+    )
+
+
+class _Selector(torch_api.LazySelector):
+    def __init__(self, key: TuningKey, hashes: Sequence[str], templates: bool, mark: Mark) -> None:
+        super().__init__()
+        self._key = key
+        self._hashes = hashes
+        self._templates = templates
+        self._mark = mark
+        self.asked: list[TuningKey] = []
+        self.captured: Captured | None = None
+
+    def __call__(
+        self, name: str, choices: Any, input_nodes: Any, layout: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        key = torch_api.tuning_key(name, input_nodes, layout, kwargs)
+        self.asked.append(key)
+        if key != self._key:
+            raise _Caught
+        if self._templates:
+            choices = [*choices, *ours(name, choices, input_nodes, layout)]
+        generators = kwargs.get("input_gen_fns", args[0] if args else None)
+        self.captured = Captured(Question(choices, input_nodes, layout, generators))
+        self._prepare(self.captured)
+        raise _Caught
+
+    def _prepare(self, captured: Captured) -> None:
+        captured.prepared = frozenset(self._hashes or captured.question.choices)
+        for hash_ in captured.prepared:
+            if hash_ in captured.question.choices:
+                try:
+                    with self._mark.at("compiling", hash_):
+                        captured.question.prepare(hash_)
+                except BaseException as error:  # whatever a compiler raises is an answer
+                    captured.failed[hash_] = torch_api.describe(error)

@@ -1,0 +1,329 @@
+"""Is a captured graph faster with other choices? It is compiled once for each arm, and whole passes
+are timed in turn until that is clear.
+
+The graph's text is read as data, see `worker.trial.program`. The worker's cache dir is a private
+one, so nothing of the person's is touched but the log in which the trial is recorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from backend.disk.layout import Layout
+from backend.disk.trusted import opened_file
+from backend.errors import UnsafePath
+from backend.inductor.hooks import recording
+from backend.inductor.hooks.environment import home
+from backend.inductor.torch import tuning as torch_api
+from backend.inductor.torch.compiling import CompiledGraph
+from backend.measure.disturbance import disturbances
+from backend.model.graph import Arm
+from backend.model.session import GraphTried, SessionEnded
+from backend.model.trial import Trial, TrialArm
+from backend.processes.shared import Mark
+from backend.wire.captured import MOST_BYTES
+from backend.wire.jobs import BadJob, TrialJob, TrialResult
+from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.worker.problem import set_threads
+from backend.worker.protocol import TellProgress
+from backend.worker.trial.arms import NotCompiled, compile_arm
+from backend.worker.trial.drawn import NotDrawable, drawn_constants, drawn_inputs
+from backend.worker.trial.expressions import Refused
+from backend.worker.trial.kernels import changed, kernels_of
+from backend.worker.trial.outputs import Difference, WrongResult, allowed_error, difference
+from backend.worker.trial.passes import ArmRounds, PassBench
+from backend.worker.trial.program import Program, program_of
+
+KEPT_ARMS = 16
+"""Compiled arms of the last graph, for another trial of it."""
+KEPT_BYTES = 256 << 20
+"""A graph whose arms have larger constants, each of its own, is compiled anew."""
+LOST_SHARE = 0.1
+"""Share of the rounds that another process spoiled, from which on that is told."""
+
+
+class NotTried(Exception):
+    """There is no trial; one line says why."""
+
+
+def run(job: TrialJob, tell: TellProgress, mark: Mark) -> TrialResult:
+    """Raises BadJob where there are no arms."""
+    if not job.arms:
+        raise BadJob("the job's `arms` are empty")
+    layout = _layout(job)
+    try:
+        program, digest = _program(layout, job.graph)
+        with _as_the_program(program, job.threads):
+            return _tried(job, layout, _kept_for(program, digest, job), tell, mark)
+    except (NotTried, Refused, NotDrawable) as error:
+        return TrialResult(ok=False, reason=str(error))
+
+
+def _layout(job: TrialJob) -> Layout:
+    if job.root:
+        return Layout(Path(job.root))
+    own = home.current()
+    outer = own.parents[2] if len(own.parents) > 2 else own
+    return Layout(outer if Layout(outer).graphs / "cache" == own else own)
+
+
+def _program(layout: Layout, graph: str) -> tuple[Program, str]:
+    if not (graph.isascii() and graph.isalnum() and len(graph) <= 64):
+        raise NotTried("that is no id of a graph")
+    path = layout.graphs / f"{graph}.py"
+    try:
+        with opened_file(layout.root, path) as descriptor:
+            data = os.pread(descriptor, MOST_BYTES + 1, 0)
+    except (OSError, UnsafePath) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise NotTried(f"the text of graph {graph} cannot be read: {reason}") from error
+    try:
+        program = program_of(data.decode())
+    except (Refused, UnicodeDecodeError) as error:
+        raise NotTried(f"{path.name} is no captured graph of ours: {error}") from error
+    return program, hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def _as_the_program(program: Program, threads: int | None) -> Iterator[None]:
+    """With its threads and its precision of products."""
+    precision = torch_api.precision()
+    try:
+        torch_api.set_precision(program.head.precision)
+    except (RuntimeError, ValueError) as error:
+        raise NotTried(torch_api.describe(error)) from error
+    set_threads(threads or program.head.threads)
+    try:
+        yield
+    finally:
+        torch_api.set_precision(precision)
+        set_threads(None)
+
+
+# Compiled arms, of which the last ones stay
+
+
+@dataclass
+class _Kept:
+    """The arms of one graph that were compiled in this process, under circumstances `key`."""
+
+    key: tuple[object, ...]
+    program: Program
+    constants: Mapping[str, Any]
+    arms: dict[Arm, CompiledGraph] = field(default_factory=dict)
+
+    @property
+    def constant_bytes(self) -> int:
+        """Of weights that each arm packs for itself."""
+        storages = self.program.storages
+        return sum(int(storage.size(self.program.head.symbols)) for storage in storages) * bool(
+            self.program.head.freezing
+        )
+
+
+_last: _Kept | None = None
+
+
+def _kept_for(program: Program, digest: str, job: TrialJob) -> _Kept:
+    global _last
+    caches = Layout(home.current()).autotune
+    signs = sorted((p.name, p.stat().st_mtime_ns, p.stat().st_size) for p in caches.glob("*"))
+    key = (digest, torch.get_num_threads(), job.stock, tuple(signs))
+    if _last is None or _last.key[:3] != key[:3]:
+        _last = None
+        _last = _Kept(key, program, drawn_constants(program))
+    elif _last.key != key:
+        _last = replace(_last, key=key, arms={})
+    return _last
+
+
+def _compiled(
+    kept: _Kept,
+    inputs: Sequence[Any],
+    arms: Sequence[Arm],
+    job: TrialJob,
+    tell: TellProgress,
+    mark: Mark,
+) -> tuple[dict[str, CompiledGraph], dict[str, str]]:
+    """The arms by number, and why others cannot be compiled."""
+    compiled: dict[str, CompiledGraph] = {}
+    failed: dict[str, str] = {}
+    for at, arm in enumerate(arms):
+        tell(f"compiling arm {at + 1} of {len(arms)}", compiled=at, total=len(arms))
+        if arm not in kept.arms:
+            try:
+                with mark.at("compiling", _blamed(arm)):
+                    made = compile_arm(kept.program, kept.constants, inputs, arm, stock=job.stock)
+            except NotCompiled as error:
+                failed[str(at)] = str(error)
+                continue
+            while len(kept.arms) >= KEPT_ARMS:
+                del kept.arms[next(iter(kept.arms))]
+            kept.arms[arm] = made
+        compiled[str(at)] = kept.arms[arm]
+    return compiled, failed
+
+
+def _blamed(arm: Arm) -> str:
+    return arm[-1].hash if arm else ""
+
+
+# The trial
+
+
+def _tried(
+    job: TrialJob, layout: Layout, kept: _Kept, tell: TellProgress, mark: Mark
+) -> TrialResult:
+    arms = list(dict.fromkeys(job.arms))
+    inputs = drawn_inputs(kept.program)
+    compiled, failed = _compiled(kept, inputs, arms, job, tell, mark)
+    if "0" in failed:
+        raise NotTried(f"the baseline: {failed['0']}")
+    blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
+    bench = PassBench(inputs, compiled, _device(kept.program), mark, blamed)
+    del inputs
+    try:
+        rounds, differences = _rounds(job, kept.program, bench, compiled, failed, tell)
+        uncaptured = bench.uncaptured
+    except ChoiceBroke as broken:
+        raise NotTried(f"the baseline cannot be run: {broken.reason}") from broken
+    finally:
+        bench.close()
+        if kept.constant_bytes * len(kept.arms) > KEPT_BYTES:
+            kept.arms.clear()
+    rounds.failed.update(failed)
+    kernels = {arm: kernels_of(graph.code) for arm, graph in compiled.items()}
+    log = recording.session_without_tunings(layout.root)
+    session = log.session
+    trial = Trial(
+        graph=job.graph,
+        when=time.time(),
+        arms=tuple(_arm(arm, str(at), rounds, differences, kernels) for at, arm in enumerate(arms)),
+        rounds=rounds.judged.count,
+        seconds=rounds.signs.seconds or 0.0,
+        by=bench.clock,
+        trouble=(*_trouble(rounds), *_uncaptured(uncaptured)),
+        device=session.device,
+        system_hash=session.system_hash,
+        session=session.id,
+        torch=str(torch.__version__),
+    )
+    for event in (GraphTried(trial), SessionEnded(time.time())):
+        log.write(event)
+    log.close()
+    if not log.error:
+        return TrialResult(True, trial=trial, log=str(log.path))
+    lost = f"this is kept nowhere: {log.error}"
+    return TrialResult(True, trial=replace(trial, trouble=(*trial.trouble, lost)))
+
+
+def _device(program: Program) -> torch.device:
+    devices = [storage.device for storage in program.storages]
+    devices += [constant.device for constant in program.constants]
+    return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
+
+
+def _rounds(
+    job: TrialJob,
+    program: Program,
+    bench: PassBench,
+    compiled: Mapping[str, CompiledGraph],
+    failed: dict[str, str],
+    tell: TellProgress,
+) -> tuple[ArmRounds, dict[str, Difference]]:
+    """What was seen of the arms that compute the same as the first. Raises ChoiceBroke for it."""
+    first = bench.outputs("0")
+    allowed = allowed_error(program)
+    differences: dict[str, Difference] = {}
+    for arm in compiled:
+        try:
+            differences[arm] = difference(first, bench.outputs(arm), allowed)
+        except ChoiceBroke as broken:
+            if arm == "0":
+                raise
+            failed[arm] = broken.reason
+        except WrongResult as error:
+            failed[arm] = str(error)
+    if "0" in failed:
+        raise ChoiceBroke("0", f"it computes something else each time: {failed['0']}")
+    del first
+    able = [arm for arm in compiled if arm not in failed]
+    rounds = ArmRounds(able, error=job.error)
+    deadline = time.monotonic() + job.budget
+    measure(bench, able, deadline, _teller(tell), job.rounds, rounds)
+    if "0" not in rounds.hashes:
+        raise ChoiceBroke("0", rounds.failed.get("0", "it cannot be run"))
+    if bench.clock != "host":  # the thread sleeps until the device is done
+        rounds.signs = replace(rounds.signs, cpu_seconds=None)
+    return rounds, differences
+
+
+def _teller(tell: TellProgress) -> OnRounds:
+    def hear(rounds: Rounds, seconds: float) -> None:
+        left, rivals = round(max(0.0, seconds), 1), rounds.standings[1:]
+        settled = sum(standing.verdict != "unclear" for standing in rivals)
+        ahead = f", {settled} of {len(rivals)} verdicts clear" if rivals else ""
+        tell(
+            f"{rounds.clean.count} rounds of passes{ahead}, at most {left:.0f} s left",
+            rounds=rounds.clean.count,
+            settled=settled,
+            choices=len(rounds.hashes),
+            seconds_left=left,
+        )
+
+    return hear
+
+
+def _arm(
+    arm: Arm,
+    at: str,
+    rounds: ArmRounds,
+    differences: Mapping[str, Difference],
+    kernels: Mapping[str, tuple[str, ...]],
+) -> TrialArm:
+    if at in rounds.failed:
+        return TrialArm(arm, failed=rounds.failed[at])
+    standing = next(one for one in rounds.standings if one.hash == at)
+    gone, added = changed(kernels["0"], kernels[at])
+    return TrialArm(
+        swaps=arm,
+        ms=standing.ms,
+        low=standing.low,
+        high=standing.high,
+        ratio=standing.ratio,
+        ratio_low=standing.ratio_low,
+        ratio_high=standing.ratio_high,
+        verdict=standing.verdict,
+        passes=standing.rounds,
+        kernels=len(kernels[at]),
+        gone=gone,
+        added=added,
+        error=differences[at].error,
+        allowed=differences[at].allowed,
+    )
+
+
+def _trouble(rounds: ArmRounds) -> tuple[str, ...]:
+    sentences = disturbances(rounds.judged.reference, rounds.signs)
+    clean, lost = rounds.clean.count, rounds.disturbed.count
+    if not clean:
+        return (*sentences, "other processes took the CPU in every round, so nothing is proved")
+    if lost > LOST_SHARE * (clean + lost):
+        share = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
+        return (*sentences, share)
+    return sentences
+
+
+def _uncaptured(arms: Sequence[str]) -> tuple[str, ...]:
+    if not arms:
+        return ()
+    return ("passes could not be captured as CUDA graphs, so gaps of the host are in their times",)

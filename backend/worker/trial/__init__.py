@@ -1,0 +1,1 @@
+"""Trials of captured graphs: reading and compiling them, timing whole passes."""

@@ -1,0 +1,161 @@
+"""Tensors for a captured graph: drawn, always the same ones.
+
+Numbers are such that deep graphs neither overflow nor vanish: weights are scaled by what is summed
+up over them, what has one dimension (a bias, a scale, a variance) lies around 1. Whole numbers may
+be indices: they stay below what they index, or are 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.worker.trial.inputs import Constant, SizeInput, TensorInput
+from backend.worker.trial.program import Program
+
+SEED = 0x7A1D
+MOST_BYTES = 1 << 42
+"""Of one storage; what is larger is no size, but a mistake."""
+
+
+class NotDrawable(Exception):
+    """There are no such tensors here; one line says why."""
+
+
+def drawn_inputs(program: Program) -> list[Any]:
+    """What `forward` takes: tensors, and sizes as numbers. Raises NotDrawable."""
+    symbols = program.head.symbols
+    generators: dict[str, torch.Generator] = {}
+    views: dict[int, list[TensorInput]] = {}
+    for given in program.inputs:
+        if isinstance(given, TensorInput):
+            views.setdefault(given.storage, []).append(given)
+    static = {program.inputs[at].name for at in program.head.static if at < len(program.inputs)}
+    memory: dict[int, Tensor] = {}
+    try:
+        for at, users in views.items():
+            storage = program.storages[at]
+            size = int(storage.size(symbols))
+            generator = _generator(storage.device, generators)
+            memory[at] = _storage(program, users, size, storage.device, static, generator)
+        return [
+            int(given.value(symbols))
+            if isinstance(given, SizeInput)
+            else _view(memory[given.storage], given, symbols)
+            for given in program.inputs
+        ]
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise NotDrawable(f"its inputs cannot be made here: {reason[0]}") from error
+
+
+def drawn_constants(program: Program) -> dict[str, Tensor]:
+    """By name. Raises NotDrawable."""
+    generators: dict[str, torch.Generator] = {}
+    made: dict[str, Tensor] = {}
+    try:
+        for constant in program.constants:
+            made[constant.name] = _constant(constant, generators)
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise NotDrawable(f"its constants cannot be made here: {reason[0]}") from error
+    return made
+
+
+def _constant(constant: Constant, generators: dict[str, torch.Generator]) -> Tensor:
+    if constant.numbers is not None:
+        kind = torch.float64 if constant.dtype.is_floating_point else None
+        numbers = torch.tensor(constant.numbers, dtype=kind, device=constant.device)
+        return numbers.to(constant.dtype).reshape(constant.shape)
+    generator = _generator(constant.device, generators)
+    count = math.prod(constant.shape)
+    if not constant.dtype.is_floating_point:
+        return torch.zeros(constant.shape, dtype=constant.dtype, device=constant.device)
+    scale = 1 / math.sqrt(constant.shape[-1]) if len(constant.shape) > 1 else 1.0
+    numbers = torch.empty(count, device=constant.device)
+    numbers.normal_(generator=generator).mul_(scale)
+    return numbers.reshape(constant.shape).to(constant.dtype)
+
+
+def _generator(device: torch.device, known: dict[str, torch.Generator]) -> torch.Generator:
+    name = str(device)
+    if name not in known:
+        known[name] = torch.Generator(device)
+        known[name].manual_seed(SEED)
+    return known[name]
+
+
+def _storage(
+    program: Program,
+    users: Sequence[TensorInput],
+    size: int,
+    device: torch.device,
+    static: set[str],
+    generator: torch.Generator,
+) -> Tensor:
+    """Bytes, with the numbers of the first view that uses them."""
+    if not 0 <= size <= MOST_BYTES:
+        raise ValueError(f"a storage of {size} bytes")
+    first = users[0]
+    count = size // first.dtype.itemsize
+    bound = min(program.head.bounds.get(view.name, 0) for view in users)
+    fan = _fan_in(first, program.head.symbols) if first.name in static else 1
+    dims = len(first.sizes)
+    numbers = _numbers(count, first.dtype, device, dims, fan, bound, generator)
+    bytes_ = (
+        numbers.view(torch.uint8) if numbers.numel() else numbers.new_empty(0, dtype=torch.uint8)
+    )
+    missing = size - bytes_.numel()
+    return torch.cat([bytes_, bytes_.new_zeros(missing)]) if missing else bytes_
+
+
+def _fan_in(view: TensorInput, symbols: Mapping[str, int]) -> int:
+    """How many numbers of a weight make one result: of `(out, in)` and `(out, in, 3, 3)` all but
+    the first size."""
+    sizes = [int(size(symbols)) for size in view.sizes]
+    return max(1, math.prod(sizes[1:])) if len(sizes) > 1 else 1
+
+
+_ODD = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+
+
+def _numbers(
+    count: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    dims: int,
+    fan: int,
+    bound: int,
+    generator: torch.Generator,
+) -> Tensor:
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator, device=device).to(dtype)
+    if dtype in (torch.int8, torch.uint8) and not bound:
+        low, high = (0, 256) if dtype == torch.uint8 else (-128, 128)
+        return torch.randint(low, high, (count,), generator=generator, device=device).to(dtype)
+    if dtype.is_complex:
+        parts = torch.empty(2 * count, device=device).normal_(generator=generator)
+        return torch.view_as_complex(parts.reshape(count, 2)).to(dtype)
+    if not dtype.is_floating_point:
+        high = max(1, min(bound, 1 << 40))
+        return torch.randint(0, high, (count,), generator=generator, device=device).to(dtype)
+    plain = torch.float32 if dtype in _ODD or dtype.itemsize < 2 else dtype
+    numbers = torch.empty(count, dtype=plain, device=device)
+    if dims == 1:
+        numbers.uniform_(0.5, 1.5, generator=generator)
+    else:
+        numbers.normal_(generator=generator).div_(math.sqrt(fan))
+    return numbers.to(dtype)
+
+
+def _view(memory: Tensor, given: TensorInput, symbols: Mapping[str, int]) -> Tensor:
+    """Raises RuntimeError where it reaches beyond its memory."""
+    item = given.dtype.itemsize
+    sizes = [int(size(symbols)) for size in given.sizes]
+    strides = [int(stride(symbols)) for stride in given.strides]
+    whole = memory[: memory.numel() // item * item].view(given.dtype)
+    return torch.as_strided(whole, sizes, strides, int(given.offset(symbols)))

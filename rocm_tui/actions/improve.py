@@ -1,0 +1,335 @@
+"""Make a graph faster: the search for choices that do, step by step in workers, and what it found.
+
+The search itself, what is tried, kept and believed, is `rocm_tui.search`; here it meets the world:
+the graph's text, what is known of its tunings, workers, the clock, and its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from backend.cache.autotune import cache_of, cache_paths, measured_ms, walk
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
+from backend.model.choice import Choice
+from backend.model.graph import Arm
+from backend.model.origin import device_kind, provider
+from backend.model.problem import TuningKey
+from backend.model.session import Session
+from backend.model.trial import TrialArm
+from backend.model.tuning import Tuning
+from backend.wire.jobs import TrialJob, WorkerJob
+from rocm_tui.actions.improve_file import alone, read_search, write_search
+from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
+from rocm_tui.actions.pin import Pinned, pin_choice, pinnable
+from rocm_tui.actions.trial import trial
+from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
+from rocm_tui.errors import NoSuchChoice
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.jobs.run import R, RunJob
+from rocm_tui.search.candidates import is_known, to_measure, with_candidates, with_single_times
+from rocm_tui.search.standing import Gain, last_said, standing
+from rocm_tui.search.steps import finished, next_step
+from rocm_tui.search.types import (
+    VERSION,
+    Candidate,
+    Context,
+    MeasureStep,
+    Search,
+    Step,
+    Subject,
+    TrialStep,
+    Try,
+    same_machine,
+)
+from rocm_tui.session import stats
+from rocm_tui.session.graph_rows import GraphRow, GraphTuning, find_graph
+from rocm_tui.session.model import Row
+
+BUDGET = 600.0
+"""Seconds of searching, compiling counted."""
+
+Rows = Mapping[TuningKey, Row]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a search does: its next step, None at its end; seconds that are left. `anew` says in a
+    sentence why an earlier search does not count."""
+
+    search: Search
+    step: Step | None
+    left: float
+    anew: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A choice that the search proposes to pin, in the place of what Inductor takes. `graph` is
+    what the trial said in which it was found."""
+
+    subject: Subject
+    candidate: Candidate
+    graph: TrialArm | None = None
+
+
+def pick_graph(graphs: Sequence[GraphRow], wanted: str | None = None) -> GraphRow:
+    """The captured graph in which a program spends most time, or that whose id is or begins with
+    `wanted`. `graphs` are sorted by that time. Raises NoSuchGraph and NotTried."""
+    meant = graphs if wanted is None else [find_graph(graphs, wanted)]
+    captured = next((row for row in meant if row.path is not None), None)
+    if captured is not None:
+        return captured
+    if not meant:
+        raise NotTried(f"no graph of a program is known: {CAPTURE}")
+    why = next((row.graph.uncaptured for row in meant if row.graph.uncaptured), "")
+    reason = f"could not be captured: {plain(why)}" if why else f"is not captured: {CAPTURE}"
+    which = f"graph {meant[0].id}" if wanted else f"none of {len(meant)} graphs"
+    raise NotTried(f"{which} {reason}")
+
+
+def rows_of(graph: GraphRow) -> Rows:
+    """The tunings that the graph holds, as far as a source tells of them."""
+    return {key: held.row for key, held in graph.tunings.items() if held.row is not None}
+
+
+class Improving:
+    """One run of a search; `go` makes it, `search` is where it stands."""
+
+    def __init__(
+        self,
+        run: RunJob,
+        layout: Layout,
+        graph: GraphRow,
+        *,
+        budget: float = BUDGET,
+        within: float = stats.NEAR,
+        restart: bool = False,
+        tell: Callable[[News], None] = lambda news: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run = run
+        self._layout = layout
+        self._graph = graph
+        self._rows = rows_of(graph)
+        self._budget = budget
+        self._within = within
+        self._restart = restart
+        self._tell = tell
+        self._clock = clock
+        self._end = 0.0
+        self._anew = ""
+        self.search: Search | None = None
+
+    def go(self) -> Search:
+        """Search until the budget is spent or nothing is left to try. Whatever ends it, the steps
+        that were made are kept. Raises NotTried, SearchUnreadable, AlreadyRunning, StoreErrors."""
+        with alone(self._layout, self._graph.id):
+            search = self._begin()
+            self._end = self._clock() + self._budget
+            while True:
+                self.search = search
+                left = self._end - self._clock()
+                step = next_step(search, left, self._budget)
+                self._tell(News(search, step, max(left, 0.0), self._anew))
+                if step is None:
+                    return search
+                if isinstance(step, MeasureStep):
+                    search = self._measured(search, step)
+                else:
+                    search = self._tried(search, step)
+                write_search(self._layout, search)
+
+    def _begin(self) -> Search:
+        """The search that was left, if it is still about the same; else a new one."""
+        fresh = new_search(self._layout, self._graph, self._within)
+        old = None if self._restart else read_search(self._layout, self._graph.id)
+        if old is None:
+            return fresh
+        if old.context.text != fresh.context.text:
+            self._anew = "the graph's text is another one than in the last search: begun anew"
+        elif old.context.cache != fresh.context.cache:
+            self._anew = "its tunings were tuned again since the last search: begun anew"
+        elif old.within != fresh.within:
+            self._anew = "the last search had another --within: begun anew"
+        else:
+            return old
+        return fresh
+
+    def _measured(self, search: Search, step: MeasureStep) -> Search:
+        """The subject with its candidates, once its choices were measured alone."""
+        subject = search.subjects[step.subject]
+        tuning = self._rows[subject.key].tuning
+        choices = to_measure(tuning, search.within, subject.taken)
+        try:
+            result = Measuring(self._run, tuning, choices, budget=step.seconds).once()
+        except (JobError, NotMeasured, NotMeasurable, NoSuchChoice):
+            ready = with_single_times(subject, tuning, search.within)
+        else:
+            ready = with_candidates(subject, tuning, result, search.within)
+        subjects = list(search.subjects)
+        subjects[step.subject] = ready
+        return replace(search, subjects=tuple(subjects))
+
+    def _tried(self, search: Search, step: TrialStep) -> Search:
+        """The search with one more try, which may have failed."""
+        begun = self._clock()
+        result, failed = None, ""
+        try:
+            result = trial(
+                _fresh(self._run) if step.fresh else self._run,
+                self._layout,
+                search.graph,
+                step.arms,
+                budget=step.seconds,
+                threads=self._graph.session.threads if self._graph.session else None,
+                error=step.error,
+            )
+        except (JobError, NotTried) as error:
+            failed = plain(str(error))
+        last = next((t.trial for t in reversed(search.tries) if t.trial is not None), None)
+        if result is not None and last is not None and not same_machine(last, result):
+            self._anew = "the last search was made by another torch or device: begun anew"
+            return replace(search, tries=(), started=time.time())
+        seconds = max(0.0, self._clock() - begun)
+        attempt = Try(
+            step.kind, step.turn, step.arms, step.error, step.subject, seconds, result, failed
+        )
+        return replace(search, tries=(*search.tries, attempt))
+
+
+def _fresh(run: RunJob) -> RunJob:
+    """Each trial in a process that has done nothing else."""
+
+    def run_fresh(job: WorkerJob[R]) -> R:
+        own: WorkerJob[Any] = replace(job, fresh=True) if isinstance(job, TrialJob) else job
+        answer: R = run(own)
+        return answer
+
+    return run_fresh
+
+
+def new_search(layout: Layout, graph: GraphRow, within: float) -> Search:
+    """A search in which nothing was tried yet, the heaviest tuning first. Raises NotTried."""
+    text = text_of(layout, graph.id)
+    cached = _cached(layout, graph)
+    subjects = [
+        _subject(graph, held, cached.get(key, {}), within) for key, held in graph.tunings.items()
+    ]
+    if all(subject.unfit for subject in subjects):
+        why = subjects[0].unfit if subjects else "it calls no choice of a known tuning"
+        raise NotTried(f"nothing can be tried in graph {graph.id}: {why}")
+    subjects.sort(key=lambda subject: -subject.weight)
+    lines = sorted(f"{key} {sorted(times.items())}" for key, times in cached.items())
+    digest = hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+    return Search(
+        VERSION, graph.id, Context(text.digest, digest), tuple(subjects), within, time.time()
+    )
+
+
+def _cached(layout: Layout, graph: GraphRow) -> dict[TuningKey, dict[str, float]]:
+    """What the caches say of the graph's tunings without pins: milliseconds by choice. Those of the
+    system that the graph was compiled on, where it is known."""
+    system = graph.session.system_hash if graph.session else None
+    paths = [path for path in cache_paths(layout) if system in (None, path.name)]
+    cached: dict[TuningKey, dict[str, float]] = {}
+    for path in paths:
+        try:
+            cache = cache_of(path, safe.load_json(path, safe.read_bytes(path)))
+        except CacheUnreadable:
+            continue
+        for op, inputs, precision, timings in walk(cache):
+            key = TuningKey(op, inputs, precision)
+            if key in graph.tunings:
+                numbers = {h: ms for h, ms in timings.items() if isinstance(ms, (int, float))}
+                cached[key] = {hash: measured_ms(ms) for hash, ms in numbers.items()}
+    return cached
+
+
+def _subject(
+    graph: GraphRow, held: GraphTuning, cached: Mapping[str, float], within: float
+) -> Subject:
+    use, row = held.use, held.row
+    subject = Subject(use.op, use.inputs, use.precision, use.key.id, use.count)
+    if row is None:
+        return replace(subject, ready=True, unfit="its tuning is in no cache that was read")
+    tuning = row.tuning
+    current = _current(tuning, cached)
+    if current is None or current.hash is None:
+        return replace(subject, ready=True, unfit="no choice of it has a time")
+    weight = use.count * (stats.time_ms(tuning, current) or 0.0)
+    if held.share is not None and graph.times.ms:
+        weight = held.share * graph.times.ms
+    taken = Candidate(current.hash, current.label, provider(current) or "")
+    subject = replace(subject, weight=weight, current=taken)
+    if len(to_measure(tuning, within)) < 2:
+        return replace(subject, ready=True, unfit="no other choice of it has a time")
+    if is_known(tuning, taken.hash, within, cold=device_kind(tuning) not in (None, "cpu")):
+        return with_candidates(subject, tuning, tuning.measured, within)
+    return subject
+
+
+def _current(tuning: Tuning, cached: Mapping[str, float]) -> Choice | None:
+    """The choice that Inductor takes without pins: the fastest one of its cache."""
+    known = [(ms, hash) for hash, ms in cached.items() if isfinite(ms)]
+    fastest = min(known)[1] if known else None
+    choices = [choice for choice in tuning.choices if choice.hash == fastest]
+    return choices[0] if fastest and choices else stats.winner(tuning)
+
+
+# What came of it.
+
+
+def is_finished(search: Search) -> bool:
+    """Whether more budget would find nothing more."""
+    return finished(search)
+
+
+def result_of(search: Search) -> Gain | None:
+    """The gain that is sure; None where there is none."""
+    return standing(search).sure
+
+
+def proposals(search: Search) -> tuple[Proposal, ...]:
+    """The pins that make up the gain that is sure."""
+    sure = standing(search).sure
+    return () if sure is None else proposals_of(search, sure.arm)
+
+
+def proposals_of(search: Search, arm: Arm) -> tuple[Proposal, ...]:
+    """The choices of an arm, the heaviest tuning first."""
+    wanted = {swap.key: swap.hash for swap in arm}
+    found = []
+    for subject in search.subjects:
+        candidate = subject.candidate(wanted.get(subject.key, ""))
+        if candidate is not None:
+            found.append(Proposal(subject, candidate, last_said(search, subject, candidate)))
+    return tuple(found)
+
+
+def pin_proposals(
+    wanted: Sequence[Proposal],
+    rows: Rows,
+    sessions: Mapping[str, Session],
+    layout: Layout,
+    note: str,
+) -> list[Pinned]:
+    """Pin them, with this note. Raises NotPinnable, NoSuchChoice and StoreErrors; those before the
+    one that cannot be pinned then are."""
+    pinned = []
+    for proposal in wanted:
+        row = rows.get(proposal.subject.key)
+        if row is None:
+            raise NoSuchChoice(f"tuning {proposal.subject.id} is in no cache that was read")
+        choice = next((c for c in row.tuning.choices if c.hash == proposal.candidate.hash), None)
+        if choice is None:
+            raise NoSuchChoice(f"tuning {row.id} has {proposal.candidate.name} no more")
+        pinned.append(pin_choice(pinnable(row, choice, sessions), layout, note=note))
+    return pinned

@@ -1,0 +1,157 @@
+"""Are the pins of a graph worth it? Stock processes with them and without, in turn.
+
+Each process compiles the captured graph as a program does that knows nothing of us: with the
+person's cache dir and its pins, or with a copy of its tunings in which nothing is pinned. The order
+within a pair is drawn, and the interval comes from how the pairs differ.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from backend.cache.copies import copy_unpinned, discard
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.measure.trial import ERROR, LEAST_PROCESSES, across_processes
+from backend.model.pin import Pin
+from backend.model.trial import TrialArm
+from backend.pins.state import PinStatus
+from backend.pins.store import PinStore
+from backend.wire.jobs import TrialJob, TrialResult
+from rocm_tui.actions.trial_graph import NotTried, text_of
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
+from rocm_tui.search.proof import Proof, note_with
+from rocm_tui.session.graph_rows import GraphRow
+
+PAIRS = 8
+"""From eight on the interval leaves the most extreme pair at either end out."""
+BUDGET = 10.0
+"""Seconds of passes in one process."""
+
+
+def pins_of(graph: GraphRow, statuses: Sequence[PinStatus]) -> tuple[PinStatus, ...]:
+    """The pins of tunings that the graph holds; a pin holds in every precision."""
+    held = {(key.op, key.inputs) for key in graph.tunings}
+    system = graph.session.system_hash if graph.session else None
+    return tuple(
+        status
+        for status in statuses
+        if (status.pin.op, status.pin.inputs) in held and system in (None, status.pin.system_hash)
+    )
+
+
+class Proving:
+    """Runs the pairs. `tell` hears of each process before it starts: its number, of how many."""
+
+    def __init__(
+        self,
+        run: RunJobAt,
+        layout: Layout,
+        graph: GraphRow,
+        *,
+        pairs: int = PAIRS,
+        budget: float = BUDGET,
+        tell: Callable[[int, int, bool], None] = lambda number, total, pinned: None,
+        seed: int | None = None,
+    ) -> None:
+        """Raises NotTried where nothing of the graph is pinned."""
+        self._run = run
+        self._layout = layout
+        self._graph = graph
+        self._pairs = max(LEAST_PROCESSES, pairs)
+        self._tell = tell
+        self._chance = random.Random(seed)
+        self._mode: int | None = None
+        threads = graph.session.threads if graph.session else None
+        self._job = TrialJob(
+            graph.id, ((),), budget=budget, threads=threads, stock=True, fresh=True
+        )
+        if not pins_of(graph, PinStore(layout).status()):
+            raise NotTried(f"nothing that graph {graph.id} holds is pinned, so there is no proof")
+
+    def go(self) -> Proof:
+        """Raises JobError, NotTried and StoreErrors."""
+        private = Layout(self._layout.graphs / "prove")
+        self._copy(private)
+        arms: dict[bool, list[TrialArm]] = {False: [], True: []}
+        try:
+            for number in range(self._pairs):
+                order = [False, True]
+                self._chance.shuffle(order)
+                for at, pinned in enumerate(order, 1):
+                    self._tell(2 * number + at, 2 * self._pairs, pinned)
+                    run = self._run if pinned else self._run.at(private)
+                    arms[pinned].append(self._arm(run))
+        finally:
+            discard(self._layout, private)
+        return self._proof(arms[False], arms[True])
+
+    def _copy(self, private: Layout) -> None:
+        """The person's tunings without pins, and the graph's text."""
+        discard(self._layout, private)
+        copy_unpinned(self._layout, private)
+        text = text_of(self._layout, self._graph.id)
+        safe.make_folder(private.root, private.graphs)
+        path = private.graphs / text.path.name
+        with safe.locked(private.root, path):
+            safe.write_atomic(path, text.data)
+
+    def _arm(self, run: RunJob) -> TrialArm:
+        """One process: the graph as it is compiled there. Raises NotTried."""
+        result = self._ask(run)
+        if result.trial is None or not result.ok or not result.trial.arms:
+            raise NotTried(plain(result.reason or "the worker gave no trial"))
+        arm = result.trial.arms[0]
+        if arm.ms is None:
+            raise NotTried(plain(arm.failed or "no pass was timed"))
+        return arm
+
+    def _ask(self, run: RunJob) -> TrialResult:
+        def ask(job: TrialJob, mode: int) -> TrialResult:
+            return run(replace(job, mode=mode))
+
+        if self._mode is not None:
+            return ask(self._job, self._mode)
+        [(_, answers)] = try_modes([self._job], ask, lambda result: result.conclusive)
+        self._mode, result = list(answers.items())[-1]
+        return result
+
+    def _proof(self, without: Sequence[TrialArm], pinned: Sequence[TrialArm]) -> Proof:
+        times = [
+            {0: before.ms or 0.0, 1: after.ms or 0.0}
+            for before, after in zip(without, pinned, strict=True)
+        ]
+        before, after = across_processes(times, error=ERROR)
+        return Proof(
+            graph=self._graph.id,
+            pins=pins_of(self._graph, PinStore(self._layout).status()),
+            ratio=after.ratio,
+            low=after.ratio_low,
+            high=after.ratio_high,
+            verdict=after.verdict,
+            before=before.ms,
+            after=after.ms,
+            pairs=self._pairs,
+            kernels_before=without[-1].kernels,
+            kernels_after=pinned[-1].kernels,
+        )
+
+
+# The figure goes into the notes of the pins.
+
+
+def annotate(layout: Layout, proof: Proof, figure: str) -> list[Pin]:
+    """Put the figure into the notes of the graph's pins. Raises StoreErrors."""
+    store = PinStore(layout)
+    pins = [status.pin for status in proof.pins]
+    return [
+        store.annotate(
+            pin.key,
+            pin.system_hash,
+            note_with(pin.note, proof.graph, figure, proof.verdict != "unclear"),
+        )
+        for pin in pins
+    ]

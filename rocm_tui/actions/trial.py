@@ -1,0 +1,240 @@
+"""Is the graph faster with other choices? Which arms to try, the worker's job, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf, isfinite, log
+
+from backend.disk.layout import Layout
+from backend.measure.trial import ERROR, across_processes
+from backend.model.choice import Choice
+from backend.model.graph import Arm, Swap
+from backend.model.trial import Trial, TrialArm
+from backend.wire.jobs import TrialJob, TrialResult
+from rocm_tui.actions.trial_graph import NotTried, private_cache
+from rocm_tui.errors import NoSuchChoice
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.jobs.run import RunJob, try_modes, without_broken
+from rocm_tui.session import stats
+from rocm_tui.session.graph_rows import GraphRow
+from rocm_tui.session.model import Row
+
+BUDGET = 30.0
+"""Seconds of passes."""
+BASELINE: Arm = ()
+UNASKED = 3
+"""Choices that are tried where none is named: each is compiled into the whole graph."""
+
+
+def choices_to_try(row: Row, wanted: Sequence[Choice] = ()) -> Sequence[Choice]:
+    """The choices that a person named or marked; else those that may beat what Inductor takes: the
+    pinned one, the best as measured, the second, ATen's best. Raises NotTried for none."""
+    if wanted:
+        return wanted
+    tuning, timed = row.tuning, stats.ranked(row.tuning)
+    pinned = row.pin.pin.hash if row.pin else None
+    best = tuning.measured.choices[0].hash if tuning.measured else None
+    named = [choice for hash in (pinned, best) if hash for choice in timed if choice.hash == hash]
+    others = [*named, *timed[1:2], stats.aten(tuning)]
+    rivals = [c for c in others if c is not None and c.hash and c is not timed[0]]
+    unique = list({choice.hash: choice for choice in rivals}.values())
+    if not unique:
+        raise NotTried(f"tuning {row.id} has no other choice to try than the one Inductor takes")
+    return unique[:UNASKED]
+
+
+def swap_of(row: Row, choice: Choice) -> Swap:
+    """Raises NotTried and NoSuchChoice."""
+    key = row.tuning.key
+    if key is None:
+        raise NotTried(f"tuning {row.id} is known from a log only, so it is in no known graph")
+    if choice.hash is None:
+        raise NoSuchChoice(f"the hash of {plain(choice.label)} is not known, so it cannot be tried")
+    return Swap(key.op, key.inputs, key.precision, choice.hash, choice.label)
+
+
+def arms_for(
+    row: Row, graph_rows: Sequence[GraphRow], choices: Sequence[Choice]
+) -> tuple[Arm, ...]:
+    """The baseline, and one arm for each choice of a tuning that these graphs contain. Raises
+    NotTried and NoSuchChoice."""
+    for one in graph_rows:
+        if row.tuning.key not in one.tunings:
+            raise NotTried(f"graph {one.id} does not contain tuning {row.id}")
+    return (BASELINE, *((swap_of(row, choice),) for choice in choices))
+
+
+def trial(
+    run: RunJob,
+    layout: Layout,
+    graph: str,
+    arms: Sequence[Arm],
+    *,
+    budget: float = BUDGET,
+    rounds: int = 0,
+    threads: int | None = None,
+    error: float = ERROR,
+    stock: bool = False,
+) -> Trial:
+    """Try once, see `Trying`. Raises JobError, NotTried and StoreErrors."""
+    trying = Trying(
+        run,
+        layout,
+        graph,
+        arms,
+        budget=budget,
+        rounds=rounds,
+        threads=threads,
+        error=error,
+        stock=stock,
+    )
+    return trying.once()
+
+
+class Trying:
+    """Tries arms of a captured graph, the first of which is the baseline, each time in a worker,
+    which `run` gives the private cache dir of trials.
+
+    What the first time has shown stays: which mode of torch fits, and which arms end their worker.
+    Those have failed, and the others are tried.
+    """
+
+    def __init__(
+        self,
+        run: RunJob,
+        layout: Layout,
+        graph: str,
+        arms: Sequence[Arm],
+        *,
+        budget: float = BUDGET,
+        rounds: int = 0,
+        threads: int | None = None,
+        error: float = ERROR,
+        stock: bool = False,
+    ) -> None:
+        self._run = run
+        self._layout = layout
+        self._arms = tuple(arms)
+        self._job = TrialJob(
+            graph=graph,
+            arms=self._arms,
+            budget=budget,
+            rounds=rounds,
+            error=error,
+            threads=threads,
+            stock=stock,
+        )
+        self._broken: dict[Arm, str] = {}
+        self._settled = False
+
+    def once(self) -> Trial:
+        """Raises JobError, NotTried and StoreErrors."""
+        if not self._job.stock:
+            private_cache(self._layout)
+        result = self._do(self._job) if self._settled else self._first()
+        if result.trial is None or not result.ok:
+            raise NotTried(plain(result.reason or "the worker gave no trial"))
+        failed = tuple(TrialArm(arm, failed=reason) for arm, reason in self._broken.items())
+        return replace(result.trial, arms=(*result.trial.arms, *failed))
+
+    def _first(self) -> TrialResult:
+        [(_, answers)] = try_modes(
+            [self._job],
+            lambda job, mode: self._do(replace(job, mode=mode)),
+            lambda result: result.conclusive,
+        )
+        mode, result = list(answers.items())[-1]
+        if result.conclusive:
+            self._job = replace(self._job, mode=mode)
+            self._settled = True
+        return result
+
+    def _do(self, job: TrialJob) -> TrialResult:
+        """An arm that ends its worker is left out from then on, within what is left of the
+        budget."""
+
+        def ask(budget: float) -> TrialResult:
+            arms = tuple(arm for arm in self._arms if arm not in self._broken)
+            return self._run(replace(job, budget=budget, arms=arms))
+
+        return without_broken(ask, self._blame, job.budget)
+
+    def _blame(self, error: JobError) -> None:
+        """Raises `error` if no single arm is to blame for it, or no other arm is left to try."""
+        arms = [
+            arm
+            for arm in self._arms[1:]
+            if arm not in self._broken and any(swap.hash == error.blamed for swap in arm)
+        ]
+        if error.blamed is None or not arms:
+            raise error
+        self._broken.update({arm: str(error) for arm in arms})
+        if len(self._broken) == len(self._arms) - 1:
+            reason = f"none of the choices can be run in the graph; {plain(str(error))}"
+            raise NotTried(reason) from error
+
+
+def combined(trials: Sequence[Trial], *, error: float = ERROR) -> Trial:
+    """What trials of the same arms, each in a process of its own, say together: the verdicts and
+    ratios come from how the processes differ. An arm that failed in one of them has failed.
+
+    Raises ValueError on no trials.
+    """
+    if not trials:
+        raise ValueError("no trials to combine")
+    last = trials[-1]
+    failed = {arm.swaps: arm for one in trials for arm in one.arms if arm.failed}
+    alive = [arm for arm in last.arms if arm.swaps not in failed]
+    by_process = [{arm.swaps: arm for arm in one.arms} for one in trials]
+    # A process in which others took the CPU all the time knows nothing, and is left out.
+    knowing = [its for its in by_process if all(isfinite(_half(its[a.swaps])) for a in alive)]
+    by_process = knowing or by_process
+    ratios, times, halves = (
+        [{at: number(its[arm.swaps]) for at, arm in enumerate(alive)} for its in by_process]
+        for number in (_ratio, _ms, _half)
+    )
+    arms = tuple(
+        replace(
+            arm,
+            ms=time.ms,
+            low=time.low,
+            high=time.high,
+            ratio=ratio.ratio,
+            ratio_low=ratio.ratio_low,
+            ratio_high=ratio.ratio_high,
+            verdict=ratio.verdict,
+            passes=sum(its[arm.swaps].passes for its in by_process),
+        )
+        for arm, ratio, time in zip(
+            alive,
+            across_processes(ratios, halves=halves, error=error),
+            across_processes(times, error=error),
+            strict=True,
+        )
+    )
+    # Of each kind of trouble (`busy neighbour: ...`) what the last process says is enough.
+    sentences = {text.partition(":")[0]: text for one in trials for text in one.trouble}
+    return replace(
+        last,
+        arms=(*arms, *failed.values()),
+        rounds=sum(one.rounds for one in trials),
+        seconds=sum(one.seconds for one in trials),
+        trouble=tuple(sentences.values()),
+    )
+
+
+def _ratio(arm: TrialArm) -> float:
+    return 1.0 if arm.ratio is None else arm.ratio
+
+
+def _ms(arm: TrialArm) -> float:
+    return 0.0 if arm.ms is None else arm.ms
+
+
+def _half(arm: TrialArm) -> float:
+    """Half the width of the interval of the log of its ratio."""
+    if not arm.ratio_low or not arm.ratio_high:
+        return inf
+    return log(arm.ratio_high / arm.ratio_low) / 2

@@ -1,0 +1,306 @@
+"""A person's own program with the pins and without, in turn: is it faster with them?
+
+Each side has a private cache dir: the autotune caches with the pins as they are, and the same
+caches without. So nothing of the person's changes, and both sides compile for themselves, in a
+first run that does not count. Then come pairs of runs, in drawn order; the pair is the unit, since
+a process may be slower all its life.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+from backend.cache.copies import copy_pinned, copy_unpinned, discard
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
+from backend.measure.trial import (
+    BASELINE,
+    ERROR,
+    LEAST_PROCESSES,
+    ArmStanding,
+    across_processes,
+    clear,
+)
+from backend.measure.verdict import schedule
+from backend.model.session import GraphCalled, GraphCompiled
+from backend.pins.file import read_pin_file
+from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.environment import hooked, hooks_forbidden, unhooked
+from rocm_tui.errors import UsageError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.program import SIDES, Ended, ProgramRun, ProgramTrial, Side, run_program
+from rocm_tui.jobs.run import keep_log
+from rocm_tui.launch.run import run_id
+
+BUDGET = 600.0
+"""Seconds of runs that count."""
+SKIP = 3
+"""Steps that warm up."""
+LEAST_STEPS = 3
+LOOKS = 4
+"""After 3, 6, 12 and 24 pairs."""
+PARTS = 20
+AT_ONCE = 0.3
+"""The share of these parts that may have come all at once."""
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What a step is: the time between two lines that match `marker`, but for the first `skip`; or
+    a call of the graph `graph`, as our hooks record it."""
+
+    marker: re.Pattern[str] | None = None
+    graph: str | None = None
+    skip: int = SKIP
+
+
+def steps_of(marker: str | None, graph: str | None, skip: int) -> Steps:
+    """Raises UsageError."""
+    if (marker is None) == (graph is None):
+        raise UsageError(
+            "say what a step of the program is: --step REGEX, a line that it prints after each, or "
+            "--graph GID, a graph that it calls"
+        )
+    if skip < 0:
+        raise UsageError("--skip is a number of steps, 0 or more")
+    try:
+        return Steps(None if marker is None else re.compile(marker), graph, skip)
+    except re.error as error:
+        raise UsageError(f"--step is no regular expression: {error}") from error
+
+
+Tell = Callable[[ProgramRun], None]
+
+
+def try_program(
+    command: Sequence[str],
+    layout: Layout,
+    steps: Steps,
+    *,
+    pairs: int | None = None,
+    budget: float = BUDGET,
+    error: float = ERROR,
+    env: Mapping[str, str] = os.environ,
+    begun: Callable[[int, Side], None] = lambda pair, side: None,
+    tell: Tell = lambda run: None,
+) -> ProgramTrial:
+    """So many `pairs`, else until it is clear or the budget is spent.
+
+    Raises NotTried where nothing is pinned, or a run ended badly or had no steps; StoreErrors.
+    """
+    if not read_pin_file(layout.pins).pins:
+        raise NotTried("nothing is pinned, so the program would be compared with itself")
+    here = _ours()
+    _remove_left(layout, here)
+    folder = Layout(layout.graphs / f"{here}{os.getpid()}-{secrets.token_hex(4)}")
+    layouts = {side: Layout(folder.root / side) for side in SIDES}
+    try:
+        copy_unpinned(layout, layouts["without"])
+        copy_pinned(layout, layouts["with"])
+        runner = _Runner(command, layout, layouts, steps, env, begun, tell)
+        return runner.until_clear(pairs, budget, error)
+    finally:
+        discard(layout, folder)
+
+
+def _ours() -> str:
+    """How the folders of this machine's trials begin."""
+    host = "".join(c if c.isalnum() or c in ".-" else "_" for c in socket.gethostname())[:64]
+    return f"trial-{host}-"
+
+
+def _remove_left(layout: Layout, begin: str) -> None:
+    """The folders of trials that were killed."""
+    for path in layout.graphs.glob(f"{begin}*"):
+        pid = path.name.removeprefix(begin).partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            discard(layout, Layout(path))
+
+
+class _Runner:
+    def __init__(
+        self,
+        command: Sequence[str],
+        layout: Layout,
+        layouts: Mapping[Side, Layout],
+        steps: Steps,
+        env: Mapping[str, str],
+        begun: Callable[[int, Side], None],
+        tell: Tell,
+    ) -> None:
+        self._command = tuple(command)
+        self._layout = layout
+        self._layouts = layouts
+        self._steps = steps
+        self._env = env
+        self._begun = begun
+        self._tell = tell
+        self._runs: list[ProgramRun] = []
+        self._dice = random.Random()
+
+    def until_clear(self, pairs: int | None, budget: float, error: float) -> ProgramTrial:
+        for side in SIDES:
+            self._run(0, side)
+        trouble = self._doubts()
+        looks = (pairs,) if pairs is not None else schedule(LOOKS, LEAST_PROCESSES)
+        began = time.monotonic()
+        values: list[dict[int, float]] = []
+        standings: tuple[ArmStanding, ...] = ()
+        for look, count in enumerate(looks, 1):
+            last = False
+            while len(values) < count and not last:
+                values.append(self._pair(len(values) + 1))
+                spent = time.monotonic() - began
+                last = pairs is None and spent * (len(values) + 1) / len(values) > budget
+            standings = across_processes(values, look=look, looks=len(looks), error=error)
+            if last or clear(standings):
+                break
+        seconds = time.monotonic() - began
+        runs = tuple(self._runs)
+        return ProgramTrial(self._command, runs, standings, len(values), seconds, trouble)
+
+    def _pair(self, pair: int) -> dict[int, float]:
+        order = list(SIDES)
+        self._dice.shuffle(order)
+        times = {side: self._run(pair, side).ms for side in order}
+        return {BASELINE: times["without"], BASELINE + 1: times["with"]}
+
+    def _run(self, pair: int, side: Side) -> ProgramRun:
+        """Raises NotTried."""
+        self._begun(pair, side)
+        private = self._layouts[side]
+        env = {**unhooked(self._env), "TORCHINDUCTOR_CACHE_DIR": str(private.root)}
+        run = run_id()
+        if self._steps.graph is not None:
+            forbidden = hooks_forbidden(env)
+            if forbidden:
+                raise NotTried(forbidden)
+            env = hooked(env, run)
+        marks: list[float] = []
+
+        def hear(line: str, when: float) -> None:
+            if self._steps.marker is not None and self._steps.marker.search(line):
+                marks.append(when)
+
+        try:
+            ended = run_program(self._command, env, hear)
+        except OSError as error:
+            raise NotTried(f"{self._command[0]}: {error.strerror or error}") from error
+        if ended.status:
+            raise self._failed(side, ended, f"ended {_ending(ended.status)}")
+        if self._steps.graph is None:
+            ms, count = self._between(marks, side, ended)
+        else:
+            ms, count = self._calls(private, run, self._steps.graph, side, ended)
+        done = ProgramRun(pair, side, ms, count, ended.seconds)
+        self._runs.append(done)
+        self._tell(done)
+        return done
+
+    def _between(self, marks: Sequence[float], side: Side, ended: Ended) -> tuple[float, int]:
+        assert self._steps.marker is not None
+        pattern, skip = self._steps.marker.pattern, self._steps.skip
+        if not marks:
+            raise self._failed(side, ended, f"printed no line that matches {pattern!r}")
+        counted = marks[skip:]
+        count = len(counted) - 1
+        if count < LEAST_STEPS:
+            needed = skip + LEAST_STEPS + 1
+            what = f"printed {len(marks)} lines that match {pattern!r}, and {needed} are needed"
+            raise self._failed(side, ended, what)
+        times = step_times(counted)
+        if sum(seconds <= 0 for seconds in times) > AT_ONCE * len(times):
+            what = (
+                f"prints lines that match {pattern!r} several at once: let it flush each of them, "
+                "or make a step longer, a line for 100 of them"
+            )
+            raise self._failed(side, ended, what)
+        return median(times) * 1e3, count
+
+    def _calls(
+        self, private: Layout, run: str, graph: str, side: Side, ended: Ended
+    ) -> tuple[float, int]:
+        """The mean of the recorded calls of the graph, in all processes of the run."""
+        total, timed, seen = 0.0, 0, False
+        for path in sorted(private.sessions.glob("*.jsonl")):
+            for call in _called(path, run, graph):
+                seen = True
+                if call.ms is not None:
+                    total, timed = total + call.ms * call.timed, timed + call.timed
+        if not timed:
+            what = f"has no call of graph {graph} that was timed"
+            raise self._failed(side, ended, what if seen else f"did not call graph {graph}")
+        return total / timed, timed
+
+    def _failed(self, side: Side, ended: Ended, what: str) -> NotTried:
+        path = keep_log(self._layout, "trial", ended.lines)
+        last = [plain(line, 200) for line in ended.lines if line.strip()][-SHOWN:]
+        said = f": {' | '.join(last)}" if last else ""
+        where = f"; the end of its output: {path}" if path else ""
+        return NotTried(plain(f"the program {side} the pins {what}{said}{where}"))
+
+    def _doubts(self) -> tuple[str, ...]:
+        """What the private caches show after both sides have compiled."""
+        code = {side: code_of(private) for side, private in self._layouts.items()}
+        if not any(code.values()):
+            return (
+                "The program compiled nothing in the cache dir that it was given: it may have its "
+                "own, and then both sides are the same.",
+            )
+        if code["with"] == code["without"]:
+            return (
+                "The pins change nothing in what the program compiles: both sides run the same "
+                "code.",
+            )
+        return ()
+
+
+def step_times(marks: Sequence[float]) -> list[float]:
+    """Seconds a step, one value for each of at most `PARTS` parts of the row: a line that we hear
+    a little late spoils no part of many steps, and one slow step spoils one part alone."""
+    count = len(marks) - 1
+    parts = min(count, PARTS)
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return [(marks[b] - marks[a]) / (b - a) for a, b in pairwise(bounds)]
+
+
+def code_of(layout: Layout) -> frozenset[bytes]:
+    """Digests of the code that Inductor wrote below a cache dir, wherever that lies."""
+    own = os.fsencode(layout.root)
+    digests: set[bytes] = set()
+    for path in layout.root.glob("??/*.py"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        digests.add(hashlib.sha256(text.replace(own, b"")).digest())
+    return frozenset(digests)
+
+
+def _called(path: Path, run: str, graph: str) -> Iterator[GraphCalled]:
+    """The last count of each graph with this id, where the log is one of the run."""
+    events, _ = read_log(path)
+    session = getattr(events[0], "session", None) if events else None
+    if session is None or not session.id.startswith(run):
+        return
+    numbers = {e.g for e in events if isinstance(e, GraphCompiled) and e.graph.id == graph}
+    last = {e.g: e for e in events if isinstance(e, GraphCalled) and e.g in numbers}
+    yield from last.values()
+
+
+def _ending(status: int) -> str:
+    return f"with exit code {status}" if status > 0 else f"by signal {-status}"

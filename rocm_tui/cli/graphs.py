@@ -1,0 +1,49 @@
+"""`rocm-tui graphs [ID]`: the compiled graphs of programs, or one with all that is known of it."""
+
+from __future__ import annotations
+
+import argparse
+
+from rocm_tui import say
+from rocm_tui.actions.graphs import known_graphs
+from rocm_tui.actions.trial_graph import text_of
+from rocm_tui.cli import common
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.errors import UsageError
+from rocm_tui.render.graphs import graph_json, graph_text, graphs_text
+from rocm_tui.session.graph_rows import find_graph
+
+
+def add_graphs(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "List the compiled graphs that `rocm-tui run` recorded, or that a trace of torch.profiler "
+        "(--from trace.json) shows: how often each is called, what a call takes, its share of the "
+        "program's time in compiled graphs. With ID: its tunings with their shares, its kernels "
+        "where a profiler saw them, its trials. Exit code 1 if there is none."
+    )
+    parser.add_argument("id", nargs="?", metavar="ID", help="a graph's id, or its first digits")
+    parser.add_argument("--text", action="store_true", help="print the captured text of graph ID")
+    common.add_arguments(parser, "--from", "--cache-dir", "--json")
+
+
+def do_graphs(args: argparse.Namespace) -> int:
+    if args.text and (args.id is None or args.json):
+        raise UsageError("--text needs an ID, and is no JSON: graphs ID --text")
+    layout = common.layout_of(args)
+    rows = known_graphs(layout, args.sources)
+    if args.id is not None:
+        row = find_graph(rows, args.id)
+        if args.text:
+            common.print_source(text_of(layout, row.id).data.decode("utf-8", "replace"))
+        elif args.json:
+            say.out_json(graph_json(row))
+        else:
+            say.out(graph_text(row))
+        return ExitCode.YES
+    if args.json:
+        say.out_json({"graphs": [graph_json(row) for row in rows]})
+    elif rows:
+        say.out(graphs_text(rows))
+    else:
+        say.err("no graph is known: `rocm-tui run -- CMD` records them")
+    return ExitCode.of(bool(rows))

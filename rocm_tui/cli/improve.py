@@ -1,0 +1,204 @@
+"""`rocm-tui improve [GRAPH]`: find choices that make a graph faster, and propose pins."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from backend.disk.layout import Layout
+from rocm_tui import say
+from rocm_tui.actions.improve import (
+    Improving,
+    News,
+    Proposal,
+    Rows,
+    is_finished,
+    pick_graph,
+    pin_proposals,
+    proposals,
+    result_of,
+    rows_of,
+)
+from rocm_tui.actions.measure import check_percent
+from rocm_tui.actions.pick import load_model
+from rocm_tui.cli import common
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.consent import asked, consent
+from rocm_tui.cli.work import Work, ended_by_signals
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.render.improve import (
+    PINS,
+    SURE,
+    PinLine,
+    gain_table,
+    news_text,
+    note_of,
+    search_json,
+    subject_title,
+    summary,
+)
+from rocm_tui.render.table import text_table
+from rocm_tui.search.types import Search
+from rocm_tui.session.graph_rows import graph_rows
+from rocm_tui.session.model import Model
+
+
+def add_improve(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Try choices in a captured graph, tuning after tuning, and keep those with which the whole "
+        "graph is faster. What is kept is compared with the graph without it in new processes, and "
+        "proposed to be pinned. A search that was ended goes on when it is asked for again. Exit "
+        "code 0 if something faster was found. Nothing is pinned without a yes."
+    )
+    parser.add_argument(
+        "graph",
+        nargs="?",
+        metavar="GRAPH",
+        help="a graph's id, or its first digits (default: where the program spends most time)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=600.0,
+        metavar="SECONDS",
+        help="search no longer than that, compiling counted (default: 600)",
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        default=10.0,
+        metavar="PCT",
+        help="try choices that are at most this much slower alone, and the fastest of each kind "
+        "(default: 10)",
+    )
+    parser.add_argument("--restart", action="store_true", help="forget an earlier search")
+    parser.add_argument(
+        "--yes", action="store_true", help="run the graph's text and pin what is found, unasked"
+    )
+    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+
+
+def do_improve(args: argparse.Namespace) -> int:
+    budget = check_seconds(args.budget, "--budget")
+    within = check_percent(args.within, "--within")
+    layout = common.layout_of(args)
+    model = load_model(layout, also=args.sources)
+    graph = pick_graph(graph_rows(model, layout), args.graph)
+    rows = rows_of(graph)
+    consent(layout, graph.graph, args.yes)
+    work = Work(layout, args.python, args.device)
+    teller = _Teller(work)
+    improving = Improving(
+        work,
+        layout,
+        graph,
+        budget=budget,
+        within=within,
+        restart=args.restart,
+        tell=teller.tell,
+    )
+    try:
+        with ended_by_signals():
+            search = improving.go()
+    except (KeyboardInterrupt, SystemExit):
+        if improving.search is not None and not args.json:
+            _print_cut(improving.search)
+        raise
+    finally:
+        work.line.show("")
+    if args.json:
+        say.out_json(search_json(search))
+    else:
+        _print(search, rows)
+    _offer(args, layout, model, rows, search)
+    return ExitCode.of(result_of(search) is not None)
+
+
+class _Teller:
+    """Says in the live line what the search does."""
+
+    def __init__(self, work: Work) -> None:
+        self._line = work.line
+        self._anew = ""
+
+    def tell(self, news: News) -> None:
+        if news.anew != self._anew:
+            self._anew = news.anew
+            self._line.show("")
+            say.err(news.anew)
+        text = news_text(news.search, news.step, news.left)
+        self._line.title = f"graph {news.search.graph}: {text}"
+        self._line.show("starting a worker" if news.step is not None else "")
+
+
+def pin_lines(found: Sequence[Proposal]) -> list[PinLine]:
+    return [PinLine(one.subject, one.candidate, one.graph) for one in found]
+
+
+def _print(search: Search, rows: Rows) -> None:
+    gain, found = result_of(search), proposals(search)
+    if gain is not None:
+        say.out(gain_table(search, gain))
+        say.out()
+        say.out(text_table(PINS, pin_lines(found)))
+        say.out()
+    for sentence in (*summary(search), *pinned_sentences(search, rows)):
+        say.out(f"{sentence[0].upper()}{sentence[1:]}.")
+    if gain is None:
+        say.out("Nothing was found with which the graph is faster.")
+    else:
+        say.out(SURE)
+    if not is_finished(search):
+        say.out(f"More may be found: rocm-tui improve {search.graph}")
+
+
+def _print_cut(search: Search) -> None:
+    for sentence in summary(search):
+        say.err(f"{sentence[0].upper()}{sentence[1:]}.")
+    say.err(f"To go on: rocm-tui improve {search.graph}")
+
+
+def pinned_sentences(search: Search, rows: Rows) -> list[str]:
+    """What to know of tunings of the graph that are pinned already."""
+    proposed = {one.subject.key: one.candidate.hash for one in proposals(search)}
+    lines = []
+    for subject in search.subjects:
+        row = rows.get(subject.key)
+        if row is None or row.pin is None:
+            continue
+        pin = row.pin.pin
+        text = f"{subject_title(subject)} ({row.id}) is pinned to {plain(pin.label)}"
+        if proposed.get(subject.key) == pin.hash:
+            lines.append(f"{text}, which is proposed too; `before` is without it")
+        else:
+            lines.append(f"{text}, which the search does not propose; `before` is without it")
+    return lines
+
+
+def _offer(
+    args: argparse.Namespace, layout: Layout, model: Model, rows: Rows, search: Search
+) -> None:
+    """Pin what was found, if a person says so; else say how."""
+    gain = result_of(search)
+    wanted = [one for one in proposals(search) if not _is_pinned(one, rows)]
+    if gain is None or not wanted:
+        return
+    these = "this" if len(wanted) == 1 else f"these {len(wanted)}"
+    if args.yes or (sys.stdin.isatty() and not args.json and asked(f"pin {these}? [y/N] ")):
+        note = note_of(search, gain)
+        for pinned in pin_proposals(wanted, rows, model.sessions, layout, note):
+            detail = f": {pinned.detail}" if pinned.detail else ""
+            say.err(f"pinned {plain(pinned.choice.label)}, {pinned.state}{detail}")
+        say.err(f"To prove it in stock processes: rocm-tui prove {search.graph}")
+    elif not args.json:
+        say.out("To pin them:")
+        for one in wanted:
+            note = note_of(search, gain)
+            say.out(f"  rocm-tui pin {one.subject.id} {one.candidate.hash} --note '{note}'")
+
+
+def _is_pinned(proposal: Proposal, rows: Rows) -> bool:
+    row = rows.get(proposal.subject.key)
+    return row is not None and row.pin is not None and row.pin.pin.hash == proposal.candidate.hash

@@ -1,0 +1,202 @@
+"""`rocm-tui trial ID [CHOICE...]`: is the whole graph faster with another choice?"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from backend.disk.layout import Layout
+from backend.measure.trial import LEAST_PROCESSES
+from backend.model.graph import Arm
+from backend.model.trial import Trial
+from rocm_tui import say
+from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
+from rocm_tui.actions.trial_graph import graph_for
+from rocm_tui.actions.trial_program import BUDGET, SKIP, steps_of, try_program
+from rocm_tui.cli import common
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.consent import consent
+from rocm_tui.cli.work import LiveLine, Work, ended_by_signals, with_log
+from rocm_tui.errors import UsageError
+from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.jobs.program import ProgramRun
+from rocm_tui.render.trials import (
+    graph_title,
+    pin_command,
+    program_json,
+    program_sentences,
+    program_text,
+    run_line,
+    sentences,
+    short,
+    trial_json,
+    trial_text,
+)
+from rocm_tui.session.find import find_choice
+from rocm_tui.session.graph_rows import GraphRow, graph_rows
+from rocm_tui.session.model import Row
+
+
+def add_trial(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "rocm-tui trial [-h] [--graph GID] [--budget SECONDS] [--rounds N] [--processes N] [--yes] "
+        "[--from PATH] [--python EXE] [--device N] [--cache-dir DIR] [--json] ID [CHOICE ...]\n"
+        "       rocm-tui trial [--step REGEX | --graph GID] [--skip N] [--pairs N] "
+        "[--budget SECONDS] [--cache-dir DIR] [--json] -- CMD ..."
+    )
+    parser.description = (
+        "Compile a captured graph with choices of tuning ID in place, and time whole passes, "
+        "against the graph without them, until it is clear which is faster or the budget is "
+        "spent. With `-- CMD ...` the whole program CMD runs again and again, with the pins and "
+        "without. Exit code 0 only if it is clear. Nothing is pinned, and no cache changes."
+    )
+    parser.epilog = "example: rocm-tui trial --step 'loss' -- python train.py"
+    parser.add_argument("id", nargs="?", metavar="ID", help="a tuning's id, or its first digits")
+    parser.add_argument(
+        "choices",
+        nargs="*",
+        metavar="CHOICE",
+        help="a name, a hash, a hash prefix, or #2 (default: what may beat Inductor's own)",
+    )
+    parser.add_argument(
+        "--graph", metavar="GID", help="the graph (default: where the tuning counts most)"
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        metavar="SECONDS",
+        help="time passes no longer than that, compiling not counted (default: 30; of CMD: 600)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=0, metavar="N", help="not fewer, while there is time"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="try in so many processes: from three on their differences make the interval",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="run the graph's text without asking, and remember that"
+    )
+    parser.add_argument(
+        "--step", metavar="REGEX", help="of CMD: a line that matches ends a step, which is timed"
+    )
+    parser.add_argument(
+        "--skip",
+        type=int,
+        default=SKIP,
+        metavar="N",
+        help=f"of CMD: steps that warm up (default: {SKIP})",
+    )
+    parser.add_argument(
+        "--pairs", type=int, metavar="N", help="of CMD: so many runs with and without the pins"
+    )
+    common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
+
+
+def do_trial(args: argparse.Namespace) -> int:
+    if args.argv is not None:
+        return _try_program(args)
+    if args.id is None:
+        raise UsageError("give a tuning's ID, or a program: rocm-tui trial -- python train.py")
+    budget = check_seconds(30.0 if args.budget is None else args.budget, "--budget")
+    if args.processes < 1:
+        raise UsageError("--processes is a number, 1 or more")
+    layout = common.layout_of(args)
+    model, row = pick_tuning(layout, args.sources, args.id)
+    named = [find_choice(row.tuning, name) for name in args.choices]
+    graph = graph_for(row, graph_rows(model, layout), args.graph)
+    arms = arms_for(row, [graph], choices_to_try(row, named))
+    consent(layout, graph.graph, args.yes)
+    trials = _try(args, layout, graph, arms, budget)
+    result = combined(trials) if len(trials) > 1 else trials[0]
+    if args.json:
+        each = [trial_json(one) for one in trials]
+        say.out_json({"id": row.id, "trial": trial_json(result), "trials": each})
+    else:
+        _print(row, result)
+    rivals = result.arms[1:]
+    return ExitCode.of(all(arm.verdict != "unclear" and not arm.failed for arm in rivals))
+
+
+def _try(
+    args: argparse.Namespace,
+    layout: Layout,
+    graph: GraphRow,
+    arms: Sequence[Arm],
+    budget: float,
+) -> list[Trial]:
+    """All trials, each in a process of its own; of several, each is told as it comes."""
+    work = Work(layout, args.python, args.device, warm=False)
+    trying = Trying(
+        work,
+        layout,
+        graph.id,
+        arms,
+        budget=budget,
+        rounds=args.rounds,
+        threads=graph.session.threads if graph.session else None,
+    )
+    trials: list[Trial] = []
+    for number in range(1, args.processes + 1):
+        count = f" ({number} of {args.processes})" if args.processes > 1 else ""
+        with work.line.during(graph_title(graph.graph) + count):
+            try:
+                trials.append(trying.once())
+            except JobError as error:
+                raise JobError(with_log(error)) from error
+        if args.processes > 1 and not args.json:
+            say.out(f"{number} of {args.processes}: {short(trials[-1])}", flush=True)
+    return trials
+
+
+def _try_program(args: argparse.Namespace) -> int:
+    if not args.argv:
+        raise UsageError("-- needs a command: rocm-tui trial --step loss -- python train.py")
+    if args.id is not None:
+        raise UsageError("give a tuning's ID or a program, not both: CMD runs with all pins")
+    if args.pairs is not None and args.pairs < LEAST_PROCESSES:
+        raise UsageError(f"--pairs is a number, {LEAST_PROCESSES} or more")
+    steps = steps_of(args.step, args.graph, args.skip)
+    line = LiveLine("trial")
+
+    def tell(run: ProgramRun) -> None:
+        line.show("")
+        if not args.json:
+            say.out(run_line(run), flush=True)
+
+    with ended_by_signals():
+        try:
+            result = try_program(
+                args.argv,
+                common.layout_of(args),
+                steps,
+                pairs=args.pairs,
+                budget=check_seconds(BUDGET if args.budget is None else args.budget, "--budget"),
+                begun=lambda pair, side: line.show(f"pair {pair}, {side} the pins"),
+                tell=tell,
+            )
+        finally:
+            line.show("")
+    if args.json:
+        say.out_json(program_json(result))
+    else:
+        say.out()
+        say.out(program_text(result))
+        say.out()
+        for sentence in program_sentences(result):
+            say.out(sentence)
+    return ExitCode.of(result.verdict.verdict != "unclear")
+
+
+def _print(row: Row, trial: Trial) -> None:
+    say.out(trial_text(trial))
+    say.out()
+    for sentence in sentences(trial, row.tuning):
+        say.out(sentence)
+    command = pin_command(trial, row.tuning, row.id)
+    if command:
+        say.out(f"To use it: {command}")

@@ -1,0 +1,374 @@
+"""A search for a faster graph: how far it is, what it found, what it proposes, as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from backend.errors import InputsKeyInvalid
+from backend.model.problem import parse_inputs_key
+from backend.model.trial import TrialArm
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.search.errors import ERROR, LOOKS
+from rocm_tui.search.standing import Gain, Standing, standing
+from rocm_tui.search.types import (
+    Alone,
+    Candidate,
+    MeasureStep,
+    Search,
+    Step,
+    Subject,
+    Try,
+    agrees,
+    results,
+)
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session import stats
+
+
+def subject_title(subject: Subject) -> str:
+    """`mm 512×4096 · 4096×4096`."""
+    try:
+        specs = parse_inputs_key(subject.inputs).specs
+    except InputsKeyInvalid:
+        return plain(subject.op)
+    return plain(f"{subject.op} {stats.operands_text(spec.sizes for spec in specs)}")
+
+
+def change(ratio: float) -> str:
+    """`4.4 % faster`, `1.0 % slower`."""
+    return f"{fmt.percent(abs(ratio - 1))} {'faster' if ratio <= 1 else 'slower'}"
+
+
+def between(low: float, high: float) -> str:
+    """`3.9 to 4.9 %`, of a ratio's interval on one side of 1; with signs where it holds 1."""
+    if not isfinite(high):
+        return "not known"
+    if low <= 1 <= high:
+        return f"{fmt.signed(low - 1)} to {fmt.signed(high - 1)}"
+    ends = sorted((abs(low - 1), abs(high - 1)))
+    return f"{fmt.percent(ends[0]).removesuffix(' %')} to {fmt.percent(ends[1])}"
+
+
+def gain_text(gain: Gain) -> str:
+    """`4.4 % faster (3.9 to 4.9 %)`."""
+    return f"{change(gain.ratio)} ({between(gain.low, gain.high)})"
+
+
+def note_of(search: Search, gain: Gain) -> str:
+    """What a pin that the search proposes says of itself."""
+    return f"improve: graph {search.graph} {gain_text(gain)}"
+
+
+# How far it is.
+
+
+def step_text(search: Search, step: Step | None) -> str:
+    """`tuning 2 of 7, mm 512×4096 · 4096×4096: 3 choices in the graph`."""
+    if step is None:
+        return "done"
+    if isinstance(step, MeasureStep):
+        return f"{_place(search, step.subject)}: measuring its choices alone"
+    if step.kind == "screen":
+        again = f", sweep {step.turn}" if step.turn > 1 else ""
+        count = _count(len(step.arms) - 1, "choice")
+        return f"{_place(search, step.subject)}{again}: {count} in the graph"
+    if step.kind == "prune":
+        return f"which of the {len(step.arms) - 1} kept are needed?"
+    done = sum(t.kind == "confirm" and t.turn == step.turn for t in search.tries)
+    total = next((look for look in LOOKS if look > done), done + 1)
+    return f"confirming in new processes, {done + 1} of {total}"
+
+
+def _place(search: Search, at: int) -> str:
+    subject = search.subjects[at]
+    return f"tuning {at + 1} of {len(search.subjects)}, {subject_title(subject)}"
+
+
+def best_text(search: Search) -> str:
+    """What is kept so far; the figure is that of the screening, which flatters."""
+    now = standing(search)
+    if now.sure is not None and now.sure.arm == now.kept:
+        return gain_text(now.sure)
+    if not now.kept:
+        return "nothing kept yet"
+    ratio = 1.0
+    for attempt in search.tries:
+        better = _kept_result(attempt, now)
+        ratio *= (better.ratio or 1.0) if better is not None else 1.0
+    return f"{len(now.kept)} kept, some {change(ratio)}"
+
+
+def _kept_result(attempt: Try, now: Standing) -> TrialArm | None:
+    """What a trial said of the choice that it added to those kept."""
+    if attempt.kind != "screen":
+        return None
+    for arm, result in results(attempt):
+        added = set(arm) - set(attempt.arms[0])
+        if added <= set(now.kept) and result.verdict == "faster" and agrees(result):
+            return result
+    return None
+
+
+def news_text(search: Search, step: Step | None, left: float) -> str:
+    """The live line: where it is, what is kept, what is left of the budget."""
+    return f"{step_text(search, step)}; {best_text(search)}; {fmt.seconds(left)} left"
+
+
+# What came of it.
+
+GAINS: tuple[Field[tuple[str, Gain]], ...] = (
+    Field("graph", "GRAPH", text=lambda pair: pair[0], about="the graph's id"),
+    Field(
+        "before", "BEFORE", right=True, text=lambda pair: fmt.duration(pair[1].before),
+        about="a pass without any pin, as Inductor tunes it",
+    ),
+    Field(
+        "after", "AFTER", right=True, text=lambda pair: fmt.duration(pair[1].after),
+        about="a pass with the proposed choices",
+    ),
+    Field(
+        "change", "THE GRAPH IS", right=True, text=lambda pair: _change(pair[1]),
+        about="how much faster, from new processes that the search did not choose by",
+    ),
+    Field(
+        "interval", "INTERVAL", right=True,
+        text=lambda pair: between(pair[1].low, pair[1].high),
+        about="of that; how sure it is: see docs/model.md",
+    ),
+    Field(
+        "kernels", "KERNELS", right=True, text=lambda pair: _kernels(pair[1]),
+        about="how many a pass calls, before and after",
+    ),
+    Field(
+        "output", "OUTPUT", text=lambda pair: _output(pair[1]),
+        about="largest difference of an output, over the largest value",
+    ),
+    Field(
+        "processes", "PROCESSES", right=True, text=lambda pair: str(pair[1].processes),
+        about="how many were compared",
+    ),
+)  # fmt: skip
+
+
+def _change(gain: Gain) -> str:
+    return change(gain.ratio) if gain.verdict in ("faster", "slower") else gain.verdict
+
+
+def _kernels(gain: Gain) -> str:
+    if gain.kernels_before is None or gain.kernels_after is None:
+        return fmt.NONE
+    if gain.kernels_before == gain.kernels_after:
+        return str(gain.kernels_after)
+    return f"{gain.kernels_before} → {gain.kernels_after}"
+
+
+def _output(gain: Gain) -> str:
+    if gain.error is None:
+        return fmt.NONE
+    return "same bits" if gain.error == 0 else f"{gain.error:.0e}"
+
+
+def gain_table(search: Search, gain: Gain) -> str:
+    return text_table(GAINS, [(search.graph, gain)])
+
+
+@dataclass(frozen=True, slots=True)
+class PinLine:
+    """A proposed pin."""
+
+    subject: Subject
+    candidate: Candidate
+    graph: TrialArm | None
+
+
+def alone_text(alone: Alone | None) -> str:
+    """What measuring says of a choice against that which Inductor takes."""
+    if alone is None:
+        return fmt.NONE
+    if alone.verdict == "unclear":
+        return f"unclear ({between(alone.low, alone.high)})"
+    return f"{change(alone.ratio)} ({between(alone.low, alone.high)})"
+
+
+def graph_text(arm: TrialArm | None) -> str:
+    """What the trial said in which a choice was found; of many tries, so it flatters."""
+    if arm is None or arm.failed:
+        return fmt.NONE
+    if arm.ratio is None or arm.verdict not in ("faster", "slower"):
+        return arm.verdict
+    return change(arm.ratio)
+
+
+PINS: tuple[Field[PinLine], ...] = (
+    Field("id", "ID", 7, 7, text=lambda line: line.subject.id, about="the tuning's id"),
+    Field(
+        "op", "OP", 20, 48, text=lambda line: subject_title(line.subject), style="strong",
+        about="its op, and every operand's sizes",
+    ),
+    Field(
+        "places", "PLACES", 6, 6, drop=3, right=True, text=lambda line: str(line.subject.count),
+        about="in how many places the graph calls it",
+    ),
+    Field(
+        "from", "FROM", 8, 30, drop=2,
+        text=lambda line: plain(line.subject.current.name) if line.subject.current else fmt.NONE,
+        about="what Inductor takes",
+    ),
+    Field(
+        "to", "TO", 8, 30, text=lambda line: plain(line.candidate.name),
+        about="the choice that makes the graph faster",
+    ),
+    Field(
+        "alone", "THE KERNEL ALONE", 16, 34, drop=1,
+        text=lambda line: alone_text(line.candidate.alone),
+        about="against that which Inductor takes, as `measure` found it",
+    ),
+    Field(
+        "in_graph", "IN THE GRAPH", 12, 14, text=lambda line: graph_text(line.graph),
+        about="the graph with it, in the trial that found it",
+    ),
+)  # fmt: skip
+
+
+def summary(search: Search) -> list[str]:
+    """What was tried, in sentences."""
+    now = standing(search)
+    trials = sum(attempt.trial is not None for attempt in search.tries)
+    arms = sum(len(results(attempt)) for attempt in search.tries if attempt.kind == "screen")
+    tried = {attempt.subject for attempt in search.tries if attempt.kind == "screen"}
+    lines = [
+        f"{len(tried)} of {len(search.subjects)} tunings tried: {_count(arms, 'choice')} in "
+        f"{_count(trials, 'trial')}, {fmt.seconds(search.seconds)}"
+    ]
+    lines += _unfit(search)
+    lines += _wrong(search)
+    lines += _unsure(now)
+    if now.stopped:
+        lines.append(f"stopped, as trial after trial failed: {now.stopped}")
+    return [plain(line) for line in lines]
+
+
+def _unsure(now: Standing) -> list[str]:
+    """What is kept and not proposed, and why."""
+    if not now.kept or (now.sure is not None and now.sure.arm == now.kept):
+        return []
+    kept = f"{_count(len(now.kept), 'choice')} made the graph faster when tried"
+    if not now.settled:
+        return [f"{kept}, and new processes have not confirmed it yet"]
+    if now.gain is None:
+        return [f"{kept}, but in new processes its outputs differed"]
+    return [
+        f"{kept}, but new processes do not confirm it: {now.gain.verdict} "
+        f"({between(now.gain.low, now.gain.high)})"
+    ]
+
+
+def _unfit(search: Search) -> list[str]:
+    return [
+        f"{subject_title(subject)} was not tried: {subject.unfit}"
+        for subject in search.subjects
+        if subject.unfit
+    ]
+
+
+def _wrong(search: Search) -> list[str]:
+    """Choices that broke, or computed something else."""
+    lines: dict[str, None] = {}
+    for attempt in search.tries:
+        if attempt.kind == "screen" and attempt.failed and len(attempt.arms) == 2:
+            lines[f"{_added(attempt, 1)} failed: {attempt.failed}"] = None
+        for at, (_, result) in enumerate(results(attempt), 1):
+            if attempt.kind != "screen":
+                continue
+            if result.failed:
+                lines[f"{_added(attempt, at)} failed: {result.failed}"] = None
+            elif not agrees(result):
+                far = "unknown" if result.error is None else f"{result.error:.0e}"
+                lines[f"{_added(attempt, at)} was left out: its outputs differ ({far})"] = None
+    return list(lines)
+
+
+def _added(attempt: Try, at: int) -> str:
+    rival = [swap for swap in attempt.arms[at] if swap not in attempt.arms[0]]
+    return ", ".join(swap.name or swap.hash for swap in rival) or "the baseline"
+
+
+SURE = (
+    f"Of a hundred searches in which nothing is faster, at most {ERROR * 100:g} propose something."
+)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+# As JSON.
+
+
+def search_json(search: Search) -> dict[str, Any]:
+    """A search with all its tries; see docs/model.md."""
+    now = standing(search)
+    return {
+        "graph": search.graph,
+        "within": search.within,
+        "seconds": search.seconds,
+        "gain": None if now.sure is None else _gain_json(now.sure),
+        "unconfirmed": [] if _is_sure(now) else [swap.hash for swap in now.kept],
+        "tunings": [_subject_json(search, at) for at in range(len(search.subjects))],
+        "trials": sum(attempt.trial is not None for attempt in search.tries),
+        "stopped": now.stopped,
+    }
+
+
+def _is_sure(now: Standing) -> bool:
+    return now.sure is not None and now.sure.arm == now.kept
+
+
+def _gain_json(gain: Gain) -> dict[str, Any]:
+    names = "ratio low high verdict before after processes kernels_before kernels_after error"
+    return {
+        **attributes(gain, names),
+        "choices": [attributes(swap, "op inputs precision hash name") for swap in gain.arm],
+    }
+
+
+def _subject_json(search: Search, at: int) -> dict[str, Any]:
+    subject = search.subjects[at]
+    tries = [t for t in search.tries if t.kind == "screen" and t.subject == at]
+    return {
+        **attributes(subject, "id op inputs precision count unfit ruled_out"),
+        "current": subject.current.hash if subject.current else None,
+        "candidates": [
+            {
+                **attributes(candidate, "hash name maker"),
+                "alone": _alone_json(candidate.alone),
+                "graph": [
+                    _arm_json(result)
+                    for attempt in tries
+                    for arm, result in results(attempt)
+                    if subject.swap(candidate) in set(arm) - set(attempt.arms[0])
+                ],
+            }
+            for candidate in subject.candidates
+        ],
+    }
+
+
+def _alone_json(alone: Alone | None) -> dict[str, Any] | None:
+    if alone is None:
+        return None
+    numbers = attributes(alone, "ms ratio low high")
+    finite = {name: value if isfinite(value) else None for name, value in numbers.items()}
+    return {**finite, "verdict": alone.verdict}
+
+
+def _arm_json(arm: TrialArm) -> dict[str, Any]:
+    names = "ms ratio ratio_low ratio_high verdict kernels error failed"
+    values = attributes(arm, names)
+    return {
+        name: None if isinstance(value, float) and not isfinite(value) else value
+        for name, value in values.items()
+    }

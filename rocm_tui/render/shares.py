@@ -1,0 +1,103 @@
+"""Calls and shares of a tuning: columns, a line, JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field, Line, Span
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.shares import Part, Share
+
+SIGNS = {"seen": "", "measured": "", "once": "~", "at most": "≤"}
+"""What stands before a share, by how it is known."""
+
+
+def _known(share: Share | None) -> bool:
+    """Whether its share rests on times that were seen or measured, not on one taken once."""
+    return share is not None and share.told in ("seen", "measured")
+
+
+def share_text(share: Share | None) -> str:
+    """`12.3 %`; `~12.3 %` of a time that was taken once, `≤60.0 %` where that cannot be."""
+    if share is None or share.share is None:
+        return fmt.NONE if share else ""
+    return SIGNS[share.told] + fmt.percent(share.share)
+
+
+def _gain(share: Share | None) -> str:
+    if share is None or share.to_gain is None:
+        return fmt.NONE if share else ""
+    return ("≤" if share.gain is None else "") + fmt.percent(share.to_gain)
+
+
+def count_text(count: int) -> str:
+    """Up to five digits: `99999`, `1200k`, `35M`."""
+    for limit, unit in ((100_000, ""), (100_000_000, "k"), (100_000_000_000, "M")):
+        if count < limit:
+            return f"{count * 100_000 // limit}{unit}"
+    return f"{count:.0e}"
+
+
+SHARES: tuple[Field[Share | None], ...] = (
+    Field(
+        "calls", "CALLS", 5, 6, drop=8, right=True, style="dim",
+        text=lambda share: str(share.calls) if share else "",
+        short=lambda share: count_text(share.calls) if share else "",
+        about="calls of its choice by the latest program's compiled graphs",
+    ),
+    Field(
+        "share", "SHARE", 7, 7, drop=4, right=True, text=share_text,
+        style=lambda share: "" if _known(share) else "dim",
+        about="of its time in graphs; ~ by a time taken once, ≤ at most",
+    ),
+    Field(
+        "to_gain", "TO GAIN", 7, 7, drop=6, right=True, name="to gain", text=_gain,
+        style=lambda share: "good" if share and share.gain else "dim",
+        about="of that time, by the best measured; ≤ its share until then",
+    ),
+)  # fmt: skip
+
+
+def share_line(share: Share | None) -> Line | None:
+    """`60.1 % of the graphs' time in llama.py · 4× in b3f21aa: 800 calls, 75 % of it`; or None."""
+    if share is None or not share.parts:
+        return None
+    count = len(share.parts)
+    told = share_text(share)
+    spans: list[Span] = [(" ", "")]
+    if share.share is not None:
+        spans.append((told, "strong" if _known(share) else ""))
+        spans.append((f" of the graphs' time in {plain(share.program)}", ""))
+    else:
+        spans.append((f"In {count} graph{'s' * (count != 1)} of {plain(share.program)}", ""))
+    spans += [(f" · {_part(part)}", "dim") for part in share.parts]
+    return tuple(spans)
+
+
+def _part(part: Part) -> str:
+    of = f", {fmt.percent(part.share)} of it" if part.share is not None else ""
+    return f"{part.count}× in {part.graph}: {count_text(part.calls)} calls{of}"
+
+
+def share_json(share: Share | None) -> dict[str, Any]:
+    """The fields of a tuning that tell of a program; null where that is not known."""
+    return {
+        "calls": share.calls if share else None,
+        "share": share.share if share else None,
+        "share_by": share.told if share and share.share is not None else None,
+        "gain": share.gain if share else None,
+        "gain_at_most": share.at_most if share else None,
+        "program": share.program if share else None,
+        "graphs": [_part_json(part) for part in share.parts] if share else [],
+    }
+
+
+def _part_json(part: Part) -> dict[str, Any]:
+    return {
+        "id": part.graph,
+        "title": part.title,
+        "count": part.count,
+        "calls": part.calls,
+        "share": part.share,
+    }

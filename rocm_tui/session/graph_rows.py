@@ -1,0 +1,156 @@
+"""The compiled graphs that are known: how often a program calls each, its share, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.model.graph import Graph, GraphTimes, TuningUse
+from backend.model.problem import TuningKey
+from backend.model.session import Session
+from backend.model.trial import Trial
+from rocm_tui.errors import NoSuchGraph
+from rocm_tui.harmless import plain
+from rocm_tui.ingest.records import GraphSeen, KernelTime
+from rocm_tui.session.graphs import Program, process_of
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.shares import Told, part_of
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTuning:
+    """A tuning that a graph holds: `row` where a source tells of it. `share` is of the graph's
+    time, `told` by which time."""
+
+    use: TuningUse
+    row: Row | None = None
+    share: float | None = None
+    told: Told = "once"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRow:
+    """A compiled graph as the latest program that called it tells; ranks are added up.
+
+    `share` is its part of the program's time in compiled graphs, None where no call was timed.
+    `session` is that of one process, None for a profiler's trace. `path` is where its text lies,
+    None where it is not kept. `tunings` are longest first, `kernels` as a profiler saw them.
+    """
+
+    graph: Graph
+    times: GraphTimes
+    program: str
+    session: Session | None = None
+    when: float = 0.0
+    share: float | None = None
+    tunings: Mapping[TuningKey, GraphTuning] = field(default_factory=dict)
+    kernels: tuple[KernelTime, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    path: Path | None = None
+
+    @property
+    def id(self) -> str:
+        return self.graph.id
+
+
+def graph_rows(model: Model, layout: Layout) -> list[GraphRow]:
+    """Each graph of the model once, of the latest program that called it; longest share first."""
+    rows: dict[TuningKey, list[Row]] = {}
+    for row in model.rows():
+        if row.tuning.key is not None:
+            rows.setdefault(row.tuning.key, []).append(row)
+    found: dict[str, GraphRow] = {}
+    for program in model.programs():  # the latest first
+        by_id: dict[str, list[GraphSeen]] = {}
+        for seen in program.graphs:
+            by_id.setdefault(seen.graph.id, []).append(seen)
+        for id, same in by_id.items():
+            known = found.get(id)
+            if known is None or not (known.times.calls or not _calls(same)):
+                found[id] = _row(program, same, rows, model, layout)
+    return sorted(found.values(), key=lambda row: (-(row.share or 0.0), -row.when, row.id))
+
+
+def find_graph(rows: Sequence[GraphRow], text: str) -> GraphRow:
+    """The graph whose id is or begins with `text`. Raises NoSuchGraph."""
+    wanted = text.lower()
+    meant = [row for row in rows if wanted and row.id.startswith(wanted)]
+    if not meant:
+        raise NoSuchGraph(f"no graph has the id {plain(text)!r}; `rocm-tui graphs` prints the ids")
+    exact = [row for row in meant if row.id == wanted]
+    if len(meant) > 1 and not exact:
+        ids = ", ".join(sorted(row.id for row in meant))
+        raise NoSuchGraph(f"{plain(text)!r} begins several ids: {ids}; give more digits")
+    return (exact or meant)[0]
+
+
+def _calls(same: Sequence[GraphSeen]) -> int:
+    return sum(seen.times.calls for seen in same if seen.times)
+
+
+def _row(
+    program: Program,
+    same: Sequence[GraphSeen],
+    rows: Mapping[TuningKey, Sequence[Row]],
+    model: Model,
+    layout: Layout,
+) -> GraphRow:
+    """A graph of a program, which several ranks may have called; the longest of them speaks."""
+    seen = same[0]
+    graph, process = seen.graph, process_of(seen)
+    shares = [program.share(one) for one in same]
+    timed = [share for share in shares if share is not None]
+    by_key: dict[TuningKey, list[GraphTuning]] = {}
+    for use in program.uses_of(seen):
+        row = _row_of(rows.get(use.use.key, ()), process)
+        part, _, told = part_of(row.tuning if row else None, use)
+        tuning = GraphTuning(use.use, row, part.share, told)
+        by_key.setdefault(use.use.key, []).append(tuning)
+    tunings = sorted(map(_united, by_key.values()), key=lambda tuning: -(tuning.share or 0.0))
+    path = layout.graphs / f"{graph.id}.py"
+    return GraphRow(
+        graph,
+        _times(same),
+        program.name,
+        model.sessions.get(process),
+        seen.when or 0.0,
+        sum(timed) if timed else None,
+        {tuning.use.key: tuning for tuning in tunings},
+        seen.kernels,
+        model.trials(graph.id),
+        path if safe.exists(path) else None,
+    )
+
+
+def _united(same: Sequence[GraphTuning]) -> GraphTuning:
+    """A tuning of which the graph's nodes may call several choices, by what is fused with each."""
+    first, hashes = same[0], {tuning.use.hash for tuning in same}
+    shares = [tuning.share for tuning in same if tuning.share is not None]
+    use = replace(
+        first.use,
+        count=sum(tuning.use.count for tuning in same),
+        hash=first.use.hash if len(hashes) == 1 else None,
+    )
+    share = sum(shares) if len(shares) == len(same) else None
+    return replace(first, use=use, share=share)
+
+
+def _row_of(rows: Sequence[Row], process: str) -> Row | None:
+    """The tuning that the process itself asked for, else the latest that it may have used."""
+    asked = (row for row in rows if process in row.asked)
+    return next(asked, None) or next(iter(rows), None)
+
+
+def _times(same: Sequence[GraphSeen]) -> GraphTimes:
+    times = [seen.times for seen in same if seen.times is not None]
+    total = sum(one.total_ms or 0.0 for one in times if one.calls)
+    calls = sum(one.calls for one in times if one.ms is not None)
+    return GraphTimes(
+        sum(one.calls for one in times),
+        sum(one.timed for one in times),
+        total / calls if calls else None,
+        times[0].by if times else "host",
+    )

@@ -1,0 +1,166 @@
+"""What a screen asks for about a graph: make it faster, pin what was found, prove what pins gain.
+Each shows first what will happen."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from functools import partial
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from rocm_tui.actions.improve import (
+    BUDGET,
+    Improving,
+    News,
+    Proposal,
+    pin_proposals,
+    proposals,
+    result_of,
+    rows_of,
+)
+from rocm_tui.actions.prove import PAIRS, Proving, annotate
+from rocm_tui.actions.trial_graph import GraphText, accept, text_of
+from rocm_tui.environment import lane
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
+from rocm_tui.render.improve import gain_text, note_of, step_text, subject_title, summary
+from rocm_tui.render.prove import figure, result
+from rocm_tui.render.trials import graph_title
+from rocm_tui.search.types import Search
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.graph_rows import GraphRow
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.trying import SHOWN, WIDTH
+
+
+async def ask_to_improve(host: Host, graph: GraphRow) -> Job | None:
+    """Show the graph that is to run; the job, if the person says yes to it."""
+    tell = [
+        f"A worker tries choices of its {len(graph.tunings)} tunings in it, for "
+        f"{fmt.seconds(BUDGET)} at most.",
+        "Nothing is pinned; what is found is proposed here.",
+    ]
+    if not await _agreed(host, graph, f"Improve graph {graph.id}", tell):
+        return None
+    return host.jobs.submit(improve_order(graph, host.layout))
+
+
+async def ask_to_prove(host: Host, graph: GraphRow) -> Job | None:
+    """Say what will run; the job, if the person says yes to it."""
+    tell = [
+        f"{2 * PAIRS} new processes of stock PyTorch compile it, half of them with the pins.",
+        "The figure goes into the notes of its pins.",
+    ]
+    if not await _agreed(host, graph, f"Prove the pins of graph {graph.id}", tell):
+        return None
+    return host.jobs.submit(prove_order(graph, host.layout))
+
+
+async def _agreed(host: Host, graph: GraphRow, title: str, tell: list[str]) -> bool:
+    """Whether the person agreed to run just this text."""
+    if host.asking:
+        return False
+    try:
+        text = await to_thread(text_of, host.layout, graph.id)
+    except (RocmTuiError, StoreError) as error:
+        host.refuse(str(error))
+        return False
+    if host.asking:
+        return False
+    question = ConfirmScreen(title, "Run", [*_about(graph, text), "", *tell])
+    if await host.push_screen_wait(question) is None:
+        return False
+    try:
+        await to_thread(accept, host.layout, text)
+    except (StoreError, OSError) as error:
+        host.refuse(str(error))
+        return False
+    return True
+
+
+def _about(graph: GraphRow, text: GraphText) -> list[str]:
+    """The graph, where its text is, and how it begins."""
+    body = text.body
+    first = [line.strip().partition(";")[0][:WIDTH] for line in body[:SHOWN]]
+    more = len(body) - len(first)
+    lines = [graph_title(graph.graph), str(text.path), "", *(f"  {line}" for line in first)]
+    return [*lines, f"  … {more} more lines"] if more > 0 else lines
+
+
+def improve_order(graph: GraphRow, layout: Layout) -> Order:
+    """The work of a search, for the queue."""
+
+    def work(run: QueueRun) -> str:
+        def tell(news: News) -> None:
+            run.tell(step_text(news.search, news.step))
+
+        search = Improving(run, layout, graph, tell=tell).go()
+        gain = result_of(search)
+        if gain is None:
+            return f"nothing faster was found; {summary(search)[0]}"
+        count = len(gain.arm)
+        return f"{gain_text(gain)} with {count} pin{'s' * (count != 1)}, which T proposes"
+
+    return _order("improve", graph, work)
+
+
+def prove_order(graph: GraphRow, layout: Layout) -> Order:
+    """The work of a proof, for the queue."""
+
+    def work(run: QueueRun) -> str:
+        def tell(number: int, total: int, pinned: bool) -> None:
+            run.tell(f"process {number} of {total}")
+
+        proof = Proving(run, layout, graph, tell=tell).go()
+        annotate(layout, proof, figure(proof))
+        return result(proof)
+
+    return _order("prove", graph, work)
+
+
+def _order(kind: JobKind, graph: GraphRow, work: Callable[[QueueRun], str]) -> Order:
+    title = graph_title(graph.graph).removeprefix("graph ")
+    return Order(kind=kind, title=title, lane=lane(None, graph.graph.device), work=work)
+
+
+async def ask_to_pin(host: Host, graph: GraphRow, search: Search) -> None:
+    """Show what is proposed; pin it, if the person says so."""
+    wanted, gain = proposals(search), result_of(search)
+    if host.asking:
+        return
+    if gain is None or not wanted:
+        host.warn("No pin is proposed for this graph; i searches.")
+        return
+    lines = [f"graph {graph.id} is {gain_text(gain)} with", ""]
+    lines += [line for one in wanted for line in _pin_lines(one)]
+    question = ConfirmScreen(f"Pin {len(wanted)} proposed", "Pin", lines)
+    if await host.push_screen_wait(question) is None:
+        return
+    pin = partial(
+        pin_proposals,
+        wanted,
+        rows_of(graph),
+        host.feed.model.sessions,
+        host.layout,
+        note_of(search, gain),
+    )
+    try:
+        pinned = await to_thread(pin)
+    except (RocmTuiError, StoreError, OSError) as error:
+        host.refuse(str(error))
+        host.feed.look()
+        return
+    active = sum(one.active for one in pinned)
+    host.notify(plain(f"Pinned {len(pinned)}, {active} active; v proves it."), markup=False)
+    host.feed.look()
+
+
+def _pin_lines(proposal: Proposal) -> list[str]:
+    current = proposal.subject.current
+    return [
+        f"{subject_title(proposal.subject)} ({proposal.subject.id})",
+        f"  {current.name if current else '?'} → {proposal.candidate.name}",
+    ]

@@ -1,0 +1,313 @@
+"""Trials: the compiled graphs, what was tried in each, and what makes them faster."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from backend.errors import StoreError
+from backend.model.graph import Arm
+from backend.model.trial import Trial, TrialArm
+from rocm_tui.actions.improve_file import read_search
+from rocm_tui.actions.trial_graph import text_of
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.jobs.queue import Job
+from rocm_tui.render.improve import best_text, gain_text
+from rocm_tui.render.pins import moment
+from rocm_tui.render.shares import count_text
+from rocm_tui.render.table import Field, Line, cells
+from rocm_tui.render.trials import arm_label, interval
+from rocm_tui.search.standing import standing
+from rocm_tui.search.types import Search
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.graph_rows import GraphRow, graph_rows
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+
+_NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
+_UNTRIED = "Nothing was tried in this graph yet: i improves it; g in Watch tries choices."
+_STYLES = {"faster": "good", "slower": "bad", "unclear": "dim"}
+
+
+def _trials(row: GraphRow) -> int:
+    """How many compared something; a process of `prove` runs one arm alone."""
+    return sum(len(trial.arms) > 1 for trial in row.trials)
+
+
+def _captured(row: GraphRow) -> str:
+    if row.path is not None:
+        return "yes"
+    return "gone" if row.graph.captured else "no"
+
+
+GRAPHS: tuple[Field[GraphRow], ...] = (
+    Field("id", "GRAPH", 7, 7, text=lambda row: row.id, style="dim", about="the graph's id"),
+    Field(
+        "title", "TITLE", 12, 40, text=lambda row: plain(row.graph.title) or row.graph.kind,
+        style="strong", about="where in the program it comes from",
+    ),
+    Field(
+        "kind", "KIND", 8, 9, drop=4, text=lambda row: row.graph.kind, style="dim",
+        about="inference, forward or backward",
+    ),
+    Field(
+        "tunings", "TUNINGS", 7, 7, drop=3, right=True, text=lambda row: str(len(row.tunings)),
+        about="whose choices it calls, as far as they are known",
+    ),
+    Field(
+        "calls", "CALLS", 5, 6, drop=2, right=True, text=lambda row: count_text(row.times.calls),
+        about="by the latest program that has it",
+    ),
+    Field(
+        "ms", "A CALL", 8, 9, right=True, text=lambda row: fmt.duration(row.times.ms),
+        about="mean time of those of its calls that were timed",
+    ),
+    Field(
+        "share", "SHARE", 7, 7, right=True, text=lambda row: fmt.percent(row.share),
+        about="of that program's time in compiled graphs",
+    ),
+    Field(
+        "captured", "CAPTURED", 8, 8, text=_captured,
+        style=lambda row: "" if row.path is not None else "dim",
+        about="whether its text is kept, which trials need",
+    ),
+    Field(
+        "tried", "TRIALS", 6, 6, drop=1, right=True, text=lambda row: str(_trials(row) or ""),
+        about="how many were made",
+    ),
+    Field(
+        "program", "PROGRAM", 8, 40, drop=5, text=lambda row: plain(row.program), style="dim",
+        about="that program, and the session's id",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """An arm of a trial; the baseline is not shown."""
+
+    trial: Trial
+    arm: TrialArm
+
+    @property
+    def more(self) -> Arm:
+        """What it has and the baseline has not."""
+        return tuple(swap for swap in self.arm.swaps if swap not in self.trial.arms[0].swaps)
+
+    @property
+    def less(self) -> Arm:
+        """What the baseline has and it has not, nor another choice of that tuning."""
+        keys = {swap.key for swap in self.arm.swaps}
+        return tuple(swap for swap in self.trial.arms[0].swaps if swap.key not in keys)
+
+    @property
+    def label(self) -> str:
+        if self.more:
+            return arm_label(self.more)
+        return f"without {arm_label(self.less)}" if self.less else arm_label(())
+
+    @property
+    def tunings(self) -> str:
+        return " ".join(swap.key.id for swap in self.more or self.less)
+
+
+TRIALS: tuple[Field[_Tried], ...] = (
+    Field(
+        "verdict", "THE GRAPH IS", 12, 12,
+        text=lambda tried: "failed" if tried.arm.failed else tried.arm.verdict,
+        style=lambda tried: "bad" if tried.arm.failed else _STYLES.get(tried.arm.verdict, ""),
+        about="faster, tied, slower, or unclear with this choice",
+    ),
+    Field(
+        "interval", "BY", 18, 20, right=True, text=lambda tried: interval(tried.arm),
+        about="interval of how much longer a pass takes",
+    ),
+    Field(
+        "choice", "CHOICE", 16, 60, text=lambda tried: tried.label, style="strong",
+        about="what was put in place, besides what the baseline of that trial has",
+    ),
+    Field(
+        "tuning", "TUNING", 7, 31, drop=3, text=lambda tried: tried.tunings, style="dim",
+        about="the id of the tuning whose choice that is",
+    ),
+    Field(
+        "pass", "A PASS", 8, 9, drop=2, right=True,
+        text=lambda tried: fmt.duration(tried.arm.ms), about="median time of a whole pass",
+    ),
+    Field(
+        "kernels", "KERNELS", 7, 7, drop=1, right=True,
+        text=lambda tried: "" if tried.arm.kernels is None else str(tried.arm.kernels),
+        about="how many a pass calls",
+    ),
+    Field(
+        "when", "WHEN", 16, 16, drop=4, text=lambda tried: moment(tried.trial.when), style="dim",
+        about="when it was tried",
+    ),
+    Field(
+        "changed", "NEW KERNELS", 12, 80, drop=5,
+        text=lambda tried: plain(tried.arm.failed or ", ".join(tried.arm.added)), style="dim",
+        about="those that a pass calls with it alone; or why it failed",
+    ),
+)  # fmt: skip
+
+
+class TrialsScreen(BaseScreen):
+    """The graphs above, longest share first; the trials of the one under the cursor below."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#graphs"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("i", "improve", "trials.improve", "find choices that make the graph faster; asks"),
+        key("p", "pin", "trials.pin", "pin what was found; asks"),
+        key("v", "prove", "trials.prove", "prove in stock processes what its pins gain; asks"),
+        key("x", "cancel", "trials.cancel", "cancel the search or the proof of this graph"),
+        key("enter", "text", "trials.text", "where the graph's text is, and how it begins"),
+        key("y", "copy", "trials.copy", "copy the graph's id"),
+        key("tab", "app.focus_next", "trials.other", "between the graphs and their trials"),
+        key("escape", "app.pop_screen", "trials.back", "back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("i", "improve", "improve"),
+        ("p", "pin found", "pin"),
+        ("v", "prove", "prove"),
+        ("x", "cancel", "cancel"),
+        ("enter", "text", "text"),
+        ("tab", "trials", "app.focus_next"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def compose_body(self) -> ComposeResult:
+        yield Grid(GRAPHS, _NOTHING, id="graphs")
+        yield OneLine(id="about")
+        yield Grid(TRIALS, _UNTRIED, id="trials")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._rows: list[GraphRow] = []
+        self._searches: dict[str, Search | str] = {}
+        self.update()
+
+    @property
+    def current(self) -> GraphRow | None:
+        """The graph under the cursor."""
+        cursor = self.query_one("#graphs", Grid).cursor
+        return self._rows[cursor] if cursor < len(self._rows) else None
+
+    def update(self) -> None:
+        """Show the graphs as they are known now; the cursor stays on its graph."""
+        self._rows = graph_rows(self.program.feed.model, self.program.layout)
+        rows = [cells(GRAPHS, row) for row in self._rows]
+        self.query_one("#graphs", Grid).put(rows, [row.id for row in self._rows])
+        captured = sum(row.path is not None for row in self._rows)
+        count = len(self._rows)
+        self.show_title("Trials", [f"{count} graph{'s' * (count != 1)}, {captured} captured"])
+        self._describe()
+        self.reload()
+
+    def _describe(self) -> None:
+        row = self.current
+        about = self.query_one("#about", OneLine)
+        if row is None:
+            about.put(((" Trials", "head"),))
+            self.query_one("#trials", Grid).put([], [])
+            return
+        about.put(self._about(row))
+        tried = [_Tried(trial, arm) for trial in row.trials for arm in trial.arms[1:]]
+        names = [f"{one.trial.when} {one.arm.swaps}" for one in tried]
+        self.query_one("#trials", Grid).put([cells(TRIALS, one) for one in tried], names)
+
+    def _about(self, row: GraphRow) -> Line:
+        """What is known of the search for the graph: at work, found, nothing."""
+        job = self._job(row)
+        if job is not None:
+            text = job.step or job.progress.what or job.state
+            return ((f" {job.kind}: {text}", "accent"),)
+        search = self._searches.get(row.id)
+        if isinstance(search, str):
+            return ((f" {search}", "warn"),)
+        if search is None:
+            return ((" Trials", "head"),)
+        sure = standing(search).sure
+        if sure is None:
+            return ((f" improve: {best_text(search)}", "head"),)
+        count = len(sure.arm)
+        pins = f"{count} pin{'s' * (count != 1)} proposed (p)"
+        return ((f" improve: {gain_text(sure)}", "good"), (f", {pins}", "head"))
+
+    def _job(self, row: GraphRow) -> Job | None:
+        """The search or the proof of a graph that is at work or waits."""
+        mine = (job for job in self.program.unfinished if job.title.startswith(row.id))
+        return next((job for job in mine if job.kind in ("improve", "prove")), None)
+
+    def reload(self) -> None:
+        """Look at the search of the graph under the cursor."""
+        if self.is_attached and self.current is not None:
+            self.run_worker(self._load(self.current.id), group="search", exclusive=True)
+
+    async def _load(self, graph: str) -> None:
+        try:
+            search = await to_thread(read_search, self.program.layout, graph)
+        except (RocmTuiError, StoreError) as error:
+            self._searches[graph] = plain(str(error))
+        else:
+            self._searches.pop(graph, None)
+            if search is not None:
+                self._searches[graph] = search
+        row = self.current
+        if row is not None and row.id == graph:
+            self.query_one("#about", OneLine).put(self._about(row))
+
+    @on(LineView.CursorMoved, "#graphs")
+    def _moved(self) -> None:
+        self._describe()
+        self.reload()
+
+    def action_improve(self) -> None:
+        if self.current is not None:
+            self.program.ask.improve(self.current)
+
+    def action_prove(self) -> None:
+        if self.current is not None:
+            self.program.ask.prove(self.current)
+
+    def action_pin(self) -> None:
+        row = self.current
+        search = None if row is None else self._searches.get(row.id)
+        if row is not None and isinstance(search, Search):
+            self.program.ask.pin_found(row, search)
+        else:
+            self.program.warn("Nothing was searched for this graph yet; i does.")
+
+    def action_cancel(self) -> None:
+        row = self.current
+        job = None if row is None else self._job(row)
+        if job is None:
+            self.program.warn("No search or proof of this graph is at work.")
+        else:
+            self.program.jobs.cancel(job.id)
+
+    async def action_text(self) -> None:
+        """Where the text is, in a line that can be copied; `graphs ID --text` prints it."""
+        row = self.current
+        if row is None:
+            return
+        try:
+            text = await to_thread(text_of, self.program.layout, row.id)
+        except RocmTuiError as error:
+            self.program.refuse(str(error))
+            return
+        self.program.copy(str(text.path), f"the path of its text, {len(text.lines)} lines")
+
+    def action_copy(self) -> None:
+        row = self.current
+        if row is not None:
+            self.program.copy(row.id, "the graph's id, for graphs, improve and prove")

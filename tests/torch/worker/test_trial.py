@@ -1,0 +1,234 @@
+"""`trial`: a captured graph with choices in place, its passes timed by a worker."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from backend.cache.autotune import read_caches
+from backend.cache.copies import copy_unpinned
+from backend.disk.layout import Layout
+from backend.disk.sessions import read_log
+from backend.model.graph import Graph, Swap
+from backend.model.problem import TuningKey
+from backend.model.session import GraphCompiled, GraphTried
+from backend.pins.store import PinStore
+from backend.wire.codec import to_json
+from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
+from backend.worker.trial.kernels import kernels_of
+from rocm_tui.environment import find_python
+from rocm_tui.jobs.worker import Worker, spawn_worker
+from tests.support.hooked import launch_program
+from tests.support.places import ROOT
+from tests.support.torch_models import child_env
+
+pytestmark = pytest.mark.torch
+
+BMM = """
+import torch, torch._inductor.config as config
+def bmm(x, w, b):
+    return torch.nn.functional.gelu(torch.bmm(x, w) + b) * 2
+config.max_autotune = True
+x, w, b = torch.randn(4, 32, 64), torch.randn(4, 64, 96), torch.randn(96)
+with torch.no_grad():
+    torch.compile(bmm)(x, w, b)
+"""
+
+
+@dataclass(frozen=True)
+class Captured:
+    cache: Path
+    graph: Graph
+    key: TuningKey
+    times: dict[str, float]
+
+    @property
+    def text(self) -> Path:
+        return Layout(self.cache).graphs / f"{self.graph.id}.py"
+
+    def swap(self, hash: str) -> Swap:
+        return Swap(self.key.op, self.key.inputs, self.key.precision, hash)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    cache = tmp_path_factory.mktemp("captured") / "cache"
+    launch_program(BMM, cache, env={"ROCM_TUI_CAPTURE": "1"})
+    (log,) = Layout(cache).sessions.glob("*.jsonl")
+    events, _ = read_log(log)
+    graph = [event.graph for event in events if isinstance(event, GraphCompiled)][-1]
+    (file,), _ = read_caches(Layout(cache))
+    ((key, times),) = file.entries.items()
+    return Captured(cache, graph, key, dict(times))
+
+
+@pytest.fixture(scope="module")
+def worker(captured: Captured) -> Iterator[Worker]:
+    private = Layout(Layout(captured.cache).graphs / "cache")
+    copy_unpinned(Layout(captured.cache), private)
+    with spawn_worker(find_python(), private.root) as worker:
+        yield worker
+
+
+def tried(worker: Worker, job: TrialJob) -> TrialResult:
+    heard: list[object] = []
+    return answer_of(job, worker.exchange(job_words(job), heard.append, 300))
+
+
+def state(cache: Path) -> dict[str, str]:
+    """All files of a person, but for logs and what trials keep."""
+    own = Layout(cache).graphs / "cache"
+    return {
+        str(path.relative_to(cache)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(cache.rglob("*"))
+        if path.is_file() and own not in path.parents and path.parent != Layout(cache).sessions
+    }
+
+
+def other(captured: Captured) -> str:
+    """The choice that the program did not take."""
+    taken = captured.graph.tunings[0].hash
+    return next(hash for hash in captured.times if hash != taken)
+
+
+def test_a_trial(captured: Captured, worker: Worker) -> None:
+    """Its arms are timed; what cannot be put in place has failed alone; nothing of the person's
+    changes but that the trial is recorded."""
+    assert captured.graph.captured and captured.graph.tunings[0].key == captured.key
+    before = state(captured.cache)
+    unasked = Swap("mm", "[]", "highest", "x")
+    arms = ((), (captured.swap(other(captured)),), (captured.swap("gone"),), (unasked,))
+    result = tried(worker, TrialJob(captured.graph.id, arms, budget=2.0))
+    assert result.ok and result.trial is not None, result.reason
+    first, swapped, gone, never = result.trial.arms
+    assert (first.ratio, first.verdict, first.error) == (1.0, "tied", 0.0)
+    assert first.ms and swapped.ms and first.passes == swapped.passes == result.trial.rounds > 0
+    assert swapped.gone and swapped.added, "one of the two is fused with what follows it"
+    assert {first.kernels, swapped.kernels} == {1, 2}
+    assert swapped.error is not None and swapped.allowed is not None
+    assert swapped.error <= swapped.allowed
+    assert "gone is none of its 2 choices here" in gone.failed and gone.ms is None
+    assert never.failed == "the graph does not ask for mm []"
+    assert state(captured.cache) == before
+    assert result.log is not None and Path(result.log).parent == Layout(captured.cache).sessions
+    events, _ = read_log(Path(result.log))
+    assert [event.trial for event in events if isinstance(event, GraphTried)] == [result.trial]
+
+
+def test_what_is_compiled_stays_for_the_next_trial(captured: Captured, worker: Worker) -> None:
+    arms = ((), (captured.swap(other(captured)),))
+    tried(worker, TrialJob(captured.graph.id, arms, budget=0.5))
+    kernels = Layout(captured.cache).graphs / "cache"
+    before = {path for path in kernels.rglob("*") if path.is_file()}
+    again = tried(worker, TrialJob(captured.graph.id, arms, budget=0.5))
+    assert again.ok and {path for path in kernels.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [("../pins", "that is no id of a graph"), ("0000000", "cannot be read: No such file")],
+)
+def test_a_graph_that_is_not_there(worker: Worker, graph: str, said: str) -> None:
+    result = tried(worker, TrialJob(graph, ((),)))
+    assert not result.ok and said in result.reason
+
+
+def test_a_file_of_others_is_not_run(captured: Captured, worker: Worker) -> None:
+    """Nor one that says something else than a graph."""
+    path = captured.text.with_name("1234567.py")
+    path.symlink_to(captured.text)
+    assert "symlink" in tried(worker, TrialJob("1234567", ((),))).reason
+    path.unlink()
+    path.write_text(captured.text.read_text() + "import os\n")
+    assert "line " in tried(worker, TrialJob("1234567", ((),))).reason
+    path.chmod(0o666)
+    assert "can write" in tried(worker, TrialJob("1234567", ((),))).reason
+    path.unlink()
+
+
+def _child(cache: Path, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.support.capture_child", *words],
+        env=child_env(cache),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_a_swap_is_what_a_pin_leads_to(captured: Captured, tmp_path: Path) -> None:
+    """Stock PyTorch with the pin generates the code of the arm, and not that of the baseline."""
+    pinned = tmp_path / "pinned"
+    shutil.copytree(captured.cache, pinned)
+    hash = other(captured)
+    PinStore(Layout(pinned)).pin(None, captured.key, hash)
+    program = _child(pinned, "program", BMM)
+    swaps = json.dumps([[*to_json(captured.swap(hash)).values()][:4]])
+    with spawn_worker(find_python(), pinned) as worker:
+        result = tried(worker, TrialJob(captured.graph.id, ((),), budget=0.5, stock=True))
+    assert result.ok and result.trial is not None, result.reason
+    assert result.trial.arms[0].kernels == len(kernels_of(program))
+    private = Layout(pinned).graphs / "cache"
+    copy_unpinned(Layout(pinned), Layout(private))
+    assert _child(private, "arm", str(captured.text), swaps) == program
+    assert _child(private, "arm", str(captured.text), "[]") != program
+
+
+OTHERS = """
+import torch, torch._inductor.config as config
+config.max_autotune = True
+with torch.no_grad(), config.patch(freezing=True):
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU()).eval()
+    torch.compile(model)(torch.randn(32, 64))
+torch._dynamo.reset()
+
+@torch.library.custom_op("foreign::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+twice.register_fake(torch.empty_like)
+torch.compile(lambda x: twice(x) + 1)(torch.randn(4))
+
+def step(x, state):
+    state.mul_(1.5)
+    return torch.nn.functional.dropout(x, 0.5) @ state
+
+torch.compile(step)(torch.randn(8, 8), torch.randn(8, 8))
+"""
+
+
+def test_programs_of_other_kinds(tmp_path: Path) -> None:
+    """Weights that become constants; an op of a library, which no text says; a graph that changes
+    an input and draws numbers: each pass begins with the same ones."""
+    cache = tmp_path / "cache"
+    launch_program(OTHERS, cache, env={"ROCM_TUI_CAPTURE": "1"})
+    (log,) = Layout(cache).sessions.glob("*.jsonl")
+    events, _ = read_log(log)
+    frozen, foreign, step = {
+        event.g: event.graph for event in events if isinstance(event, GraphCompiled)
+    }.values()
+    assert not foreign.captured
+    assert foreign.uncaptured == "foreign.twice.default is no op of torch itself"
+    (file,), _ = read_caches(Layout(cache))
+    ((key, times),) = file.entries.items()
+    (use,) = frozen.tunings
+    (rival,) = [hash for hash in times if hash != use.hash]
+    swap = Swap(key.op, key.inputs, key.precision, rival)
+    with spawn_worker(find_python(), cache) as worker:
+        result = tried(worker, TrialJob(frozen.id, ((), (swap,)), budget=0.5))
+        changing = tried(worker, TrialJob(step.id, ((),), budget=0.5))
+    assert result.trial is not None, result.reason
+    assert result.trial.arms[1].ms and result.trial.arms[1].added + result.trial.arms[1].gone
+    assert changing.trial is not None, changing.reason
+    assert changing.trial.arms[0].error == 0

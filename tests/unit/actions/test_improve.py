@@ -1,0 +1,349 @@
+"""A search as it is made: in workers, within a budget, kept in a file, told, ended and gone on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.errors import StoreError
+from backend.pins.store import PinStore
+from backend.wire.codec import to_json
+from backend.wire.jobs import MeasureJob, TrialJob, WorkerJob
+from rocm_tui.actions.improve import (
+    Improving,
+    News,
+    is_finished,
+    pick_graph,
+    pin_proposals,
+    proposals,
+    result_of,
+    rows_of,
+)
+from rocm_tui.actions.improve_file import (
+    AlreadyRunning,
+    SearchUnreadable,
+    alone,
+    read_search,
+    search_path,
+    write_search,
+)
+from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.errors import NoSuchGraph, RocmTuiError
+from rocm_tui.jobs.limits import JobError
+from rocm_tui.render.improve import news_text, note_of, search_json, summary
+from rocm_tui.search.types import Search
+from tests.support.graph_log import inputs
+from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return write_graph(tmp_path / "cache")
+
+
+def improving(layout: Layout, workers: Workers, **options: Any) -> Improving:
+    return Improving(workers, layout, graph_of(layout), **options)
+
+
+def improve(layout: Layout, workers: Workers, **options: Any) -> Search:
+    return improving(layout, workers, **options).go()
+
+
+def test_what_is_faster_in_the_graph_is_proposed_though_it_is_slower_alone(layout: Layout) -> None:
+    search = improve(layout, Workers(gains({16: FIVE_PERCENT})))
+    gain = result_of(search)
+    assert gain is not None
+    assert gain.low < 0.95 < gain.high
+    (proposal,) = proposals(search)
+    assert proposal.subject.inputs == inputs(16)
+    assert proposal.candidate.hash == "tri-1"
+    assert proposal.candidate.alone is not None
+    assert proposal.candidate.alone.verdict == "slower"
+
+
+def test_what_is_faster_alone_and_slower_in_the_graph_is_not(layout: Layout) -> None:
+    workers = Workers(gains({8: 0.04}), slower=0.95)
+    search = improve(layout, workers)
+    assert proposals(search) == ()
+    assert is_finished(search)
+    subject = search.subjects[0]
+    assert subject.candidates[0].alone is not None
+    assert subject.candidates[0].alone.verdict == "faster"
+
+
+def test_the_heaviest_is_measured_first_and_tried_at_once(layout: Layout) -> None:
+    workers = Workers()
+    improve(layout, workers)
+    kinds = [(type(job).__name__, job) for job in workers.jobs]
+    assert [name for name, _ in kinds] == ["MeasureJob", "TrialJob"] * 3
+    measured = [job.inputs for _, job in kinds if isinstance(job, MeasureJob)]
+    assert measured == [inputs(8), inputs(16), inputs(24)]
+
+
+def test_what_measuring_rules_out_is_not_tried_but_the_fastest_of_each_kind_is(
+    layout: Layout,
+) -> None:
+    workers = Workers(slower=1.5)
+    search = improve(layout, workers)
+    assert all(len(subject.candidates) == 1 for subject in search.subjects)  # of another maker
+
+
+def test_a_confirmation_has_processes_of_its_own(layout: Layout) -> None:
+    workers = Workers(gains({8: FIVE_PERCENT}))
+    improve(layout, workers)
+    assert [job.fresh for job in workers.trials] == [False] * 3 + [True] * 5
+    assert all(job.arms[0] == () for job in workers.trials[3:])
+
+
+def test_each_step_is_kept_and_a_killed_search_loses_one_trial(layout: Layout) -> None:
+    class Killed(BaseException):
+        pass
+
+    def stop(job: WorkerJob[Any]) -> None:
+        if len(workers.jobs) == 5:
+            raise Killed
+
+    workers = Workers(gains({8: FIVE_PERCENT}), before=stop)
+    with pytest.raises(Killed):
+        improve(layout, workers)
+    left = read_search(layout, GRAPH)
+    assert left is not None
+    assert len(left.tries) == 2
+    after = Workers(gains({8: FIVE_PERCENT}))
+    search = improve(layout, after)
+    assert search.tries[:2] == left.tries
+    assert len(after.trials) == 1 + 5
+    assert result_of(search) is not None
+
+
+def test_a_finished_search_does_nothing_more(layout: Layout) -> None:
+    first = improve(layout, Workers(gains({8: FIVE_PERCENT})))
+    workers = Workers()
+    assert improve(layout, workers) == first
+    assert workers.jobs == []
+    improve(layout, workers, restart=True)
+    assert len(workers.trials) == 3
+
+
+def test_another_text_begins_anew_and_says_so(layout: Layout) -> None:
+    improve(layout, Workers())
+    (layout.graphs / f"{GRAPH}.py").write_text("# another\n")
+    news: list[News] = []
+    workers = Workers()
+    improve(layout, workers, tell=news.append)
+    assert "text" in news[0].anew
+    assert len(workers.trials) == 3
+
+
+def test_another_torch_begins_anew_and_says_so(layout: Layout) -> None:
+    def stop(job: WorkerJob[Any]) -> None:
+        if len(workers.jobs) == 3:
+            raise KeyboardInterrupt
+
+    workers = Workers(before=stop)
+    with pytest.raises(KeyboardInterrupt):
+        improve(layout, workers)
+    news: list[News] = []
+    search = improve(layout, Workers(torch="2.14.0"), tell=news.append)
+    assert any("torch" in one.anew for one in news)
+    assert {attempt.trial.torch for attempt in search.tries if attempt.trial} == {"2.14.0"}
+
+
+def test_tuned_again_begins_anew(layout: Layout) -> None:
+    improve(layout, Workers())
+    path = next(layout.autotune.iterdir())
+    cache = json.loads(path.read_text())
+    cache["cache"]["mm"][inputs(8)]["highest"]["mm-1"] = 1.0
+    path.write_text(json.dumps(cache))
+    news: list[News] = []
+    improve(layout, Workers(), tell=news.append)
+    assert "tuned again" in news[0].anew
+
+
+def test_another_bound_begins_anew(layout: Layout) -> None:
+    improve(layout, Workers())
+    news: list[News] = []
+    improve(layout, Workers(), tell=news.append, within=0.2)
+    assert "--within" in news[0].anew
+
+
+def test_a_cancelled_search_says_nothing_of_what_it_was_at(layout: Layout) -> None:
+    def cancel(job: WorkerJob[Any]) -> None:
+        if len(workers.jobs) == 3:
+            raise RocmTuiError("cancelled")
+
+    workers = Workers(gains({8: FIVE_PERCENT}), before=cancel)
+    with pytest.raises(RocmTuiError, match="cancelled"):
+        improve(layout, workers)
+    search = read_search(layout, GRAPH)
+    assert search is not None
+    assert [bool(attempt.failed) for attempt in search.tries] == [False]
+    assert [subject.ready for subject in search.subjects].count(True) == 2
+
+
+def test_a_budget_ends_it_and_says_what_is_open(layout: Layout) -> None:
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    clock = Clock()
+
+    def work(job: WorkerJob[Any]) -> None:
+        clock.now += 10.0
+
+    workers = Workers(before=work)
+    search = improve(layout, workers, budget=100.0, clock=clock)
+    assert len(workers.jobs) == 3
+    assert not is_finished(search)
+    assert search.seconds == 10.0
+
+
+def test_two_at_once_on_one_graph_are_refused(layout: Layout) -> None:
+    with (
+        alone(layout, GRAPH),
+        pytest.raises(AlreadyRunning, match="improved by another process"),
+        alone(layout, GRAPH),
+    ):
+        pass
+    with alone(layout, GRAPH):
+        pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda words: "no JSON",
+        lambda words: "[" * 100_000,
+        lambda words: json.dumps([]),
+        lambda words: json.dumps({**words, "version": 99}),
+        lambda words: json.dumps({**words, "graph": "ccccccc"}),
+        lambda words: json.dumps({**words, "subjects": []}),
+        lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "kind": "guess"}]}),
+        lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "error": -1}]}),
+        lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "arms": []}]}),
+        lambda words: json.dumps({**words, "tries": [{**words["tries"][0], "subject": 7}]}),
+    ],
+)
+def test_what_is_no_search_is_refused_and_stays(layout: Layout, change: Any) -> None:
+    search = improve(layout, Workers())
+    path = search_path(layout, GRAPH)
+    hostile = change(to_json(search))
+    path.write_text(hostile)
+    with pytest.raises(SearchUnreadable, match="--restart"):
+        improve(layout, Workers())
+    assert path.read_text() == hostile
+    improve(layout, Workers(), restart=True)
+    assert read_search(layout, GRAPH) is not None
+
+
+def test_what_is_not_known_is_kept_as_it_is(layout: Layout) -> None:
+    search = improve(layout, Workers())
+    (first, *_) = search.tries
+    assert first.trial is not None
+    base, arm = first.trial.arms
+    vague = replace(arm, ratio_low=0.0, ratio_high=inf, verdict="unclear")
+    trial = replace(first.trial, arms=(base, vague))
+    search = replace(search, tries=(replace(first, trial=trial),))
+    write_search(layout, search)
+    assert read_search(layout, GRAPH) == search
+    json.dumps(search_json(search), allow_nan=False)
+
+
+def test_no_file_is_written_through_a_symlink(layout: Layout, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("mine")
+    search_path(layout, GRAPH).symlink_to(target)
+    with pytest.raises((StoreError, SearchUnreadable)):
+        improve(layout, Workers(), restart=True)
+    assert target.read_text() == "mine"
+
+
+def test_a_failing_choice_does_not_end_the_search(layout: Layout) -> None:
+    def broken(job: WorkerJob[Any]) -> None:
+        if isinstance(job, TrialJob) and any(
+            swap.inputs == inputs(8) for arm in job.arms for swap in arm
+        ):
+            raise JobError("the worker died: SIGSEGV")
+
+    search = improve(layout, Workers(gains({16: FIVE_PERCENT}), before=broken))
+    assert [one.subject.inputs for one in proposals(search)] == [inputs(16)]
+    assert any("SIGSEGV" in line for line in summary(search))
+
+
+def test_the_pins_carry_the_figure(layout: Layout) -> None:
+    search = improve(layout, Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT})))
+    gain = result_of(search)
+    assert gain is not None
+    note = note_of(search, gain)
+    assert note.startswith(f"improve: graph {GRAPH} ")
+    assert "% faster (" in note
+    sessions = load_model(layout).sessions
+    rows = rows_of(graph_of(layout))
+    pinned = pin_proposals(proposals(search), rows, sessions, layout, note)
+    assert len(pinned) == 2
+    assert all(one.active for one in pinned)
+    assert {pin.note for pin in PinStore(layout).pins()} == {note}
+    assert {(pin.inputs, pin.hash) for pin in PinStore(layout).pins()} == {
+        (inputs(8), "mm-1"),
+        (inputs(16), "tri-1"),
+    }
+
+
+def test_pinned_tunings_are_searched_as_if_they_were_not(layout: Layout) -> None:
+    """The pin raises a rival's number; the search goes by what was measured."""
+    first = improve(layout, Workers(gains({8: FIVE_PERCENT})))
+    rows = rows_of(graph_of(layout))
+    pin_proposals(proposals(first), rows, load_model(layout).sessions, layout, "")
+    workers = Workers()
+    assert improve(layout, workers) == first
+    assert workers.jobs == []
+
+
+def test_the_live_line_tells_where_it_is(layout: Layout) -> None:
+    lines: list[str] = []
+
+    def tell(news: News) -> None:
+        lines.append(news_text(news.search, news.step, news.left))
+
+    improve(layout, Workers(gains({8: FIVE_PERCENT})), tell=tell)
+    assert "tuning 1 of 3, mm 8×32 · 32×64: measuring its choices alone" in lines[0]
+    assert "1 choice in the graph; nothing kept yet" in lines[1]
+    assert "some 5" in lines[3]
+    assert "confirming in new processes, 1 of 5" in lines[6]
+    assert lines[-1].startswith("done; ")
+    assert "% faster (" in lines[-1]
+
+
+def test_json_tells_all(layout: Layout) -> None:
+    words = search_json(improve(layout, Workers(gains({8: FIVE_PERCENT}))))
+    json.dumps(words, allow_nan=False)
+    assert words["gain"]["verdict"] == "faster"
+    assert [len(tuning["candidates"]) for tuning in words["tunings"]] == [1, 1, 1]
+    assert words["tunings"][0]["candidates"][0]["graph"][0]["verdict"] == "faster"
+
+
+def test_the_graph_that_a_person_means(layout: Layout) -> None:
+    row = graph_of(layout)
+    assert pick_graph([row]) is row
+    assert pick_graph([row], "aaa") is row
+    with pytest.raises(NoSuchGraph):
+        pick_graph([row], "b")
+    with pytest.raises(NotTried, match="not captured"):
+        pick_graph([replace(row, path=None)])
+    with pytest.raises(NotTried, match="capture"):
+        pick_graph([])
+
+
+def test_a_graph_without_anything_to_try_says_why(layout: Layout) -> None:
+    row = graph_of(layout)
+    with pytest.raises(RocmTuiError, match="no choice of a known tuning"):
+        Improving(Workers(), layout, replace(row, tunings={})).go()

@@ -1,0 +1,453 @@
+"""Trials of graphs: which graph, which arms, what a worker's end means, what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.cache.autotune import FACTOR
+from backend.disk.layout import Layout
+from backend.model.choice import Choice, MeasuredChoice, Measurement
+from backend.model.graph import Arm, Graph, GraphTimes, Swap, TuningUse
+from backend.model.trial import Trial, TrialArm
+from backend.model.tuning import Tuning
+from backend.pins.store import PinStore
+from backend.wire.jobs import Progress, TrialJob, TrialResult, WorkerJob
+from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
+from rocm_tui.actions.trial_graph import (
+    NotTried,
+    accept,
+    accepted_path,
+    graph_for,
+    is_accepted,
+    private_cache,
+    text_of,
+)
+from rocm_tui.errors import NoSuchGraph
+from rocm_tui.jobs.limits import JobError, JobTimeout
+from rocm_tui.render.trials import (
+    best_arm,
+    kernel_alone,
+    output,
+    pin_command,
+    sentences,
+    short,
+    trial_json,
+    trial_text,
+)
+from rocm_tui.session.graph_rows import GraphRow, GraphTuning
+from rocm_tui.session.model import Row
+from tests.support.pin_lab import KEY, cache_file, make_layout, read, times, write
+
+USE = TuningUse(KEY.op, KEY.inputs, KEY.precision)
+TUNING = Tuning(
+    KEY.op,
+    inputs_key=KEY.inputs,
+    precision=KEY.precision,
+    choices=(
+        Choice("mm", "mm-1", 1.0),
+        Choice("cpp_A", "Cpp-2", 1.1),
+        Choice("cpp_B", "Cpp-3", 1.2),
+        Choice("cpp_C", None, 1.3),
+    ),
+)
+
+
+def row(tuning: Tuning = TUNING) -> Row:
+    return Row("k", "abc1234", 1, tuning)
+
+
+def graph_row(id: str, share: float = 0.5, *, uses: bool = True, **more: Any) -> GraphRow:
+    tunings = {KEY: GraphTuning(USE, share=0.5)} if uses else {}
+    kept = Path(f"/graphs/{id}.py") if more.pop("kept", True) else None
+    graph = Graph(id, **more)
+    return GraphRow(graph, GraphTimes(10, 10, 1.0), "p", share=share, tunings=tunings, path=kept)
+
+
+# Which graph
+
+
+def test_the_graph_with_the_tuning_in_which_most_time_is_spent() -> None:
+    graphs = [graph_row("aaa0001", uses=False), graph_row("bbb0001"), graph_row("ccc0001", 0.5)]
+    assert graph_for(row(), graphs).id == "bbb0001"
+    assert graph_for(row(), graphs, "c").id == "ccc0001"
+    with pytest.raises(NotTried, match="graph aaa0001 does not contain tuning abc1234"):
+        graph_for(row(), graphs, "aaa")
+    with pytest.raises(NoSuchGraph, match="no graph has the id 'f'"):
+        graph_for(row(), graphs, "f")
+    with pytest.raises(NoSuchGraph, match="begins several ids: bbb0001, bbb0002"):
+        graph_for(row(), [*graphs, graph_row("bbb0002")], "bbb")
+
+
+def test_what_is_not_captured_says_how_to() -> None:
+    with pytest.raises(NotTried, match=r"no graph is known .*rocm-tui run --capture"):
+        graph_for(row(), [])
+    alone = graph_row("aaa0001", kept=False)
+    with pytest.raises(NotTried, match="is not captured: run it with `rocm-tui run --capture"):
+        graph_for(row(), [alone])
+    refused = graph_row("aaa0001", kept=False, uncaptured="it calls an op of torchvision")
+    with pytest.raises(NotTried, match="could not be captured: it calls an op of torchvision"):
+        graph_for(row(), [refused])
+    assert graph_for(row(), [alone, graph_row("bbb0001", 0.1)]).id == "bbb0001"
+
+
+def test_a_tuning_of_a_log_is_in_no_graph() -> None:
+    with pytest.raises(NotTried, match="known from a log only"):
+        graph_for(row(Tuning("mm")), [graph_row("aaa0001")])
+
+
+# Its text
+
+
+def captured(layout: Layout, text: str = "class Repro: ...\n", id: str = "abcdef0") -> None:
+    layout.graphs.mkdir(parents=True, exist_ok=True)
+    (layout.graphs / f"{id}.py").write_text(text)
+
+
+def test_a_text_is_agreed_to_once_and_again_when_it_changes(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    captured(layout)
+    text = text_of(layout, "abcdef0")
+    assert not is_accepted(layout, text)
+    accept(layout, text)
+    assert is_accepted(layout, text_of(layout, "abcdef0"))
+    captured(layout, "class Repro: other\n")
+    assert not is_accepted(layout, text_of(layout, "abcdef0"))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"accepted": [1]}', '{"accepted": {"a": []}}']
+)
+def test_a_spoiled_file_of_agreements_agrees_to_nothing(tmp_path: Path, content: str) -> None:
+    layout = Layout(tmp_path)
+    captured(layout)
+    accepted_path(layout).write_text(content)
+    text = text_of(layout, "abcdef0")
+    assert not is_accepted(layout, text)
+    accept(layout, text)
+    assert is_accepted(layout, text)
+
+
+def test_where_others_can_write_nothing_is_agreed_to(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    captured(layout)
+    text = text_of(layout, "abcdef0")
+    accept(layout, text)
+    layout.graphs.chmod(0o777)
+    assert not is_accepted(layout, text)
+
+
+@pytest.mark.parametrize("id", ["../abcdef0", "a/b", "", "é"])
+def test_an_id_is_no_path(tmp_path: Path, id: str) -> None:
+    with pytest.raises(NotTried, match="is no id of a graph"):
+        text_of(Layout(tmp_path), id)
+
+
+def test_a_text_that_is_not_there_or_no_file(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with pytest.raises(NotTried, match="is not kept"):
+        text_of(layout, "abcdef0")
+    layout.graphs.mkdir(parents=True)
+    os.mkfifo(layout.graphs / "abcdef0.py")
+    with pytest.raises(NotTried, match="not a regular file"):
+        text_of(layout, "abcdef0")
+    (layout.graphs / "abcdef1.py").symlink_to("/etc/passwd")
+    with pytest.raises(NotTried, match="cannot read"):
+        text_of(layout, "abcdef1")
+
+
+# The private caches
+
+
+def test_the_private_cache_has_the_measured_numbers_and_the_persons_stays(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    measured = read(layout)
+    PinStore(layout).pin(None, KEY, "Cpp-c2")
+    before = cache_file(layout).read_bytes()
+    assert times(layout)["mm-c1"] == 1.5 * FACTOR
+    private = private_cache(layout)
+    assert private.root == layout.graphs / "cache"
+    assert read(private) == measured
+    assert cache_file(layout).read_bytes() == before
+    assert not private.pins.exists()
+
+
+def test_the_private_cache_keeps_what_it_tuned_and_learns_what_is_new(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    private = private_cache(layout)
+    own = read(private)
+    own["bmm"] = {"[]": {"highest": {"bmm-1": 2.0}}}
+    own["mm"][KEY.inputs]["highest"]["old-choice"] = 0.1
+    write(private, own)
+    theirs = read(layout)
+    theirs["addmm"] = {"[]": {"highest": {"addmm-1": 3.0}}}
+    write(layout, theirs)
+    private_cache(layout)
+    assert read(private) == {**theirs, "bmm": {"[]": {"highest": {"bmm-1": 2.0}}}}
+
+
+def test_files_that_are_no_caches_are_left_out(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    (layout.autotune / "other").write_text("no json")
+    private = private_cache(layout)
+    assert [path.name for path in private.autotune.iterdir()] == ["hash"]
+
+
+# Which arms
+
+
+def test_each_choice_is_an_arm_beside_the_baseline() -> None:
+    arms = arms_for(row(), [graph_row("aaa0001")], TUNING.choices[1:3])
+    assert arms[0] == ()
+    assert [[swap.hash for swap in arm] for arm in arms[1:]] == [["Cpp-2"], ["Cpp-3"]]
+    assert arms[1][0].key == KEY and arms[1][0].name == "cpp_A"
+    with pytest.raises(NotTried, match="does not contain"):
+        arms_for(row(), [graph_row("aaa0001", uses=False)], TUNING.choices[1:2])
+
+
+def test_unasked_the_choices_that_may_beat_inductors_own_are_tried() -> None:
+    assert [c.label for c in choices_to_try(row())] == ["cpp_A"]
+    named = TUNING.choices[2:3]
+    assert choices_to_try(row(), named) == named
+    alone = Tuning("mm", inputs_key=KEY.inputs, precision="highest", choices=TUNING.choices[:1])
+    with pytest.raises(NotTried, match="no other choice to try"):
+        choices_to_try(row(alone))
+    with pytest.raises(NotTried, match="no other choice to try"):
+        choices_to_try(row(Tuning("mm")))
+
+
+# A worker
+
+
+A: Arm = (Swap(KEY.op, KEY.inputs, KEY.precision, "Cpp-2", "cpp_A"),)
+B: Arm = (Swap(KEY.op, KEY.inputs, KEY.precision, "Cpp-3", "cpp_B"),)
+
+
+def arm(swaps: Arm = A, ratio: float = 0.95, verdict: str = "faster", **more: Any) -> TrialArm:
+    numbers = {
+        "ms": ratio,
+        "low": ratio - 0.01,
+        "high": ratio + 0.01,
+        "ratio": ratio,
+        "ratio_low": ratio - 0.01,
+        "ratio_high": ratio + 0.01,
+        "passes": 64,
+        "kernels": 7,
+    }
+    return TrialArm(swaps, verdict=verdict, **{**numbers, **more})  # type: ignore[arg-type]
+
+
+def trial(*arms: TrialArm, **more: Any) -> Trial:
+    baseline = arm((), 1.0, "tied", ratio_low=1.0, ratio_high=1.0)
+    return Trial("abcdef0", 1.0, (baseline, *arms), rounds=64, seconds=2.0, **more)
+
+
+class Worker:
+    """A `RunJob` that answers as it is told; it keeps the jobs that it was asked."""
+
+    def __init__(self, answer: Callable[[TrialJob], TrialResult]) -> None:
+        self.jobs: list[TrialJob] = []
+        self._answer = answer
+
+    def __call__(self, job: WorkerJob[Any]) -> Any:
+        assert isinstance(job, TrialJob)
+        self.jobs.append(job)
+        return self._answer(job)
+
+
+def answered(job: TrialJob) -> TrialResult:
+    return TrialResult(True, trial=trial(*(arm(swaps) for swaps in job.arms[1:])))
+
+
+def test_the_job_says_what_is_asked(tmp_path: Path) -> None:
+    layout, worker = make_layout(tmp_path), Worker(answered)
+    done = Trying(
+        worker, layout, "abcdef0", [(), A], budget=5, rounds=9, threads=2, error=0.01
+    ).once()
+    assert [one.swaps for one in done.arms] == [(), A]
+    expected = TrialJob("abcdef0", ((), A), 5, 9, 0.01, threads=2)
+    assert worker.jobs == [expected]
+    assert (layout.graphs / "cache" / "cache" / "hash").exists()
+
+
+def test_an_arm_that_ends_its_worker_has_failed_and_the_others_are_tried(tmp_path: Path) -> None:
+    def answer(job: TrialJob) -> TrialResult:
+        if A in job.arms:
+            error = JobTimeout("it ran for 60 s without an end and was killed")
+            error.blamed, error.last = "Cpp-2", Progress(seconds_left=3.0)
+            raise error
+        return answered(job)
+
+    worker = Worker(answer)
+    trying = Trying(worker, make_layout(tmp_path), "abcdef0", [(), A, B])
+    done = trying.once()
+    assert [one.swaps for one in done.arms] == [(), B, A]
+    assert done.arms[2].failed.startswith("it ran for 60 s")
+    assert [job.budget for job in worker.jobs] == [30.0, 3.0]
+    trying.once()
+    assert worker.jobs[-1].arms == ((), B)
+
+
+def test_a_worker_that_dies_of_something_else_is_an_error(tmp_path: Path) -> None:
+    def answer(job: TrialJob) -> TrialResult:
+        raise JobError("the worker ended")
+
+    with pytest.raises(JobError, match="the worker ended"):
+        Trying(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
+
+
+def test_where_no_arm_can_be_run_nothing_is_tried(tmp_path: Path) -> None:
+    def answer(job: TrialJob) -> TrialResult:
+        error = JobError("the worker ended (signal 11)")
+        error.blamed = "Cpp-2"
+        raise error
+
+    with pytest.raises(NotTried, match=r"none of the choices can be run .*signal 11"):
+        Trying(Worker(answer), make_layout(tmp_path), "abcdef0", [(), A]).once()
+
+
+def test_the_mode_that_settles_it_stays(tmp_path: Path) -> None:
+    def answer(job: TrialJob) -> TrialResult:
+        if job.mode != 1:
+            return TrialResult(False, "not offered in this mode", conclusive=False, modes=3)
+        return answered(job)
+
+    worker = Worker(answer)
+    trying = Trying(worker, make_layout(tmp_path), "abcdef0", [(), A])
+    trying.once()
+    trying.once()
+    assert [job.mode for job in worker.jobs] == [0, 1, 1]
+
+
+def test_a_refusal_is_told(tmp_path: Path) -> None:
+    worker = Worker(lambda job: TrialResult(False, "line 12 is no torch op\x1b[31m"))
+    with pytest.raises(NotTried, match="line 12 is no torch op␛"):
+        Trying(worker, make_layout(tmp_path), "abcdef0", [(), A]).once()
+
+
+# Several processes
+
+
+def test_several_processes_make_one_interval() -> None:
+    ratios = (0.95, 0.96, 0.94, 0.955)
+    done = combined([trial(arm(A, r), arm(B, 1.0 + r / 100, "unclear")) for r in ratios])
+    _, first, second = done.arms
+    assert first.verdict == "faster" and first.ratio == pytest.approx(0.951, abs=0.002)
+    assert first.ratio_low is not None and first.ratio_low < 0.94
+    assert first.ratio_high is not None and 0.96 < first.ratio_high < 1
+    assert first.passes == 4 * 64 and done.rounds == 4 * 64
+    assert second.verdict == "slower"
+
+
+def test_a_process_that_knows_nothing_is_left_out() -> None:
+    knowing = [trial(arm(A, ratio)) for ratio in (0.95, 0.96, 0.94, 0.955)]
+    nothing = trial(arm(A, 3.0, "unclear", ratio_low=0.0, ratio_high=inf))
+    assert combined([*knowing, nothing]).arms == combined(knowing).arms
+    assert combined([nothing] * 3).arms[1].verdict == "unclear"
+
+
+def test_the_same_trouble_is_told_once() -> None:
+    told = [("busy neighbour: 22 %", "x"), ("busy neighbour: 30 %",), ("y",)]
+    done = combined([trial(arm(A), trouble=texts) for texts in told])
+    assert done.trouble == ("busy neighbour: 30 %", "x", "y")
+
+
+def test_an_arm_that_failed_once_has_failed() -> None:
+    failing = TrialArm(B, failed="it crashed")
+    done = combined([trial(arm(A), arm(B)), trial(arm(A), failing), trial(arm(A), arm(B))])
+    assert [one.failed for one in done.arms] == ["", "", "it crashed"]
+
+
+def test_two_processes_are_too_few() -> None:
+    assert combined([trial(arm(A)), trial(arm(A))]).arms[1].verdict == "unclear"
+
+
+# What is said
+
+
+def measured(**verdicts: tuple[float, str]) -> Tuning:
+    choices = tuple(
+        MeasuredChoice(hash, r, r, r, 0.01, 64, r, r - 0.005, r + 0.005, verdict)  # type: ignore[arg-type]
+        for hash, (r, verdict) in verdicts.items()
+    )
+    return replace(TUNING, measured=Measurement("mm", KEY.inputs, "highest", 1.0, choices))
+
+
+def test_the_sentence_says_how_much_and_how_sure() -> None:
+    first, *_ = sentences(trial(arm(A, 0.956, ratio_low=0.951, ratio_high=0.961)), TUNING)
+    assert first == "The graph is 4.4 % faster (3.9 to 4.9 %) with cpp_A."
+    first, *_ = sentences(trial(arm(A, 1.03, "slower")), TUNING)
+    assert first == "The graph is 3.0 % slower (2.0 to 4.0 %) with cpp_A."
+    first, *_ = sentences(trial(arm(A, 1.0, "tied")), TUNING)
+    assert first == "The graph is as fast with cpp_A, within 0.5 %."
+    first, *rest = sentences(trial(arm(A, 1.0, "unclear")), TUNING)
+    assert first.startswith(
+        "It is unclear whether the graph is faster with cpp_A (−1.0 % to +1.0 %"
+    )
+    assert any("--processes 3" in text for text in rest)
+
+
+def test_the_kernel_alone_may_say_something_else() -> None:
+    tuning = measured(**{"Cpp-2": (1.0, "faster"), "mm-1": (1.05, "slower")})
+    said = kernel_alone(tuning, arm(A, 1.03, "slower"))
+    assert said == (
+        "; its kernel alone is 4.8 % faster than mm, says `measure`: the graph is what counts"
+    )
+    said = kernel_alone(tuning, arm(A, 0.97, "faster"))
+    assert said == "; its kernel alone is 4.8 % faster than mm, says `measure`"
+    assert kernel_alone(TUNING, arm(A)) == ""
+    tied = measured(**{"Cpp-2": (1.0, "tied"), "mm-1": (1.0, "tied")})
+    assert "as fast as mm" in kernel_alone(tied, arm(A, 1.0, "tied"))
+    unclear = measured(**{"Cpp-2": (1.0, "unclear"), "mm-1": (1.0, "unclear")})
+    assert "could not tell its kernel from mm" in kernel_alone(unclear, arm(A))
+
+
+def test_what_changed_in_the_graph_is_named() -> None:
+    its = arm(A, kernels=8, gone=("fused_gelu",), added=("cpp_A", "gelu"))
+    texts = sentences(trial(its), TUNING)
+    assert texts[1] == (
+        "With cpp_A it calls cpp_A, gelu, no longer fused_gelu: 8 kernels a pass instead of 7."
+    )
+
+
+def test_outputs_that_differ_too_much_are_never_the_best() -> None:
+    wrong = arm(A, 0.5, error=0.3, allowed=1e-5)
+    right = arm(B, 0.9, error=1e-6, allowed=1e-5)
+    both = trial(wrong, right)
+    assert best_arm(both) == right
+    assert pin_command(both, TUNING, "abc1234") == "rocm-tui pin abc1234 cpp_B"
+    assert any("computes something else" in text for text in sentences(both, TUNING))
+    assert output(wrong).startswith("differs") and output(right) == "1e-06"
+    assert output(arm(error=0.0)) == "same bits" and output(arm(error=inf)).startswith("differs")
+    assert pin_command(trial(wrong), TUNING, "abc1234") == ""
+
+
+def test_a_failed_arm_is_a_line_of_the_table() -> None:
+    text = trial_text(trial(arm(A), TrialArm(B, failed="it\x1b[31m crashed")))
+    lines = text.splitlines()
+    assert lines[1].split()[:2] == ["without", "baseline"]
+    assert "cpp_A" in lines[2] and "faster" in lines[2]
+    assert "failed: it␛[31m crashed" in lines[3]
+
+
+def test_the_short_line_of_a_job() -> None:
+    assert short(trial(arm(A, 0.956))) == "graph 4.4 % faster with cpp_A"
+    assert (
+        short(trial(arm(A, 1.0, "tied"), arm(B))) == "graph 5.0 % faster with cpp_B; 1 more tried"
+    )
+    assert short(trial(arm(A, 1.0, "unclear"))) == "graph unclear with cpp_A"
+    assert short(trial(TrialArm(A, failed="x"))) == "no choice could be run in the graph"
+
+
+def test_json_is_strict() -> None:
+    document = trial_json(trial(arm(A), TrialArm(B, failed="x")))
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert document["arms"][1]["choices"][0]["hash"] == "Cpp-2"
+    assert document["arms"][2]["verdict"] is None

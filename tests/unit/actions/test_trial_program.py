@@ -1,0 +1,270 @@
+"""`trial -- CMD`: a program whose difference is planted, and what programs do instead of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
+from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.actions.trial_program import _ours, code_of, step_times, steps_of, try_program
+from rocm_tui.errors import UsageError
+from rocm_tui.jobs.program import ProgramRun, ProgramTrial, run_program
+from rocm_tui.render.trials import program_json, program_sentences, program_text, run_line
+from tests.support.pin_lab import KEY, cache_file, make_layout, times
+from tests.support.places import ROOT
+from tests.support.torch_models import child_env
+
+PROGRAM = str(ROOT / "tests" / "support" / "planted_program.py")
+STEPS = steps_of("loss", None, 2)
+
+
+def command(with_pins: float, without: float, how: str = "steps") -> list[str]:
+    return [sys.executable, PROGRAM, str(with_pins), str(without), how]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """Times of mm-c1 are above those of Cpp-c2 in one precision, below in the other."""
+    layout = make_layout(tmp_path / "cache")
+    PinStore(layout).pin(None, KEY, "Cpp-c2")
+    return layout
+
+
+def tried(
+    layout: Layout, words: list[str], pairs: int | None = 3, budget: float = 60.0
+) -> ProgramTrial:
+    return try_program(words, layout, STEPS, pairs=pairs, budget=budget)
+
+
+def left(layout: Layout) -> list[Path]:
+    """What a trial left of its private folders."""
+    return list(layout.graphs.glob("trial-*"))
+
+
+def test_a_planted_difference_is_found_and_nothing_of_the_persons_changes(layout: Layout) -> None:
+    before = cache_file(layout).read_bytes(), layout.pins.read_bytes()
+    assert times(layout)["mm-c1"] > 1e7
+    heard: list[ProgramRun] = []
+    trial = try_program(command(10, 30), layout, STEPS, pairs=4, tell=heard.append)
+    assert (cache_file(layout).read_bytes(), layout.pins.read_bytes()) == before
+    assert left(layout) == []
+    its = trial.verdict
+    assert its.verdict == "faster", trial
+    assert 0.2 < its.ratio < 0.6
+    assert its.ratio_low < its.ratio < its.ratio_high < 1
+    assert [run.pair for run in heard] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    assert {run.side for run in heard[2:4]} == {"with", "without"}
+    assert all(run.steps == 9 for run in heard)
+    assert trial.trouble == ()
+    said = program_sentences(trial)
+    assert re.match(r"The program is \d\d\.\d % faster with the pins \(", said[0]), said
+    assert "faster" in program_text(trial)
+    assert re.match(
+        r"pair 1, with(out)? the pins: [\d.]+ ms a step, 9 steps in", run_line(heard[2])
+    )
+    document = program_json(trial)
+    json.dumps(document, allow_nan=False)
+    assert document["verdict"] == "faster" and len(document["runs"]) == 10
+
+
+def test_folders_of_trials_that_were_killed_are_removed(layout: Layout) -> None:
+    over = subprocess.Popen(["true"])
+    over.wait()
+    dead, alive = (layout.graphs / f"{_ours()}{pid}-0badcafe" for pid in (over.pid, os.getpid()))
+    other = layout.graphs / f"trial-another.host-{over.pid}-0badcafe"
+    for folder in (dead, alive, other):
+        (folder / "with").mkdir(parents=True)
+    tried(layout, command(10, 10), pairs=None, budget=0.1)
+    assert set(left(layout)) == {alive, other}
+
+
+def test_slower_with_the_pins_is_found_too(layout: Layout) -> None:
+    trial = tried(layout, command(30, 10))
+    assert trial.verdict.verdict == "slower", trial
+    assert "slower with the pins" in program_sentences(trial)[0]
+
+
+def test_without_a_number_of_pairs_it_ends_when_it_is_clear(layout: Layout) -> None:
+    trial = tried(layout, command(10, 100), pairs=None)
+    assert trial.verdict.verdict == "faster"
+    assert trial.pairs in (3, 6)
+
+
+def test_a_spent_budget_ends_it_unclear(layout: Layout) -> None:
+    trial = tried(layout, command(10, 10), pairs=None, budget=0.1)
+    assert (trial.pairs, trial.verdict.verdict) == (1, "unclear")
+    assert "3 pairs of runs are needed" in program_sentences(trial)[0]
+
+
+def test_the_same_code_on_both_sides_is_told(layout: Layout) -> None:
+    trial = tried(layout, command(10, 10, "same"), pairs=None, budget=0.1)
+    assert "both sides run the same code" in trial.trouble[0]
+
+
+def test_a_program_that_compiles_elsewhere_is_told(layout: Layout) -> None:
+    script = "import time\nfor n in range(9): print('loss'); time.sleep(0.01)"
+    trial = tried(layout, [sys.executable, "-c", script], pairs=None, budget=0.1)
+    assert "compiled nothing in the cache dir" in trial.trouble[0]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("crash", r"ended with exit code 1.*RuntimeError: out of luck.*failed/"),
+        ("none", r"printed no line that matches 'loss'.*loading"),
+    ],
+)
+def test_a_run_that_cannot_be_used_is_one_line(layout: Layout, how: str, why: str) -> None:
+    with pytest.raises(NotTried, match=why) as error:
+        tried(layout, command(10, 10, how))
+    assert "\n" not in str(error.value)
+    assert left(layout) == []
+
+
+def test_markers_that_come_at_once_are_no_steps(layout: Layout) -> None:
+    with pytest.raises(NotTried, match="several at once: let it flush"):
+        try_program(command(10, 10, "burst"), layout, steps_of("step", None, 2))
+
+
+def test_too_few_steps_are_told(layout: Layout) -> None:
+    with pytest.raises(NotTried, match="printed 12 lines that match 'loss', and 14 are needed"):
+        try_program(command(10, 10), layout, steps_of("loss", None, 10))
+
+
+def test_without_pins_there_is_nothing_to_try(tmp_path: Path) -> None:
+    with pytest.raises(NotTried, match="nothing is pinned"):
+        tried(make_layout(tmp_path), command(10, 10))
+
+
+def test_a_command_that_does_not_exist(layout: Layout) -> None:
+    with pytest.raises(NotTried, match="no-such-command-xyz: No such file"):
+        tried(layout, ["no-such-command-xyz"])
+    assert left(layout) == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "graph", "skip"), [(None, None, 1), ("a", "b", 1), ("a", None, -1), ("(", None, 1)]
+)
+def test_steps_that_make_no_sense(marker: str | None, graph: str | None, skip: int) -> None:
+    with pytest.raises(UsageError):
+        steps_of(marker, graph, skip)
+
+
+def test_many_short_steps_are_timed_in_parts() -> None:
+    """Each tenth line is heard late, with the one behind it; one step takes long."""
+    marks = [step + (1.0 if step % 10 == 4 else 0.0) + 500 * (step > 70) for step in range(101)]
+    times = step_times(marks)
+    assert len(times) == 20
+    assert median(times) == pytest.approx(1.0)
+    assert step_times([1.0, 2.0, 4.0]) == [1.0, 2.0]
+
+
+def test_code_is_the_same_wherever_it_lies(tmp_path: Path) -> None:
+    for name, more in (("a", ""), ("b", ""), ("c", "x = 1")):
+        folder = tmp_path / name / "xy"
+        folder.mkdir(parents=True)
+        (folder / f"c{name}.py").write_text(f"# {tmp_path / name}/xy/k.py\n{more}")
+    one, other, third = (code_of(Layout(tmp_path / name)) for name in "abc")
+    assert one == other != third
+
+
+# The program's life
+
+
+def _running(words: str) -> list[psutil.Process]:
+    return [
+        p for p in psutil.process_iter(["cmdline"]) if words in " ".join(p.info["cmdline"] or ())
+    ]
+
+
+def test_what_a_program_leaves_running_is_ended(layout: Layout) -> None:
+    before = {p.pid for p in _running("time.sleep(600)")}
+    tried(layout, command(10, 10, "child"), pairs=None, budget=0.1)
+    assert {p.pid for p in _running("time.sleep(600)")} <= before
+
+
+def test_lines_come_with_their_times(tmp_path: Path) -> None:
+    script = "import time; print('a'); time.sleep(0.2); print('b\\x1b[31m', end='')"
+    lines: list[tuple[str, float]] = []
+    ended = run_program(
+        [sys.executable, "-c", script], dict(os.environ), lambda *line: lines.append(line)
+    )
+    assert ended.status == 0 and ended.seconds > 0.2
+    assert [line for line, _ in lines] == ["a", "b"]
+    assert 0.15 < lines[1][1] - lines[0][1] < 5
+
+
+def test_a_signal_is_minus_its_number() -> None:
+    words = ["sh", "-c", "kill -9 $$"]
+    assert run_program(words, dict(os.environ), lambda line, when: None).status == -9
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_leaves_no_process_and_no_folder(layout: Layout, number: int) -> None:
+    words = ["trial", "--step", "loss", "--", *command(10, 10, "hang")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rocm_tui", *words],
+        env=child_env(layout.root),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    end = time.monotonic() + 30
+    while not (children := psutil.Process(process.pid).children(recursive=True)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode in (130, 143), stderr
+    assert b"Traceback" not in stderr
+    assert not any(psutil.pid_exists(child.pid) for child in children)
+    assert left(layout) == []
+
+
+def test_the_command_prints_each_run_and_the_verdict(layout: Layout) -> None:
+    words = ["trial", "--step", "loss", "--skip", "2", "--pairs", "3", "--", *command(10, 40)]
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_tui", *words],
+        env=child_env(layout.root),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\npair ") == 6, done.stdout
+    assert "The program is" in done.stdout and "faster with the pins" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--"], "-- needs a command"),
+        (["abc", "--", "true"], "not both"),
+        (["--", "true"], "say what a step"),
+        (["--step", "x", "--pairs", "2", "--", "true"], "--pairs is a number, 3 or more"),
+        ([], "give a tuning's ID"),
+    ],
+)
+def test_words_that_are_off(tmp_path: Path, words: list[str], why: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_tui", "trial", *words],
+        env=child_env(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert why in done.stderr

@@ -1,0 +1,118 @@
+"""What `improve` says and asks at its end: nothing is pinned without a yes."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
+from rocm_tui.actions.improve import Improving, rows_of
+from rocm_tui.actions.pick import load_model
+from rocm_tui.cli import improve as command
+from rocm_tui.cli.entry import main
+from rocm_tui.search.types import Search
+from tests.support.improve_lab import FIVE_PERCENT, GRAPH, Workers, gains, graph_of, write_graph
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return write_graph(tmp_path / "cache")
+
+
+def searched(layout: Layout) -> Search:
+    workers = Workers(gains({8: FIVE_PERCENT, 16: FIVE_PERCENT}))
+    return Improving(workers, layout, graph_of(layout)).go()
+
+
+def offer(layout: Layout, search: Search, *, yes: bool = False, json: bool = False) -> None:
+    args = argparse.Namespace(yes=yes, json=json)
+    model, rows = load_model(layout), rows_of(graph_of(layout))
+    command._offer(args, layout, model, rows, search)
+
+
+@pytest.mark.parametrize(("answer", "pins"), [("y\n", 2), ("n\n", 0), ("\n", 0), ("", 0)])
+def test_on_a_terminal_it_asks(
+    layout: Layout,
+    answer: str,
+    pins: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    offer(layout, searched(layout))
+    assert "pin these 2? [y/N]" in capsys.readouterr().err
+    assert len(PinStore(layout).pins()) == pins
+
+
+def test_elsewhere_it_says_how_and_pins_nothing(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    search = searched(layout)
+    offer(layout, search)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "rocm-tui pin " in line]
+    assert PinStore(layout).pins() == ()
+    assert len(lines) == 2
+    words = [line.strip().removeprefix("rocm-tui ").partition(" --note ")[0] for line in lines]
+    for line in words:
+        assert main([*line.split(), "--cache-dir", str(layout.root)]) == 0
+    assert len(PinStore(layout).pins()) == 2
+
+
+def test_yes_pins_unasked_and_what_is_pinned_is_not_offered_again(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    search = searched(layout)
+    offer(layout, search, yes=True)
+    assert len(PinStore(layout).pins()) == 2
+    capsys.readouterr()
+    offer(layout, search)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+    sentences = command.pinned_sentences(search, rows_of(graph_of(layout)))
+    assert all("which is proposed too" in sentence for sentence in sentences)
+    assert len(sentences) == 2
+
+
+def test_the_end_is_two_tables_and_sentences(
+    layout: Layout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = searched(layout)
+    command._print(search, rows_of(graph_of(layout)))
+    text = capsys.readouterr().out
+    assert text.startswith("graph ")
+    assert f"\n{GRAPH}  " in text
+    assert "mm 8×32 · 32×64" in text
+    assert "triton_mm_1" in text
+    assert "3 of 3 tunings tried: 3 choices in 9 trials" in text
+    assert "Of a hundred searches" in text
+
+
+def test_nothing_found_is_said(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
+    search = Improving(Workers(), layout, graph_of(layout)).go()
+    command._print(search, rows_of(graph_of(layout)))
+    assert "Nothing was found" in capsys.readouterr().out
+
+
+def test_bad_words_are_refused() -> None:
+    assert main(["improve", "--budget", "-1"]) == 2
+    assert main(["improve", "--within", "-1"]) == 2
+    assert main(["prove", "--pairs", "2"]) == 2
+
+
+def test_without_a_graph_it_says_where_one_comes_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("improve", "prove"):
+        assert main([name, "--cache-dir", str(tmp_path)]) == 1
+        assert "--capture" in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Traces of torch.profiler: what a GPU's say of compiled graphs, however the bytes come, and
+whatever stands in them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.model.session import Fault
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.formats.profiler import events as stream_of_events
+from rocm_tui.ingest.formats.profiler import graphs as profiled
+from rocm_tui.ingest.formats.profiler_trace import FORMAT, ProfilerTrace
+from rocm_tui.ingest.formats.registry import sniff
+from rocm_tui.ingest.records import GraphSeen, KernelTime, Record
+from tests.support.profile_lab import BACKWARD, FORWARD, Trace, call_name, event, training
+
+
+def read(data: bytes, piece: int = 1 << 20) -> list[Record]:
+    reader = ProfilerTrace("/x/trace.json")
+    records: list[Record] = []
+    for at in range(0, len(data), piece):
+        records += reader.feed(data[at : at + piece])
+    return records + reader.close()
+
+
+def graphs(data: bytes, piece: int = 1 << 20) -> dict[str, GraphSeen]:
+    records = read(data, piece)
+    assert not [record for record in records if isinstance(record, Fault)], records
+    last = {r.graph.key: r for r in records if isinstance(r, GraphSeen)}
+    return {key or "": seen for key, seen in last.items()}
+
+
+def test_a_training_on_a_gpu() -> None:
+    seen = graphs(training())
+    assert list(seen) == [FORWARD, BACKWARD]
+    forward, backward = seen[FORWARD], seen[BACKWARD]
+    assert (forward.graph.kind, backward.graph.kind) == ("forward", "backward")
+    assert forward.graph.title == "region 0/0" and backward.graph.title == ""
+    times = forward.times
+    assert times is not None and (times.calls, times.timed, times.by) == (4, 3, "device")
+    assert times.ms == pytest.approx(0.060)
+    assert forward.kernels == (
+        KernelTime("Cijk_A", 1, pytest.approx(0.030), "addmm", 1),
+        KernelTime("Cijk_A", 1, pytest.approx(0.020), "addmm", 2),
+        KernelTime("triton_tem_fused_mm_relu_1", 1, pytest.approx(0.010)),
+    )
+    times = backward.times
+    assert times is not None and (times.calls, times.timed) == (4, 4)
+    assert times.ms == pytest.approx(0.200)
+    assert [kernel.name for kernel in backward.kernels] == ["triton_tem_fused_mm_2", "Cijk_B"]
+    assert forward.when == pytest.approx(1_700_000_000.0, abs=1)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100, 4096])
+def test_pieces(piece: int) -> None:
+    data = training()
+    assert graphs(data, piece) == graphs(data)
+
+
+def test_it_is_told_while_it_grows() -> None:
+    data = training()
+    reader = ProfilerTrace("/x/trace.json")
+    assert reader.feed(data[: len(data) // 2]) == []
+    first = [record for record in reader.settle() if isinstance(record, GraphSeen)]
+    assert first and not reader.settle()
+    rest = reader.feed(data[len(data) // 2 :])
+    assert {r.g for r in rest if isinstance(r, GraphSeen)} == {1, 2}
+    assert not reader.close()
+
+
+def test_files(tmp_path: Path) -> None:
+    """By its beginning, in a folder too, packed or not."""
+    data = training()
+    (tmp_path / "a.pt.trace.json").write_bytes(data)
+    (tmp_path / "b.json.gz").write_bytes(gzip.compress(data))
+    (tmp_path / "other.json").write_bytes(b'{"a": 1}')
+    seen = [r for r in read_sources([str(tmp_path)]) if isinstance(r, GraphSeen)]
+    names = {Path(r.source).name for r in seen}
+    assert names == {"a.pt.trace.json", "b.json.gz"}
+    for start in (b'{"traceEvents": [', b'{\n  "schemaVersion": 1,\n', b'{"displayTimeUnit":"ms",'):
+        assert sniff(start + b"\n" * 10) == FORMAT.name
+
+
+def test_threads_and_processes_are_kept_apart() -> None:
+    """A kernel belongs to the call that is open on the thread that launched it."""
+    trace = Trace()
+    trace.span(call_name(FORWARD), 100.0)
+    trace.launch([("mine", 5.0)])
+    for place in ((900, 1), (1, 901), (2, 2)):
+        trace.device.append(
+            event("cuda_runtime", "hipLaunchKernel", 1005.0, 1.0, {"correlation": 9}, place)
+        )
+        trace.device.append(event("kernel", "other", 1100.0, 70.0, {"correlation": 9}, (0, 7)))
+    (seen,) = graphs(trace.text()).values()
+    assert [kernel.name for kernel in seen.kernels] == ["mine"]
+
+
+def test_host_only() -> None:
+    """Without a device's events a call takes as long as its span, and ops are its kernels."""
+    trace = Trace()
+    for _ in range(3):
+        trace.span(call_name(FORWARD), 100.0)
+        trace.span("aten::addmm", 50.0)
+        trace.span("aten::expand", 5.0)  # within addmm
+        trace.now += 200.0
+        trace.span("aten::outside", 10.0)
+        trace.now += 20.0
+    (seen,) = graphs(trace.text()).values()
+    assert seen.times is not None and seen.times.by == "host"
+    assert seen.times.ms == pytest.approx(0.1)
+    assert seen.kernels == (KernelTime("aten::addmm", 1, pytest.approx(0.05), "addmm", 1),)
+
+
+def damaged(number: int) -> bytes:
+    rng = random.Random(number)
+    events = json.loads(training())["traceEvents"]
+    odd: list[Any] = [
+        None,
+        "x",
+        -1,
+        1 << 80,
+        1e308,
+        math.nan,
+        math.inf,
+        [],
+        {},
+        True,
+        "\x1b[2J" * 9,
+    ]
+    for _ in range(40):
+        rng.choice(events)[rng.choice(["ts", "dur", "pid", "tid", "name", "cat", "args", "ph"])] = (
+            rng.choice(odd)
+        )
+        args = rng.choice(events)["args"]
+        if isinstance(args, dict):
+            args[rng.choice(["correlation", "External id"])] = rng.choice(odd)
+    data = json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+    if number % 3 == 0:
+        at = rng.randrange(len(data))
+        data = data[:at] + rng.randbytes(9) + data[at:]
+    return data[: rng.randrange(len(data))] if number % 3 == 1 else data
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_damage(number: int) -> None:
+    """Numbers that cannot be and torn text: what is told can be, and names are harmless."""
+    for record in read(damaged(number), 777):
+        if isinstance(record, GraphSeen):
+            assert record.times is not None and record.times.ms is not None
+            assert 0 <= record.times.ms < math.inf and record.times.calls >= record.times.timed > 0
+            assert all(kernel.name.isprintable() for kernel in record.kernels)
+            assert all(0 <= kernel.ms < math.inf for kernel in record.kernels)
+
+
+def test_torn_and_broken_are_said_once() -> None:
+    data = training()
+    faults = [r for r in read(data[: len(data) // 2]) if isinstance(r, Fault)]
+    assert [fault.what for fault in faults] == ["the trace ends in the middle"]
+    broken = b'{"schemaVersion": 1, "traceEvents": [' + b'{"name": "' + b"x" * (9 << 20)
+    faults = [r for r in read(broken) if isinstance(r, Fault)]
+    assert len(faults) == 1 and "no JSON" in faults[0].what
+    deep = b'{"traceEvents": [{"a":' + b"[" * 100_000
+    assert all(isinstance(record, Fault) for record in read(deep))
+
+
+def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than is kept is left out, and that is said."""
+    monkeypatch.setattr(profiled, "MOST_EVENTS", 10)
+    records = read(training())
+    assert any(isinstance(r, Fault) and "not all of them" in r.what for r in records)
+    assert any(isinstance(r, GraphSeen) for r in records)
+
+
+def test_a_long_trace_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that concern no graph leave nothing behind, and take time linear in their number."""
+    other = json.dumps(event("python_function", "f" * 300, 1.0, 1.0, {"a": "b"})).encode() + b",\n"
+    reader = ProfilerTrace("/x/trace.json")
+    reader.feed(b'{"schemaVersion": 1, "traceEvents": [')
+    start = time.process_time()
+    piece = other * 2500  # about a MB
+    for _ in range(20):
+        reader.feed(piece)
+        assert len(reader._events._text) < stream_of_events.MAX_EVENT
+    first = time.process_time() - start
+    assert first < 10.0, "20 MB"
+    assert reader._profile._count == 0

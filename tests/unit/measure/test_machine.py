@@ -1,0 +1,287 @@
+"""The state of a device: from trees of files as Linux makes them, and from a library like NVML."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.measure.machine import amd, nvidia
+from backend.measure.machine.amd import LAYOUTS, Amd, parsed
+from backend.measure.machine.cpu import Cpu
+from backend.measure.machine.nvidia import Nvidia, reasons_of
+from backend.measure.machine.state import State, Watch
+
+ADDRESS = "0000:c1:00.0"
+
+
+def _write(root: Path, **files: object) -> None:
+    for name, value in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+
+# How often it is asked
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_sensor_is_asked_seldom_and_more_seldom_where_it_takes_long() -> None:
+    clock, readings = Clock(), iter(range(100))
+    cost = 0.0
+
+    def sensor() -> State:
+        clock.now += cost
+        return State(float(next(readings)))
+
+    watch = Watch(sensor, clock)
+    assert watch.state() == watch.state() == State(0.0)
+    clock.now += 0.021
+    assert watch.state() == State(1.0)
+    clock.now += 0.021
+    cost = 0.01
+    assert watch.state() == State(2.0)
+    clock.now += 0.4
+    assert watch.state() == State(2.0)
+    clock.now += 0.11
+    assert watch.state() == State(3.0)
+
+
+def test_a_sensor_that_fails_is_not_asked_again() -> None:
+    asked = []
+
+    def sensor() -> State:
+        asked.append(1)
+        raise RuntimeError("driver")
+
+    clock = Clock()
+    watch = Watch(sensor, clock)
+    for _ in range(3):
+        assert watch.state() == State()
+        clock.now += 1
+    assert len(asked) == 1
+    assert Watch(None).state() == State()
+
+
+# A CPU
+
+
+def test_a_cpu_by_cpufreq_and_its_own_counters(tmp_path: Path) -> None:
+    cpus = tmp_path / "devices/system/cpu"
+    for at, khz in enumerate((3_000_000, 3_400_000, 800_000)):
+        _write(cpus / f"cpu{at}", cpufreq__scaling_cur_freq=khz)
+        _write(cpus / f"cpu{at}", thermal_throttle__core_throttle_count=7)
+    _write(tmp_path / "class/hwmon/hwmon0", name="nvme", temp1_input=30000)
+    _write(tmp_path / "class/hwmon/hwmon1", name="k10temp", temp1_input=61500)
+    sensor = Cpu((0, 1), tmp_path)
+    assert sensor() == State(3200.0, None, 61.5, ())
+    _write(cpus / "cpu2", thermal_throttle__core_throttle_count=8)  # not one of ours
+    assert sensor().throttled == ()
+    _write(cpus / "cpu1", thermal_throttle__core_throttle_count=8)
+    assert sensor().throttled == ("too hot",)
+    assert sensor().throttled == ()
+
+
+def test_a_cpu_that_tells_nothing_or_nonsense(tmp_path: Path) -> None:
+    assert Cpu((0, 1), tmp_path)() == State()
+    _write(tmp_path / "devices/system/cpu/cpu0", cpufreq__scaling_cur_freq="<unknown>")
+    (tmp_path / "class/hwmon/hwmon0").mkdir(parents=True)
+    (tmp_path / "class/hwmon/hwmon0/name").write_bytes(b"\xff\xfe")
+    assert Cpu((0,), tmp_path)() == State()
+
+
+# An AMD GPU
+
+
+def _metrics(revision: int, **values: int) -> bytes:
+    """All bits set but for what is named by kind and offset: `I68=1`."""
+    layout = LAYOUTS[1, revision]
+    data = bytearray(b"\xff" * layout.size)
+    struct.pack_into("<HBB", data, 0, layout.size, 1, revision)
+    for place, value in values.items():
+        struct.pack_into(f"<{place[0]}", data, int(place[1:]), value)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("revision", "values", "reasons"),
+    [
+        (1, {"I68": 0}, ()),
+        (1, {"I68": 4}, (amd.OTHER,)),
+        (2, {}, ()),
+        (3, {"I68": 4, "Q112": 0}, ()),
+        (3, {"I68": 0, "Q112": 1 | 1 << 16}, ("power cap", "current limit")),
+        (3, {"I68": 0, "Q112": 1 << 36 | 1 << 38}, ("too hot",)),
+        (3, {"I68": 4}, (amd.OTHER,)),
+        (4, {"I40": 0}, ()),
+        (4, {"I40": 0b10}, ("power cap",)),
+        (5, {"I104": 0b10010}, ("power cap", "too hot")),
+    ],
+)  # fmt: skip
+def test_the_throttle_status_of_each_revision(
+    revision: int, values: dict[str, int], reasons: tuple[str, ...]
+) -> None:
+    metrics = parsed(_metrics(revision, **values))
+    assert metrics is not None and metrics.status == reasons
+    assert (metrics.clock, metrics.power, metrics.temperature) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("revision", "clock", "temperature", "power"),
+    [(1, 54, 6, 22), (3, 54, 6, 22), (4, 240, 4, 10), (5, 312, 4, 10), (6, 264, 4, 10)],
+)
+def test_the_clock_the_power_and_the_temperature_of_a_revision(
+    revision: int, clock: int, temperature: int, power: int
+) -> None:
+    data = _metrics(revision, **{f"H{clock}": 1700, f"H{temperature}": 66, f"H{power}": 310})
+    metrics = parsed(data)
+    assert metrics is not None
+    assert (metrics.clock, metrics.temperature, metrics.power) == (1700, 66, 310)
+
+
+def test_layouts_follow_from_the_structures_of_the_kernel() -> None:
+    """The members before and behind those that are read, as a C compiler lays them out."""
+    first = "HBB 6H 3H H Q Q 7H 7H"
+    assert struct.calcsize(f"@{first} I".replace(" ", "")) == LAYOUTS[1, 3].dependent + 4
+    third = first + " I H HH H I I 4H Q 3H H Q"
+    assert struct.calcsize(f"@{third}".replace(" ", "")) == LAYOUTS[1, 3].size
+    activity = {4: "2H 4H", 5: "2H 4H 32H", 6: "2H", 7: "2H Q"}
+    for revision, words in activity.items():
+        head = f"@HBB 3H H {words} Q Q"
+        layout = LAYOUTS[1, revision]
+        if revision < 6:
+            assert struct.calcsize(f"{head} I".replace(" ", "")) == layout.of_mi300 + 4
+        else:
+            assert struct.calcsize(f"{head} I I".replace(" ", "")) == layout.counters + 4
+    before, behind = "I I HH HH I I Q Q Q Q Q {nak} 8Q 8Q Q", "8H 4H 4H 4H H H 0Q"
+    for revision, nak in ((4, ""), (5, "I I")):
+        head = f"@HBB 3H H {activity[revision]} Q Q {before.format(nak=nak)}".replace(" ", "")
+        assert struct.calcsize(head) == LAYOUTS[1, revision].clock
+        assert struct.calcsize(head + behind.replace(" ", "")) == LAYOUTS[1, revision].size
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x00", _metrics(3)[:-1], b"\x78\x00\x01\x09" + bytes(116), bytes(4096)]
+)
+def test_what_is_no_table_that_is_known_tells_nothing(data: bytes) -> None:
+    assert parsed(data) is None
+
+
+def _card(root: Path, address: str = ADDRESS) -> Path:
+    device = root / "bus/pci/devices" / address
+    _write(device, vendor="0x1002")
+    _write(device / "hwmon/hwmon3", freq1_input=1_700_000_000, power1_average=310_000_000)
+    _write(device / "hwmon/hwmon3", temp1_input=50_000, temp2_input=66_000)
+    return device
+
+
+def test_an_amd_gpu_by_its_pci_address(tmp_path: Path) -> None:
+    device = _card(tmp_path)
+    assert Amd(ADDRESS, tmp_path)() == State(1700.0, 310.0, 66.0, ())
+    (device / "gpu_metrics").write_bytes(_metrics(3, Q112=1))
+    assert Amd(ADDRESS, tmp_path)() == State(1700.0, 310.0, 66.0, ("power cap",))
+    shutil.rmtree(device / "hwmon")
+    (device / "gpu_metrics").write_bytes(_metrics(4, H240=2100, H4=71, H10=700, I40=0))
+    assert Amd(ADDRESS, tmp_path)() == State(2100, 700, 71, ())
+    with pytest.raises(LookupError):
+        Amd("0000:c2:00.0", tmp_path)
+
+
+def test_counters_tell_of_the_time_since_they_were_asked(tmp_path: Path) -> None:
+    device = _card(tmp_path)
+    quiet = {"I36": 5, "I40": 9, "I44": 0, "I48": 0, "I52": 0}
+
+    def metrics(**more: int) -> None:
+        (device / "gpu_metrics").write_bytes(_metrics(6, **{**quiet, **more}))
+
+    metrics()
+    sensor = Amd(ADDRESS, tmp_path)
+    assert sensor().throttled == ()
+    metrics(I40=10)
+    assert sensor().throttled == ("power cap",)
+    assert sensor().throttled == ()
+    metrics(I40=10, I48=1)
+    assert sensor().throttled == ("too hot",)
+
+
+def test_without_an_address_the_only_card_is_meant(tmp_path: Path) -> None:
+    with pytest.raises(LookupError):
+        Amd(None, tmp_path)
+    for at, address in enumerate((ADDRESS, "0000:c2:00.0")):
+        device = _card(tmp_path, address)
+        card = tmp_path / f"class/drm/card{at}"
+        card.mkdir(parents=True)
+        (card / "device").symlink_to(device)
+        if not at:
+            assert Amd(None, tmp_path)().clock_mhz == 1700.0
+    with pytest.raises(LookupError):
+        Amd(None, tmp_path)
+
+
+# An NVIDIA GPU
+
+LIBRARY = """
+typedef void *device;
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, device *out) {
+  *out = (device)0x123456789aull;
+  return bus[5] == 'c' ? 0 : 6; /* of 0000:c1:00.0 */
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, device *out) {
+  *out = (device)0x123456789aull;
+  return uuid[0] == 'G' && uuid[4] == 'a' ? 0 : 6;
+}
+static int wrong(device d) { return d != (device)0x123456789aull; }
+int nvmlDeviceGetClockInfo(device d, int kind, unsigned *out) {
+  *out = kind == 1 ? 1980 : 1;
+  return wrong(d);
+}
+int nvmlDeviceGetTemperature(device d, int sensor, unsigned *out) {
+  *out = 54 + sensor;
+  return wrong(d);
+}
+int nvmlDeviceGetPowerUsage(device d, unsigned *out) { *out = 312500; return 3; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(device d, unsigned long long *out) {
+  *out = 0x100000061ull;
+  return wrong(d);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(LIBRARY)
+    target = str(folder / "libnvml.so")
+    words = ["cc", "-shared", "-fPIC", "-o", target, str(folder / "nvml.c")]
+    subprocess.run(words, check=True)
+    yield target
+
+
+def test_an_nvidia_gpu_by_a_library_with_the_functions_of_nvml(library: str) -> None:
+    """Which does not tell the power."""
+    expected = State(1980, None, 54, ("too hot",))
+    assert Nvidia(ADDRESS, None, library)() == expected
+    assert Nvidia(None, "abcd", library)() == expected
+    assert Nvidia("0000:d1:00.0", "abcd", library)() == expected
+    for address, uuid in (("0000:d1:00.0", None), ("0000:d1:00.0", "bcd"), (None, None)):
+        with pytest.raises(LookupError):
+            Nvidia(address, uuid, library)
+    with pytest.raises(OSError):
+        Nvidia(ADDRESS, None, "libnot-there.so.1")
+
+
+def test_only_what_slows_a_kernel_down_is_a_reason() -> None:
+    assert reasons_of(0x1 | 0x2 | 0x10 | 0x100) == ()
+    assert reasons_of(0x4 | 0x20 | 0x40) == ("power cap", "too hot")
+    assert nvidia.LIBRARY.startswith("libnvidia-ml")

@@ -1,0 +1,103 @@
+"""Calls, shares and what could be gained, on the screen and in `ls`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from backend.model.graph import Graph
+from backend.model.session import GraphCompiled
+from rocm_tui.cli.entry import main
+from rocm_tui.render.shares import SIGNS, share_line
+from rocm_tui.session.shares import Part, Share, Told
+from tests.support.graph_log import tune, use, write_program, writer_of
+from tests.support.profile_lab import FORWARD, training
+from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+
+
+async def test_columns_and_orders(tmp_path: Path) -> None:
+    write_program(tmp_path)
+    async with running(tmp_path, size=(240, 50)) as (app, pilot):
+        panes = await panes_of(app, pilot, 4)
+        await pilot.pause(0.2)
+        text = screen_text(app.screen)
+        for word in ("CALLS", "SHARE", "TO GAIN", "370", "~37.0 %", "≤37.0 %", " 16.0 %", "3.2 %"):
+            assert word in text, word
+        panes.sort_by("share")
+        sizes = [row.tuning.shapes[0][0] for row in panes.table.rows]
+        assert sizes == [8, 24, 16, 32]
+        await pilot.press("home")
+        await pilot.pause()
+        assert "4× in aaaaaa1: 80 calls, 40.0 % of it" in screen_text(app.screen)
+        panes.sort_by("to gain")
+        assert [row.tuning.shapes[0][0] for row in panes.table.rows][-2:] == [16, 32]
+
+
+async def test_narrow_screens_leave_columns_out(tmp_path: Path) -> None:
+    write_program(tmp_path)
+    async with running(tmp_path, size=(80, 24)) as (app, pilot):
+        panes = await panes_of(app, pilot, 4)
+        await pilot.pause(0.2)
+        text = screen_text(app.screen)
+        assert "SHARE" not in text and "VS ATEN" in text
+        panes.sort_by("share")
+        await pilot.press("home")
+        await pilot.pause()
+        text = screen_text(app.screen)
+        assert " ~37.0 % of the graphs' time in llama.py" in text
+        assert all(len(line) <= 80 for line in text.splitlines())
+    async with running(tmp_path, size=(100, 24)) as (app, pilot):
+        await panes_of(app, pilot, 4)
+        await pilot.pause(0.2)
+        text = screen_text(app.screen)
+        assert "SHARE" in text and "CALLS" not in text
+
+
+async def test_no_columns_without_graphs(tmp_path: Path) -> None:
+    write_cache(tmp_path, 1, 2, 3)
+    async with running(tmp_path, size=(200, 50)) as (app, pilot):
+        await panes_of(app, pilot, 3)
+        assert "CALLS" not in screen_text(app.screen)
+
+
+async def test_a_trace_of_a_profiler(tmp_path: Path) -> None:
+    """Alone it has no tuning: those of the cache dir are shown, with the shares that it saw."""
+    writer = writer_of(tmp_path)
+    tune(writer, 1, 8, 2.0, 1.0)
+    uses = (use(8, 1, "triton_mm-1"),)
+    writer.write(GraphCompiled(1, 105.0, Graph("aaaaaa1", "forward", FORWARD, tunings=uses)))
+    writer.close()
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(training())
+    async with running(tmp_path, trace, size=(240, 50)) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        await until(pilot, lambda: panes.table.rows[0].share is not None)
+        await until(pilot, lambda: "3.8 %" in screen_text(app.screen))  # 10 of 60 + 200 us
+        assert "graphs' time in trace.json" in screen_text(app.screen)
+
+
+def test_ls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_program(tmp_path)
+    assert main(["ls", "--cache-dir", str(tmp_path)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[-4:] == ["calls", "share", "to", "gain"]
+    assert any(line.endswith("370  ~37.0 %  ≤37.0 %") for line in lines)
+    assert any(line.endswith("50  ≤20.0 %  ≤20.0 %") for line in lines)
+    assert main(["ls", "--json", "--cache-dir", str(tmp_path)]) == 0
+    tunings = {
+        tuning["shapes"][0][0]: tuning for tuning in json.loads(capsys.readouterr().out)["tunings"]
+    }
+    assert tunings[16]["share_by"] == "measured" and tunings[32]["share"] is None
+    assert [graph["id"] for graph in tunings[8]["graphs"]] == ["aaaaaa1", "bbbbbb2"]
+
+
+@pytest.mark.parametrize(
+    ("told", "style"), [("seen", "strong"), ("measured", "strong"), ("once", ""), ("at most", "")]
+)
+def test_only_a_share_that_was_seen_or_measured_stands_out(told: Told, style: str) -> None:
+    parts = (Part("aaaaaa1", "mlp", 4, 80, 0.4),)
+    line = share_line(Share("llama.py", 80, 0.4, told, parts=parts))
+    assert line is not None
+    assert line[1] == (f"{SIGNS[told]}40.0 %", style)

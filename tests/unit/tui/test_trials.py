@@ -1,0 +1,127 @@
+"""The screen of graphs and trials: what it holds, asks and does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from backend.disk.layout import Layout
+from backend.model.session import GraphTried
+from backend.pins.store import PinStore
+from rocm_tui.actions.improve import Improving
+from rocm_tui.actions.improve_file import read_search
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.improving import improve_order, prove_order
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.trials import TrialsScreen
+from rocm_tui.tui.widgets.one_line import OneLine
+from tests.support.graph_log import writer_of
+from tests.support.improve_lab import (
+    FIVE_PERCENT,
+    GRAPH,
+    Workers,
+    gains,
+    graph_of,
+    write_graph,
+)
+from tests.support.screen_lab import SIZES, running, screen_text, until
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return write_graph(tmp_path / "cache")
+
+
+def searched(layout: Layout) -> None:
+    """As if a search had been made, and its trials recorded as a worker does."""
+    workers = Workers(gains({8: FIVE_PERCENT}))
+    Improving(workers, layout, graph_of(layout)).go()
+    search = read_search(layout, GRAPH)
+    assert search is not None
+    writer = writer_of(layout.root, "5e551012")
+    for attempt in search.tries:
+        assert attempt.trial is not None
+        writer.write(GraphTried(attempt.trial))
+    writer.close()
+
+
+async def trials_of(app: RocmTui, pilot: Pilot[int]) -> TrialsScreen:
+    await until(pilot, lambda: app.feed.model.rows())
+    await pilot.press("T")
+    await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
+    screen = app.screen
+    assert isinstance(screen, TrialsScreen)
+    await until(pilot, lambda: screen.current is not None)
+    return screen
+
+
+def about(screen: TrialsScreen) -> str:
+    return "".join(line.text for line in [screen.query_one("#about", OneLine).render_line(0)])
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_graphs_and_what_was_tried(layout: Layout, size: tuple[int, int]) -> None:
+    searched(layout)
+    async with running(layout.root, size=size) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: "proposed (p)" in about(screen))
+        text = screen_text(screen)
+        assert GRAPH in text
+        assert "Net.forward" in text
+        assert "faster" in text
+        assert "−" in text  # the interval
+        assert "% faster (" in about(screen)
+
+
+async def test_without_graphs_it_says_where_they_come_from(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, pilot):
+        await pilot.press("T")
+        await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
+        assert "--capture" in screen_text(app.screen)
+        for name in ("i", "v", "p", "x", "y", "enter"):
+            await pilot.press(name)
+
+
+async def test_improve_shows_the_text_first(layout: Layout) -> None:
+    async with running(layout.root) as (app, pilot):
+        await trials_of(app, pilot)
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        lines = str(app.screen.query_one("#lines").render())
+        assert f"{GRAPH}.py" in lines
+        assert "Nothing is pinned" in lines
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, TrialsScreen))
+        assert app.jobs.jobs() == []
+
+
+async def test_what_was_found_is_pinned_after_a_yes(layout: Layout) -> None:
+    searched(layout)
+    async with running(layout.root) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: "proposed" in about(screen))
+        await pilot.press("p")
+        await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
+        assert "triton_mm_1 → mm" in str(app.screen.query_one("#lines").render())
+        assert PinStore(layout).pins() == ()
+        await pilot.press("enter")
+        await until(pilot, lambda: PinStore(layout).pins())
+        (pin,) = PinStore(layout).pins()
+        assert pin.note.startswith(f"improve: graph {GRAPH} ")
+
+
+async def test_a_file_that_is_no_search_is_said(layout: Layout) -> None:
+    (layout.graphs / f"{GRAPH}.improve.json").write_text("{")
+    async with running(layout.root, size=(200, 60)) as (app, pilot):
+        screen = await trials_of(app, pilot)
+        await until(pilot, lambda: "does not hold a search" in about(screen))
+
+
+def test_the_orders_are_of_the_graphs_device(layout: Layout) -> None:
+    graph = graph_of(layout)
+    improve, prove = improve_order(graph, layout), prove_order(graph, layout)
+    assert (improve.kind, prove.kind) == ("improve", "prove")
+    assert improve.lane == prove.lane == "cpu"
+    assert improve.title.startswith(GRAPH)
