@@ -15,11 +15,27 @@ import sympy
 from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import UnsupportedProblemError
 
-DType = Literal["float16", "bfloat16", "float32"]
+DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "int32"]
+"""Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
 
-CPP_TYPE: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16", "float32": "float"}
+CPP_TYPE: dict[DType, str] = {
+    "float16": "rt::half",
+    "bfloat16": "rt::bf16",
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "int32": "int32_t",
+}
+ACC: dict[DType, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "int8": "int32",
+}
+"""What products of a type are summed up in; what is not here is no factor."""
 VECTOR_BYTES = 16
 """The widest load or store of one lane."""
 
@@ -118,7 +134,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in fp32 until the store.
+    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
@@ -146,6 +162,30 @@ class GemmProblem:
             )
         for operand in (self.a, self.b, self.out):
             contiguous_dim(operand)
+        if (self.out.dtype in ("float64", "int32")) != (self.acc != "float32"):
+            raise UnsupportedProblemError(f"sums of {self.acc} stored as {self.out.dtype}")
+        if self.acc != "float32" and self.activation not in ("none", "relu"):
+            raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
+        if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
+            raise UnsupportedProblemError("whole numbers are only multiplied and added up")
+
+    @property
+    def acc(self) -> DType:
+        """The type of sums, and of partial sums in the workspace."""
+        return ACC[self.a.dtype]
+
+    @property
+    def acc_bytes(self) -> int:
+        return ITEM_BYTES[self.acc]
+
+    @property
+    def acc_type(self) -> str:
+        return CPP_TYPE[self.acc]
+
+    @property
+    def store_type(self) -> str:
+        """C++ of what the store computes in."""
+        return self.acc_type
 
     @property
     def batched(self) -> bool:
@@ -216,6 +256,8 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
     rank = len(out.sizes)
     if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
         raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+    if a.dtype not in ACC:
+        raise UnsupportedProblemError(f"no products of {a.dtype}")
     if a.dtype != b.dtype:
         raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
 
