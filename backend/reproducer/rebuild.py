@@ -192,7 +192,7 @@ def _operand(name: str, spec: TensorSpec) -> Operand:
     dtype = spec.dtype.removeprefix("torch.")
     if dtype not in CPP_TYPE:
         raise ReproducerError(f"no template has the dtype {dtype[:40]}")
-    return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)  # type: ignore[arg-type]
+    return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)
 
 
 def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:

@@ -11,11 +11,27 @@ import sympy
 
 from backend.model.ops import ITEM_BYTES
 
-DType = Literal["float16", "bfloat16", "float32"]
+DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "int32"]
+"""Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
 
-CPP_TYPE: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16", "float32": "float"}
+CPP_TYPE: dict[DType, str] = {
+    "float16": "rt::half",
+    "bfloat16": "rt::bf16",
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "int32": "int32_t",
+}
+ACC: dict[DType, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "int8": "int32",
+}
+"""What products of a type are summed up in; what is not here is no factor."""
 VECTOR_BYTES = 16
 """The widest load or store of one lane."""
 

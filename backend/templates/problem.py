@@ -9,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import (
+    ACC,
+    CPP_TYPE,
     VECTOR_BYTES,
     ArgInfo,
     DType,
@@ -60,7 +63,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in fp32 until the store.
+    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
@@ -88,6 +91,30 @@ class GemmProblem:
             )
         for operand in (self.a, self.b, self.out):
             contiguous_dim(operand)
+        if (self.out.dtype in ("float64", "int32")) != (self.acc != "float32"):
+            raise UnsupportedProblemError(f"sums of {self.acc} stored as {self.out.dtype}")
+        if self.acc != "float32" and self.activation not in ("none", "relu"):
+            raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
+        if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
+            raise UnsupportedProblemError("whole numbers are only multiplied and added up")
+
+    @property
+    def acc(self) -> DType:
+        """The type of sums, and of partial sums in the workspace."""
+        return ACC[self.a.dtype]
+
+    @property
+    def acc_bytes(self) -> int:
+        return ITEM_BYTES[self.acc]
+
+    @property
+    def acc_type(self) -> str:
+        return CPP_TYPE[self.acc]
+
+    @property
+    def store_type(self) -> str:
+        """C++ of what the store computes in."""
+        return self.acc_type
 
     @property
     def batched(self) -> bool:
@@ -158,6 +185,8 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
     rank = len(out.sizes)
     if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
         raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+    if a.dtype not in ACC:
+        raise UnsupportedProblemError(f"no products of {a.dtype}")
     if a.dtype != b.dtype:
         raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
 
