@@ -25,9 +25,9 @@ from backend.model.origin import choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
+from backend.templates.operand import CPP_TYPE
 from backend.templates.problem import (
     ACTIVATIONS,
-    CPP_TYPE,
     Expr,
     GemmProblem,
     Operand,

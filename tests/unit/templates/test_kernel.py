@@ -14,12 +14,12 @@ import sympy
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
 from backend.templates.kernel import TemplateKernel, cexpr
+from backend.templates.operand import power_of_two_factor
 from backend.templates.problem import (
     ArgInfo,
     GemmProblem,
     Operand,
     SizeArg,
-    power_of_two_factor,
     widest_access,
 )
 from backend.templates.rendering import RUNTIME_ARGS, environment, literal, render_gemm
