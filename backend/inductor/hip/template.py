@@ -342,7 +342,7 @@ def workspace_size(rendered: Rendered) -> Any:
     if split == 1:
         return 0
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
-    return math.prod((4 * split, problem.batch, rows, cols + 7))
+    return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
