@@ -99,7 +99,7 @@ template <int N, class T>
 RT_FN vec<T, N> load_part(const T* from, int count) {
   vec<T, N> out;
   RT_UNROLL
-  for (int i = 0; i < N; ++i) out[i] = i < count ? from[i] : from_float<T>(0.0f);
+  for (int i = 0; i < N; ++i) out[i] = i < count ? from[i] : T{};
   return out;
 }
 
