@@ -1,7 +1,7 @@
 // Numbers of 8 bits to and from fp32, with the bits that torch gives: rt::e4m3fn and rt::e5m2 (OCP),
 // rt::e4m3fnuz and rt::e5m2fnuz (MI300). A narrowing rounds to nearest even. What is too large becomes
-// infinite in e5m2, NaN in the FNUZ types, and the largest number in e4m3fn, as in torch since 2.13
-// (before, a NaN). Arithmetic is done in fp32.
+// infinite in e5m2, NaN in the FNUZ types, and the largest number in e4m3fn, as torch 2.13 has it.
+// Arithmetic is done in fp32.
 #pragma once
 
 namespace rt {
