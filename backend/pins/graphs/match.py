@@ -50,9 +50,9 @@ class OwnChoice:
     inputs: str
     hash: str
 
-    def comment(self) -> str:
-        """The line of the wrapper that says so."""
-        return f"# rocm-tui choice {self.hash} for {self.op} {self.inputs}"
+    def text(self) -> str:
+        """What a comment in the wrapper says of it."""
+        return f"rocm-tui choice {self.hash} for {self.op} {self.inputs}"
 
 
 _OWN_CHOICE = re.compile(
