@@ -25,9 +25,9 @@ from backend.model.origin import choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
+from backend.templates.operand import CPP_TYPE
 from backend.templates.problem import (
     ACTIVATIONS,
-    CPP_TYPE,
     Expr,
     GemmProblem,
     Operand,
@@ -192,7 +192,7 @@ def _operand(name: str, spec: TensorSpec) -> Operand:
     dtype = spec.dtype.removeprefix("torch.")
     if dtype not in CPP_TYPE:
         raise ReproducerError(f"no template has the dtype {dtype[:40]}")
-    return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)  # type: ignore[arg-type]
+    return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)
 
 
 def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:

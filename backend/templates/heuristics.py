@@ -26,6 +26,7 @@ from typing import Literal
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.legality import (
+    MATRIX_DTYPES,
     DeviceLimits,
     device_defect,
     device_of,
@@ -194,9 +195,10 @@ def gemm_configs(
     """
     device = device_of(target, compute_units)
     sizes = _as_kernel(problem, sizes)
+    matrix = target.has_mfma and problem.a.dtype in MATRIX_DTYPES
     configs = [
         config
-        for tile in tiles(target.arch, target.has_mfma, shape_class(sizes))
+        for tile in tiles(target.arch, matrix, shape_class(sizes))
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]

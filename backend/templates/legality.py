@@ -13,6 +13,9 @@ from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.toolchain.target import GPU_ARCHES, Target
 
+MATRIX_DTYPES = ("float16", "bfloat16", "float32")
+"""What matrix instructions multiply here."""
+
 
 def gemm_defect(config: GemmConfig, problem: GemmProblem) -> str | None:
     """The first rule that the config breaks for this problem on any target; None if none."""
@@ -33,6 +36,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
     if config.mfma:
+        if problem.a.dtype not in MATRIX_DTYPES:
+            yield f"no matrix instruction multiplies {problem.a.dtype}"
         yield from _mfma_defects(config, item)
     else:
         yield from _fma_defects(config)
@@ -191,7 +196,8 @@ def device_defect(
 def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
     if isinstance(config, SkinnyConfig):
-        return 4 * config.waves * config.rows * config.cols if config.waves_k > 1 else 0
+        sums = config.waves * config.rows * config.cols
+        return problem.acc_bytes * sums if config.waves_k > 1 else 0
     item = problem.a.item_bytes
     pad, outers = 16 // item, (config.block_m, config.block_n)
     if config.mfma:
@@ -206,19 +212,22 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     item = problem.a.item_bytes
     if isinstance(config, SkinnyConfig):
         return _skinny_registers(config, problem)
-    sums = config.wave_m * config.wave_n // wave
+    word = problem.acc_bytes // 4
+    sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
     if config.mfma:
         lines = (config.wave_m + config.wave_n) // config.mfma
         return sums + staged * item // 4 + lines * 4 + _ADDRESSES
     rows, cols = lane_grid(wave)
-    return sums + staged * item // 4 + config.wave_m // rows + config.wave_n // cols + _ADDRESSES
+    factors = word * (config.wave_m // rows + config.wave_n // cols)
+    return sums + staged * item // 4 + factors + _ADDRESSES
 
 
 def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
-    """Terms count as fp32, to which they are converted; each row has an address of its own."""
+    """Terms count as sums, to whose type they are converted; each row has an address of its own."""
     k_fast = canonical(problem).right.k_fast
     lane_cols = config.cols if k_fast else config.vec_b
     lane_k = config.vec_b if k_fast else config.vec_a
     terms = (config.rows + lane_cols) * lane_k
-    return config.rows * lane_cols + config.unroll * terms + 2 * config.rows + _ADDRESSES
+    values = config.rows * lane_cols + config.unroll * terms
+    return problem.acc_bytes // 4 * values + 2 * config.rows + _ADDRESSES

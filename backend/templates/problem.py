@@ -4,103 +4,48 @@ kernel is made, and what a kernel must know of them in advance.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
-
-import sympy
+from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import UnsupportedProblemError
+from backend.templates.operand import (
+    ACC,
+    CPP_TYPE,
+    VECTOR_BYTES,
+    ArgInfo,
+    DType,
+    Expr,
+    Operand,
+    SizeArg,
+    is_number,
+    vector_width,
+)
 
-DType = Literal["float16", "bfloat16", "float32"]
-Expr: TypeAlias = sympy.Expr | int
-"""A size or stride: a number, or an expression of symbols that are known at run time."""
-
-CPP_TYPE: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16", "float32": "float"}
-VECTOR_BYTES = 16
-"""The widest load or store of one lane."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor that the kernel reads or writes. Sizes, strides and offset are in elements.
-
-    `name` is the parameter's name in C. The pointer that is passed is that of the first element:
-    `offset` tells only how it is aligned. `base_bytes` is the alignment of the storage itself.
-    """
-
-    name: str
-    dtype: DType
-    sizes: tuple[Expr, ...]
-    strides: tuple[Expr, ...]
-    offset: Expr = 0
-    base_bytes: int = VECTOR_BYTES
-
-    @property
-    def cpp_type(self) -> str:
-        return CPP_TYPE[self.dtype]
-
-    @property
-    def item_bytes(self) -> int:
-        return ITEM_BYTES[self.dtype]
-
-    @property
-    def widest(self) -> int:
-        """Elements of the widest vector access."""
-        return VECTOR_BYTES // self.item_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ArgInfo:
-    """A scalar that the caller chooses at run time: its name and its C type."""
-
-    name: str
-    ty: str
-
-
-@dataclass(frozen=True, slots=True)
-class SizeArg:
-    """An `int` of the signature that the operands' shapes determine.
-
-    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
-    """
-
-    name: str
-    value: Expr
-    sizes: tuple[tuple[str, int], ...] = ()
-    strides: tuple[tuple[str, int], ...] = ()
-
-
-def is_number(expr: Expr, number: int) -> bool:
-    """Whether the expression is this number for every value of its symbols, as far as known."""
-    return bool(expr == number)
-
-
-def power_of_two_factor(expr: Expr, most: int) -> int:
-    """The largest power of two up to `most` that divides the expression for all integer symbols."""
-    if isinstance(expr, int) or expr.is_Integer:
-        return math.gcd(int(expr), most)
-    if expr.is_Mul:
-        return math.gcd(math.prod(power_of_two_factor(arg, most) for arg in expr.args), most)
-    if expr.is_Add:
-        return functools.reduce(math.gcd, (power_of_two_factor(arg, most) for arg in expr.args))
-    if expr.is_Pow and isinstance(expr.args[1], sympy.Integer) and expr.args[1] > 0:
-        return math.gcd(power_of_two_factor(expr.args[0], most) ** int(expr.args[1]), most)
-    return 1
-
-
-def vector_width(operand: Operand, strides: tuple[Expr, ...]) -> int:
-    """Elements that may be accessed at once along the contiguous dimension.
-
-    `strides` are those of the other dimensions. A power of two, at most 16 bytes.
-    """
-    most = min(operand.widest, max(1, operand.base_bytes // operand.item_bytes))
-    widths = (power_of_two_factor(step, most) for step in (operand.offset, *strides))
-    return functools.reduce(math.gcd, widths, most)
-
+__all__ = [
+    "ACTIVATIONS",
+    "VECTOR_BYTES",
+    "Activation",
+    "ArgInfo",
+    "Canonical",
+    "DType",
+    "Expr",
+    "GemmProblem",
+    "Operand",
+    "Side",
+    "SizeArg",
+    "Sizes",
+    "broadcast_strides",
+    "canonical",
+    "check_factors",
+    "contiguous_dim",
+    "is_number",
+    "leading_stride",
+    "vector_width",
+    "widest_access",
+]
 
 Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: tuple[Activation, ...] = ("none", "relu", "gelu", "gelu_tanh", "silu")
@@ -118,7 +63,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in fp32 until the store.
+    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
@@ -146,6 +91,30 @@ class GemmProblem:
             )
         for operand in (self.a, self.b, self.out):
             contiguous_dim(operand)
+        if (self.out.dtype in ("float64", "int32")) != (self.acc != "float32"):
+            raise UnsupportedProblemError(f"sums of {self.acc} stored as {self.out.dtype}")
+        if self.acc != "float32" and self.activation not in ("none", "relu"):
+            raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
+        if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
+            raise UnsupportedProblemError("whole numbers are only multiplied and added up")
+
+    @property
+    def acc(self) -> DType:
+        """The type of sums, and of partial sums in the workspace."""
+        return ACC[self.a.dtype]
+
+    @property
+    def acc_bytes(self) -> int:
+        return ITEM_BYTES[self.acc]
+
+    @property
+    def acc_type(self) -> str:
+        return CPP_TYPE[self.acc]
+
+    @property
+    def store_type(self) -> str:
+        """C++ of what the store computes in."""
+        return self.acc_type
 
     @property
     def batched(self) -> bool:
@@ -216,6 +185,8 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
     rank = len(out.sizes)
     if rank not in (2, 3) or not len(a.sizes) == len(b.sizes) == rank:
         raise UnsupportedProblemError("a, b and out must all have 2 dimensions, or all 3")
+    if a.dtype not in ACC:
+        raise UnsupportedProblemError(f"no products of {a.dtype}")
     if a.dtype != b.dtype:
         raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
 

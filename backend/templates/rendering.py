@@ -13,9 +13,9 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
-from backend.templates.problem import ArgInfo, GemmProblem, Sizes, canonical
+from backend.templates.problem import ArgInfo, DType, GemmProblem, Sizes, canonical
 
-RUNTIME_ARGS = (ArgInfo("split_k", "int"),)
+RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
 
 
@@ -41,12 +41,12 @@ class Rendered:
 def workspace_bytes(
     problem: GemmProblem, config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int
 ) -> int:
-    """Bytes of fp32 partial sums: none without a split. The entry computes the same."""
+    """Bytes of partial sums: none without a split. The entry computes the same."""
     parts = split_parts(config, sizes, split_k)
     if parts == 1:
         return 0
     rows, cols = (sizes.n, sizes.m) if problem.flipped else (sizes.m, sizes.n)
-    return 4 * parts * sizes.batch * rows * -(-cols // 8) * 8
+    return problem.acc_bytes * parts * sizes.batch * rows * -(-cols // 8) * 8
 
 
 def split_parts(config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int) -> int:
@@ -120,12 +120,12 @@ def _render(
             config=config.binary,
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
-            cfloat=cfloat,
+            literal=functools.partial(literal, problem.acc),
         )
     )
     return Rendered(kernel.name, source, kernel.call_args(), problem, config)
 
 
-def cfloat(value: float) -> str:
-    """A float literal of C++ with the same bits as `value` rounded to fp32."""
-    return f"{float(value).hex()}f"
+def literal(dtype: DType, value: float) -> str:
+    """C++ of a factor: with the same bits as `value` rounded to fp32, or to fp64."""
+    return float(value).hex() + ("" if dtype == "float64" else "f")

@@ -11,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
@@ -103,7 +104,7 @@ class Binary:
 
 def _key(offered: Binary) -> tuple[Any, ...]:
     """What makes two configs different programs: alignment and layout are the class's part."""
-    c, item = offered.config, 4 if offered.problem_class.dtype == "float32" else 2
+    c, item = offered.config, ITEM_BYTES[offered.problem_class.dtype]
     if isinstance(c, GemmConfig):
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
         return "gemm", *tile, c.mfma, c.kpack, c.stages, item
@@ -198,7 +199,11 @@ def _fill(tensor: torch.Tensor) -> None:
     for dim, step in enumerate(tensor.stride()):
         if step == 0:
             tensor = tensor.narrow(dim, 0, min(1, tensor.shape[dim]))
-    tensor.copy_(torch.randn(tensor.shape))
+    if tensor.dtype.is_floating_point:
+        tensor.copy_(torch.randn(tensor.shape))
+    else:
+        limits = torch.iinfo(tensor.dtype)
+        tensor.random_(limits.min, limits.max + 1)
 
 
 def _add_bias(

@@ -29,8 +29,23 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 OPTIONS = Options(level=1, defines=(("RT_LDS_LIMIT", "163840"),))
 """As much LDS as gfx950 has; half of the time goes into compiling, so few optimizations."""
-EPSILON = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
-TINY = {torch.float16: 2.0**-25, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}
+EPSILON = {
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+    torch.float32: 2.0**-24,
+    torch.float64: 2.0**-53,
+    torch.int32: 0.0,
+}
+"""Half a unit in the last place."""
+TINY = {
+    torch.float16: 2.0**-25,
+    torch.bfloat16: 2.0**-133,
+    torch.float32: 2.0**-149,
+    torch.float64: 2.0**-1074,
+    torch.int32: 0.0,
+}
+SUMS = {"float32": 2.0**-24, "float64": 2.0**-52, "int32": 0.0}
+"""By type: what an addition may be off, that of the float64 it is compared with included."""
 ACTIVATION: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x,
     "relu": torch.relu,
@@ -84,9 +99,11 @@ class Kernel:
     message: Callable[[int], str]
 
 
-def build(rendered: Rendered, cache_root: Path, source: str | None = None) -> Kernel:
+def build(
+    rendered: Rendered, cache_root: Path, source: str | None = None, options: Options = OPTIONS
+) -> Kernel:
     """`source` replaces the rendered one: for mistakes that are planted."""
-    compiled = code_cache.compile(source or rendered.source, cpu(), OPTIONS, cache_root=cache_root)
+    compiled = code_cache.compile(source or rendered.source, cpu(), options, cache_root=cache_root)
     library = loader.load(compiled.path)
     pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
     types = loader.argtypes(pointers, len(rendered.args) - pointers)
@@ -171,11 +188,12 @@ def difference(rendered: Rendered, run: Run) -> str | None:
     if problem.bias is not None and problem.beta != 0:
         bias = problem.beta * t["bias"].double()
         exact, size = exact + bias, size + bias.abs()
-    # fp32 sums in any order (Higham, "Accuracy and Stability", 3.1), one rounding in the end, and
+    # Sums in any order (Higham, "Accuracy and Stability", 3.1), one rounding in the end, and
     # an activation whose slope is at most 1.13 and whose own error is a few units of fp32.
     steps = run.numbers["K"] + 8
     exact = ACTIVATION[problem.activation](exact)
-    bound = 1.2 * steps * 2.0**-24 * size + 2.0**-21 * exact.abs() + 2.0**-22 * size.clamp(max=1)
+    unit = SUMS[problem.acc]
+    bound = unit * (1.2 * steps * size + 8 * exact.abs() + 4 * size.clamp(max=1))
     bound = bound + EPSILON[result.dtype] * (exact.abs() + bound) + TINY[result.dtype]
     error = (result.double() - exact).abs()
     wrong = ~(error <= bound)

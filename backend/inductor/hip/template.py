@@ -35,6 +35,9 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int32: "int32",
 }
 
 _LOADER = "rocm_tui_load_kernel"
@@ -275,7 +278,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         def layout(node: Any) -> Any:
             return list(node.get_size()), list(node.get_stride()), node.get_dtype()
 
-        return self.activation == "none" and layout(buffer) == layout(output)
+        wide = self.problem().acc == "float32"
+        return wide and self.activation == "none" and layout(buffer) == layout(output)
 
     def reference(self) -> GemmReference:
         """What the output is checked against."""
@@ -359,7 +363,7 @@ def workspace_size(rendered: Rendered) -> Any:
     if split == 1:
         return 0
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
-    return math.prod((4 * split, problem.batch, rows, cols + 7))
+    return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:

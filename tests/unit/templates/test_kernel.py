@@ -14,15 +14,15 @@ import sympy
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError, RenderError, UnsupportedProblemError
 from backend.templates.kernel import TemplateKernel, cexpr
+from backend.templates.operand import power_of_two_factor
 from backend.templates.problem import (
     ArgInfo,
     GemmProblem,
     Operand,
     SizeArg,
-    power_of_two_factor,
     widest_access,
 )
-from backend.templates.rendering import RUNTIME_ARGS, cfloat, environment, render_gemm
+from backend.templates.rendering import RUNTIME_ARGS, environment, literal, render_gemm
 from backend.toolchain import code_cache, loader, targets
 from backend.toolchain.target import Missing, cpu
 
@@ -41,8 +41,9 @@ def test_signature_is_the_abi() -> None:
     kernel = TemplateKernel("entry", RUNTIME_ARGS, (3,))
     text = kernel.def_kernel([X, None, bias], [Y], SIZES, input_reorder=[2, 0, 1])
     assert text == (
-        "RT_EXPORT int entry(const rt::bf16* bias, const rt::half* X, float* Y, int M, int K, "
-        "int ld_x, int split_k, size_t* workspace_size, uint8_t* workspace, hipStream_t stream)"
+        "RT_EXPORT int entry(const rt::bf16* bias, const rt::half* X, float* Y, "
+        "int64_t M, int64_t K, int64_t ld_x, int64_t split_k, "
+        "size_t* workspace_size, uint8_t* workspace, hipStream_t stream)"
     )
     values = [(arg.kind, arg.name, arg.value) for arg in kernel.call_args()]
     assert values[:2] == [("input", "bias", bias), ("input", "X", X)]
@@ -163,7 +164,10 @@ def test_an_undefined_name_in_a_template_is_an_error() -> None:
 
 
 def test_float_literals_keep_their_bits() -> None:
-    assert [cfloat(v) for v in (1.0, -0.1)] == ["0x1.0000000000000p+0f", "-0x1.999999999999ap-4f"]
+    assert [literal("float32", v) for v in (1.0, -0.1)] == [
+        "0x1.0000000000000p+0f",
+        "-0x1.999999999999ap-4f",
+    ]
 
 
 def test_templates_import_no_torch() -> None:

@@ -14,6 +14,16 @@ RT_FN float fma(float a, float b, float c) {
 #endif
 }
 
+RT_FN double fma(double a, double b, double c) {
+#if defined(RT_CUDA)
+  return ::fma(a, b, c);
+#else
+  return __builtin_fma(a, b, c);
+#endif
+}
+
+RT_FN int32_t fma(int32_t a, int32_t b, int32_t c) { return a * b + c; }
+
 RT_FN float round_to_int(float value) {
 #if defined(RT_CUDA)
   return ::rintf(value);
@@ -87,7 +97,10 @@ RT_FN float tanh(float x) {
 }
 
 RT_FN float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
-RT_FN float relu(float x) { return x < 0.0f ? 0.0f : x; }
+template <class T>
+RT_FN T relu(T x) {
+  return x < T{} ? T{} : x;
+}
 RT_FN float silu(float x) { return x / (1.0f + exp(-x)); }
 RT_FN float gelu(float x) { return 0.5f * x * (1.0f + erf(x * 0.7071067812f)); }
 RT_FN float gelu_tanh(float x) {

@@ -1,4 +1,5 @@
-// fp16 and bf16 to and from fp32; a narrowing rounds to nearest even. Arithmetic is done in fp32.
+// Numbers of kernels. fp16 and bf16 to and from fp32: a narrowing rounds to nearest even, arithmetic is
+// done in fp32. fp64 and whole numbers are C++'s own.
 #pragma once
 
 namespace rt {
@@ -85,5 +86,35 @@ RT_FN bf16 from_float<bf16>(float value) {
 }
 
 #endif
+
+namespace detail {
+
+template <class A, class B>
+constexpr bool same = false;
+template <class A>
+constexpr bool same<A, A> = true;
+// C++ itself converts between these.
+template <class T>
+constexpr bool plain = same<T, float> || same<T, double> || same<T, int8_t> || same<T, int32_t>;
+
+}  // namespace detail
+
+// From any number to any other. Narrow floats go by way of fp32, as torch's do.
+template <class To, class From>
+RT_FN To convert(From value) {
+  if constexpr (detail::same<To, From>) {
+    return value;
+  } else if constexpr (detail::plain<To>) {
+    if constexpr (detail::plain<From>) {
+      return static_cast<To>(value);
+    } else {
+      return static_cast<To>(to_float(value));
+    }
+  } else if constexpr (detail::plain<From>) {
+    return from_float<To>(static_cast<float>(value));
+  } else {
+    return from_float<To>(to_float(value));
+  }
+}
 
 }  // namespace rt

@@ -20,7 +20,8 @@ RT_FN void wave_sync() {
 #endif
 }
 
-RT_FN float shfl(float value, int source, int width = RT_WAVE) {
+template <class T>
+RT_FN T shfl(T value, int source, int width = RT_WAVE) {
 #if defined(RT_CUDA)
   return __shfl_sync(0xffffffffu, value, source, width);
 #else
@@ -28,7 +29,8 @@ RT_FN float shfl(float value, int source, int width = RT_WAVE) {
 #endif
 }
 
-RT_FN float shfl_xor(float value, int mask, int width = RT_WAVE) {
+template <class T>
+RT_FN T shfl_xor(T value, int mask, int width = RT_WAVE) {
 #if defined(RT_CUDA)
   return __shfl_xor_sync(0xffffffffu, value, mask, width);
 #else
@@ -36,7 +38,8 @@ RT_FN float shfl_xor(float value, int mask, int width = RT_WAVE) {
 #endif
 }
 
-RT_FN float shfl_down(float value, unsigned delta, int width = RT_WAVE) {
+template <class T>
+RT_FN T shfl_down(T value, unsigned delta, int width = RT_WAVE) {
 #if defined(RT_CUDA)
   return __shfl_down_sync(0xffffffffu, value, delta, width);
 #else
@@ -53,7 +56,8 @@ RT_FN unsigned long long ballot(bool predicate) {
 }
 
 // The sum over groups of `width` lanes, a power of two, in each of them; always in the same order.
-RT_FN float wave_sum(float value, int width = RT_WAVE) {
+template <class T>
+RT_FN T wave_sum(T value, int width = RT_WAVE) {
   for (int step = width / 2; step > 0; step /= 2) value += shfl_xor(value, step, width);
   return value;
 }

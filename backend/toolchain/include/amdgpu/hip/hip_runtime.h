@@ -83,11 +83,11 @@ __device__ __forceinline__ int rt_lane() {
 
 template <class T>
 __device__ __forceinline__ T rt_from_lane(T value, int lane) {
-  static_assert(sizeof(T) == 4, "shuffles are of 32 bits");
-  int bits;
-  __builtin_memcpy(&bits, &value, 4);
-  bits = __builtin_amdgcn_ds_bpermute(lane << 2, bits);
-  __builtin_memcpy(&value, &bits, 4);
+  static_assert(sizeof(T) % 4 == 0, "shuffles are of 32 bits");
+  int bits[sizeof(T) / 4];
+  __builtin_memcpy(bits, &value, sizeof(T));
+  for (int& word : bits) word = __builtin_amdgcn_ds_bpermute(lane << 2, word);
+  __builtin_memcpy(&value, bits, sizeof(T));
   return value;
 }
 

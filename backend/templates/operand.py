@@ -1,0 +1,133 @@
+"""The tensors of a problem and the numbers that a kernel is called with."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import sympy
+
+from backend.model.ops import ITEM_BYTES
+
+DType = Literal[
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "int8",
+    "int32",
+]
+"""Of an element, by torch's name."""
+Expr: TypeAlias = sympy.Expr | int
+"""A size or stride: a number, or an expression of symbols that are known at run time."""
+
+CPP_TYPE: dict[DType, str] = {
+    "float16": "rt::half",
+    "bfloat16": "rt::bf16",
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "rt::e4m3fn",
+    "float8_e4m3fnuz": "rt::e4m3fnuz",
+    "float8_e5m2": "rt::e5m2",
+    "float8_e5m2fnuz": "rt::e5m2fnuz",
+    "int8": "int8_t",
+    "int32": "int32_t",
+}
+ACC: dict[DType, DType] = {
+    "float16": "float32",
+    "bfloat16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "float8_e4m3fn": "float32",
+    "float8_e4m3fnuz": "float32",
+    "float8_e5m2": "float32",
+    "float8_e5m2fnuz": "float32",
+    "int8": "int32",
+}
+"""What products of a type are summed up in; what is not here is no factor."""
+VECTOR_BYTES = 16
+"""The widest load or store of one lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that the kernel reads or writes. Sizes, strides and offset are in elements.
+
+    `name` is the parameter's name in C. The pointer that is passed is that of the first element:
+    `offset` tells only how it is aligned. `base_bytes` is the alignment of the storage itself.
+    """
+
+    name: str
+    dtype: DType
+    sizes: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    offset: Expr = 0
+    base_bytes: int = VECTOR_BYTES
+
+    @property
+    def cpp_type(self) -> str:
+        return CPP_TYPE[self.dtype]
+
+    @property
+    def item_bytes(self) -> int:
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def widest(self) -> int:
+        """Elements of the widest vector access."""
+        return VECTOR_BYTES // self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ArgInfo:
+    """A scalar that the caller chooses at run time: its name and its C type."""
+
+    name: str
+    ty: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizeArg:
+    """An `int64_t` of the signature that the operands' shapes determine.
+
+    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
+    """
+
+    name: str
+    value: Expr
+    sizes: tuple[tuple[str, int], ...] = ()
+    strides: tuple[tuple[str, int], ...] = ()
+
+
+def is_number(expr: Expr, number: int) -> bool:
+    """Whether the expression is this number for every value of its symbols, as far as known."""
+    return bool(expr == number)
+
+
+def power_of_two_factor(expr: Expr, most: int) -> int:
+    """The largest power of two up to `most` that divides the expression for all integer symbols."""
+    if isinstance(expr, int) or expr.is_Integer:
+        return math.gcd(int(expr), most)
+    if expr.is_Mul:
+        return math.gcd(math.prod(power_of_two_factor(arg, most) for arg in expr.args), most)
+    if expr.is_Add:
+        return functools.reduce(math.gcd, (power_of_two_factor(arg, most) for arg in expr.args))
+    if expr.is_Pow and isinstance(expr.args[1], sympy.Integer) and expr.args[1] > 0:
+        return math.gcd(power_of_two_factor(expr.args[0], most) ** int(expr.args[1]), most)
+    return 1
+
+
+def vector_width(operand: Operand, strides: tuple[Expr, ...]) -> int:
+    """Elements that may be accessed at once along the contiguous dimension.
+
+    `strides` are those of the other dimensions. A power of two, at most 16 bytes.
+    """
+    most = min(operand.widest, max(1, operand.base_bytes // operand.item_bytes))
+    widths = (power_of_two_factor(step, most) for step in (operand.offset, *strides))
+    return functools.reduce(math.gcd, widths, most)
