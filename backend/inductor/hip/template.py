@@ -26,6 +26,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
@@ -75,7 +76,8 @@ class GraphKernel(Protocol):
         """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
 
     def arguments(self, output: Any) -> list[str]:
-        """The arguments of a call that writes into `output`, but for the workspace."""
+        """The arguments of a call that writes into `output`, but for the workspace. Raises
+        ValueError where the kernel cannot take the sizes."""
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
@@ -146,6 +148,7 @@ class ROCmTemplateKernel(TemplateKernel):
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
 
     def arguments(self, output: Any) -> list[str]:
+        torch_graph.keep_within(self.limits())
         return [self._argument(arg, output) for arg in self.call_args()]
 
     def _argument(self, arg: CallArg, buffer: Any) -> str:
@@ -299,6 +302,7 @@ class HipTemplate(ROCmTemplate):
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         kernel, render = self.make_kernel_render(None, config=config)
         rendered = render()
+        check_limits(kernel.limits())
         spec = KernelSpec(
             source=rendered.source,
             entry=kernel.name,
@@ -352,6 +356,13 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
+    """Raises UnsupportedProblemError for a size that a kernel cannot be sure to stay below."""
+    for size, most in sizes:
+        if not torch_graph.is_within(size, most):
+            raise UnsupportedProblemError(f"{size}: no kernel of ours takes more than {most}")
 
 
 def workspace_size(rendered: Rendered) -> Any:
