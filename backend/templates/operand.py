@@ -11,7 +11,18 @@ import sympy
 
 from backend.model.ops import ITEM_BYTES
 
-DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "int32"]
+DType = Literal[
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+]
 """Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
@@ -22,7 +33,11 @@ CPP_TYPE: dict[DType, str] = {
     "float32": "float",
     "float64": "double",
     "int8": "int8_t",
+    "int16": "int16_t",
     "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
 }
 ACC: dict[DType, DType] = {
     "float16": "float32",
