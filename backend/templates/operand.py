@@ -90,7 +90,7 @@ class ArgInfo:
 
 @dataclass(frozen=True, slots=True)
 class SizeArg:
-    """An `int` of the signature that the operands' shapes determine.
+    """An `int64_t` of the signature that the operands' shapes determine.
 
     `sizes` and `strides` say for which (operand name, dimension) the template may use it.
     """
