@@ -17,6 +17,7 @@ from backend.templates.functions import (
     CPP_VALUE,
     FORMS,
     NARROW,
+    TRITON_NARROW,
     TRITON_VALUE,
     Kind,
     Language,
@@ -89,13 +90,13 @@ class ChainBuilder:
         return self.add(Step("constant", computed(dtype), text=repr(plain)))
 
     def cast(self, of: Value, dtype: str, rounded: bool = False) -> Value:
-        """To what `dtype` is computed in; `rounded` to the dtype itself."""
+        """To what `dtype` is computed in; `rounded` to the dtype itself, as one to 8 bits is."""
         if computed(dtype) not in CPP_VALUE:
             raise ExpressionError(f"a cast to {dtype}")
         wide = of
         if of.dtype != computed(dtype):
             wide = self.add(Step("cast", computed(dtype), (of.step,)))
-        if not rounded or dtype not in NARROW:
+        if dtype not in NARROW or not (rounded or dtype.startswith("float8")):
             return wide
         return self.add(Step("round", wide.dtype, (wide.step,), dtype))
 
@@ -134,6 +135,8 @@ def defect(steps: Sequence[Step], language: Language) -> str | None:
         form = FORMS[_argument_kind(steps, step)].get(step.function) if step.args else None
         if form is not None and not getattr(form, language):
             return f"no {step.function} in {language}"
+        if step.function == "round" and language == "triton" and step.text not in TRITON_NARROW:
+            return f"no {step.text} in {language}"
     return None
 
 

@@ -26,8 +26,17 @@ CPP_VALUE: dict[str, str] = {
 """What a value is computed in -> its type in C++. Floats that are narrower are computed in fp32."""
 
 TRITON_VALUE: dict[str, str] = {name: f"tl.{name}" for name in CPP_VALUE} | {"bool": "tl.int1"}
-NARROW: dict[str, str] = {"float16": "rt::half", "bfloat16": "rt::bf16"}
+NARROW: dict[str, str] = {
+    "float16": "rt::half",
+    "bfloat16": "rt::bf16",
+    "float8_e4m3fn": "rt::e4m3fn",
+    "float8_e4m3fnuz": "rt::e4m3fnuz",
+    "float8_e5m2": "rt::e5m2",
+    "float8_e5m2fnuz": "rt::e5m2fnuz",
+}
 """Types in memory alone, and their names in C++."""
+TRITON_NARROW = ("float16", "bfloat16")
+"""Those that our kernels in Triton read and write."""
 
 
 def computed(dtype: str) -> str:
