@@ -104,13 +104,19 @@ class ArgInfo:
 class SizeArg:
     """An `int64_t` of the signature that the operands' shapes determine.
 
-    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
+    `sizes` and `strides` say for which (operand name, dimension) the template may use it. `most` is
+    the largest value that the entry takes; with None, a larger one takes several launches.
     """
 
     name: str
     value: Expr
     sizes: tuple[tuple[str, int], ...] = ()
     strides: tuple[tuple[str, int], ...] = ()
+    most: int | None = None
+
+
+LARGEST_SIZE = 0x7FFF0000
+"""Of a dimension in one launch: an `int` has room for one tile more."""
 
 
 def is_number(expr: Expr, number: int) -> bool:
