@@ -139,6 +139,10 @@ DTYPES: dict[str, str] = {
 """torch's dtypes that kernels read and write -> the names in Triton's signatures."""
 
 
+CASTS = ("float16", "bfloat16", "float32")
+"""What a value may be rounded to on its way."""
+
+
 class Pointwise:
     """A node of the graph; `a + b`, `a - b`, `a * b`, `a / b`, `-a` build more of it."""
 
@@ -181,7 +185,7 @@ class Constant(Pointwise):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Pointwise):
-    """Rounded to a dtype of `DTYPES`."""
+    """Rounded to a dtype of `CASTS`."""
 
     of: Pointwise
     dtype: str
@@ -238,9 +242,9 @@ def gelu_tanh(x: Pointwise) -> Pointwise:
 
 
 def cast(of: Pointwise, dtype: str) -> Pointwise:
-    """Round to `dtype`. Raises ExpressionError for one that is not in `DTYPES`."""
-    if dtype not in DTYPES:
-        raise ExpressionError(f"no cast to {dtype}; there are {', '.join(DTYPES)}")
+    """Round to `dtype`. Raises ExpressionError for one that is not in `CASTS`."""
+    if dtype not in CASTS:
+        raise ExpressionError(f"no cast to {dtype}; there are {', '.join(CASTS)}")
     if isinstance(of, Constant):
         raise ExpressionError("a cast of a constant: round it before the kernel")
     return Cast(of, dtype)
