@@ -11,7 +11,7 @@ import sympy
 
 from backend.model.ops import ITEM_BYTES
 
-DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "int32"]
+DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32"]
 """Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
@@ -22,6 +22,7 @@ CPP_TYPE: dict[DType, str] = {
     "float32": "float",
     "float64": "double",
     "int8": "int8_t",
+    "uint8": "uint8_t",
     "int32": "int32_t",
 }
 ACC: dict[DType, DType] = {
