@@ -2,9 +2,10 @@
 
 Sizes are integer expressions of sympy, printed as C++.
 
-The C ABI: `int NAME(inputs, outputs, int sizes and strides, runtime arguments,
-size_t* workspace_size, uint8_t* workspace, hipStream_t stream)`. It returns 0 or HIP's error code.
-With `workspace_size` not null it only stores there the bytes of workspace that the call would need.
+The C ABI: `int NAME(inputs, outputs, sizes and strides, runtime arguments, size_t* workspace_size,
+uint8_t* workspace, hipStream_t stream)`; every number among them is an `int64_t`. It
+returns 0 or HIP's error code. With `workspace_size` not null it only stores there the bytes of
+workspace that the call would need.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class TemplateKernel:
         for operand in outputs:
             self._add("output", operand.name, f"{operand.cpp_type}*", operand)
         for size in size_args:
-            self._add("size", size.name, "int", size.value)
+            self._add("size", size.name, "int64_t", size.value)
             self._sizes.update(dict.fromkeys(size.sizes, size.name))
             self._strides.update(dict.fromkeys(size.strides, size.name))
         for arg, value in zip(self.runtime_args, self.runtime_values, strict=True):

@@ -15,7 +15,7 @@ from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
 from backend.templates.problem import ArgInfo, DType, GemmProblem, Sizes, canonical
 
-RUNTIME_ARGS = (ArgInfo("split_k", "int"),)
+RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
 
 

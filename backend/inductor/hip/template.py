@@ -34,6 +34,9 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int32: "int32",
 }
 
 _LOADER = "rocm_tui_load_kernel"
@@ -258,7 +261,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         def layout(node: Any) -> Any:
             return list(node.get_size()), list(node.get_stride()), node.get_dtype()
 
-        return self.activation == "none" and layout(buffer) == layout(output)
+        wide = self.problem().acc == "float32"
+        return wide and self.activation == "none" and layout(buffer) == layout(output)
 
     def reference(self) -> GemmReference:
         """What the output is checked against."""

@@ -63,13 +63,19 @@ def sample() -> list[Binary]:
 
 
 BINARIES = sample()
+OPTIONS = replace(
+    template_lab.OPTIONS,
+    level=0,
+    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "5")),
+)
+"""With so few blocks a launch, larger calls are split into several."""
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
     root: Path = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(template_lab, "OPTIONS", replace(template_lab.OPTIONS, level=0))
+        patch.setattr(template_lab, "OPTIONS", OPTIONS)
         built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
         yield dict(zip(BINARIES, built, strict=True))
 
@@ -86,13 +92,17 @@ MISTAKES = (
     ("norm-nibbles-float16NTN8", "at_line * args.r_line", "0"),
     ("nibbles-bfloat16NNN16", "at_k / 64", "at_k / 32"),
     ("groups-bfloat16NTT8", "s_type, N, 32,", "s_type, N, 16,"),
-    ("int8-bfloat16NNN4", "batch * args.w_batch", "0"),
+    ("groups-bfloat16NTT8", "+ first.rows * args.s_line", ""),
+    ("int8-bfloat16NNN4", "+ batch * args.w_batch", "+ 0"),
 )
 
 
 @needs_compiler
 @pytest.mark.parametrize(("case", "right", "wrong"), MISTAKES, ids=lambda x: x)
-def test_a_mistake_is_caught(case: str, right: str, wrong: str, tmp_path: Path) -> None:
+def test_a_mistake_is_caught(
+    case: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_lab, "OPTIONS", OPTIONS)
     binary = next(b for b in BINARIES if b.case.name == case)
     rendered = binary.render()
     assert right in rendered.source
