@@ -152,6 +152,7 @@ class TemplateKernel:
         self.runtime_args = tuple(runtime_args)
         self.runtime_values = tuple(runtime_values)
         self._args: list[CallArg] = []
+        self._limits: list[tuple[Expr, int]] = []
         self._sizes: dict[tuple[str, int], str] = {}
         self._strides: dict[tuple[str, int], str] = {}
 
@@ -177,6 +178,8 @@ class TemplateKernel:
             self._add("output", operand.name, f"{operand.cpp_type}*", operand)
         for size in size_args:
             self._add("size", size.name, "int64_t", size.value)
+            if size.most is not None:
+                self._limits.append((size.value, size.most))
             self._sizes.update(dict.fromkeys(size.sizes, size.name))
             self._strides.update(dict.fromkeys(size.strides, size.name))
         for arg, value in zip(self.runtime_args, self.runtime_values, strict=True):
@@ -202,6 +205,10 @@ class TemplateKernel:
     def call_args(self) -> tuple[CallArg, ...]:
         """The arguments of a call, in the order of the signature, without the tail."""
         return tuple(self._args)
+
+    def limits(self) -> tuple[tuple[Expr, int], ...]:
+        """Sizes, and the largest value of each that the entry takes."""
+        return tuple(self._limits)
 
     def arg_name(self, operand: Operand | None) -> str | None:
         """The parameter that holds this operand; None for an absent one."""

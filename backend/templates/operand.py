@@ -21,8 +21,11 @@ DType = Literal[
     "float8_e5m2",
     "float8_e5m2fnuz",
     "int8",
-    "uint8",
+    "int16",
     "int32",
+    "int64",
+    "uint8",
+    "bool",
 ]
 """Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
@@ -38,8 +41,11 @@ CPP_TYPE: dict[DType, str] = {
     "float8_e5m2": "rt::e5m2",
     "float8_e5m2fnuz": "rt::e5m2fnuz",
     "int8": "int8_t",
-    "uint8": "uint8_t",
+    "int16": "int16_t",
     "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
 }
 ACC: dict[DType, DType] = {
     "float16": "float32",
@@ -98,13 +104,19 @@ class ArgInfo:
 class SizeArg:
     """An `int64_t` of the signature that the operands' shapes determine.
 
-    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
+    `sizes` and `strides` say for which (operand name, dimension) the template may use it. `most` is
+    the largest value that the entry takes; with None, a larger one takes several launches.
     """
 
     name: str
     value: Expr
     sizes: tuple[tuple[str, int], ...] = ()
     strides: tuple[tuple[str, int], ...] = ()
+    most: int | None = None
+
+
+LARGEST_SIZE = 0x7FFF0000
+"""Of a dimension in one launch: an `int` has room for one tile more."""
 
 
 def is_number(expr: Expr, number: int) -> bool:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.epilogue import Access, Epilogue, Place, place, plain, statements
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import (
     ACC,
     CPP_TYPE,
+    LARGEST_SIZE,
     VECTOR_BYTES,
     ArgInfo,
     DType,
@@ -27,6 +29,7 @@ from backend.templates.prologue import Prologue, Source
 
 __all__ = [
     "ACTIVATIONS",
+    "LARGEST_SIZE",
     "VECTOR_BYTES",
     "Activation",
     "ArgInfo",
@@ -64,12 +67,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
+    """`out = epilogue(activation(alpha * a @ b + beta * bias))`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
-    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Raises
-    UnsupportedProblemError.
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. An `epilogue` stores
+    what it says, and `out` only if a store of it has that name; `out` still tells which way the
+    kernel writes. Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -82,6 +86,7 @@ class GemmProblem:
     a_prologue: Prologue | None = None
     """How `a` is computed where it is loaded. Then it is in no memory: its strides mean nothing."""
     b_prologue: Prologue | None = None
+    epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
@@ -153,12 +158,48 @@ class GemmProblem:
         """In the order in which a template names them."""
         a = self.a if self.a_prologue is None else None
         b = self.b if self.b_prologue is None else None
-        return a, b, self.bias, *(source.operand for source in self.sources())
+        sources = (source.operand for source in self.sources())
+        return a, b, self.bias, *map(self._operand, self._stored.loads), *sources
 
     def sources(self) -> tuple[Source, ...]:
         """What the factors are computed from."""
         prologues = (self.a_prologue, self.b_prologue)
         return tuple(source for p in prologues if p is not None for source in p.sources)
+
+    def outputs(self) -> tuple[Operand, ...]:
+        """What is stored, in the order of the signature."""
+        return tuple(self._operand(store.to) for store in self._stored.stores)
+
+    def _operand(self, access: Access) -> Operand:
+        if access.name == self.out.name:
+            return self.out
+        return Operand(
+            access.name, access.dtype, self.out.sizes, access.strides[-len(self.out.sizes) :]
+        )
+
+    @property
+    def _stored(self) -> Epilogue:
+        strides = broadcast_strides(self.out, 3)
+        out = Access(self.out.name, self.out.dtype, (strides[0], strides[1], strides[2]))
+        return self.epilogue or plain(out, self.acc)
+
+    def loads(self) -> tuple[Place, ...]:
+        """What the epilogue reads, as the kernel sees it."""
+        return tuple(place(access, self.flipped) for access in self._stored.loads)
+
+    def stores(self) -> tuple[Place, ...]:
+        """What is stored, as the kernel sees it."""
+        return tuple(self._place(store.to) for store in self._stored.stores)
+
+    def _place(self, access: Access) -> Place:
+        if access.name != self.out.name:
+            return place(access, self.flipped)
+        batch = "batch_out" if self.batched else "0"
+        return Place(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
+
+    def statements(self) -> list[str]:
+        """C++ from the product of one element to what is stored."""
+        return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
         """Sizes, then leading strides, batch strides, the strides of the bias and of sources."""
@@ -166,7 +207,7 @@ class GemmProblem:
         sizes = [
             SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
             SizeArg("N", self.n, sizes=((b.name, -1), (out.name, -1))),
-            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2))),
+            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2)), most=LARGEST_SIZE),
         ]
         if self.batched:
             sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))
@@ -183,7 +224,15 @@ class GemmProblem:
             if self.batched
         ]
         of_sources = [arg for source in self.sources() for arg in source.size_args()]
-        return (*sizes, *leading, *batch, *self._bias_args(), *of_sources)
+        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args(), *of_sources)
+
+    def _epilogue_args(self) -> tuple[SizeArg, ...]:
+        return tuple(
+            SizeArg(access.stride(dim), access.strides[dim])
+            for access in self._stored.accesses
+            for dim in range(3)
+            if access.name != self.out.name and not access.stride(dim).isdigit()
+        )
 
     def _bias_args(self) -> tuple[SizeArg, ...]:
         if self.bias is None:

@@ -6,7 +6,6 @@ The memory between far lines is mapped and never touched, so it costs nothing.
 from __future__ import annotations
 
 import itertools
-import mmap
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.rendering import render_gemm, render_skinny
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
+from tests.support.sparse import sparse
 from tests.support.template_cases import Class
 from tests.support.template_lab import OPTIONS, Kernel, Memory, Run, build, failure, memory_for
 
@@ -29,10 +29,6 @@ SKINNY = SkinnyConfig(4, 16, waves_n=2, vec_a=4, vec_b=4)
 NEAR = Class("float16", vector=4, batched=True, bias=True)
 FAR = (2**32, 2**31 + 64)
 """What 32 bits take for 0, and for a negative number."""
-
-
-MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
-"""Linux's number, which Python names from 3.13 on."""
 
 
 class Case(NamedTuple):
@@ -50,21 +46,6 @@ class Case(NamedTuple):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
-
-
-class Sparse:
-    """Room for tensors whose elements are far apart."""
-
-    def __init__(self, room: int) -> None:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
-        try:
-            self._map = mmap.mmap(-1, room, flags=flags)
-        except OSError as error:
-            pytest.skip(f"{room} bytes of addresses are not to be had: {error}")
-        self._memory = torch.frombuffer(self._map, dtype=torch.float16)
-
-    def tensor(self, sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-        return self._memory.as_strided(sizes, strides)
 
 
 @pytest.mark.parametrize("far", FAR)
@@ -89,14 +70,14 @@ def test_strides_of_64_bits(case: Case, what: str, far: int, folder: Path) -> No
     ):
         ld = far if what == "line" else 8
         step = far if what == "batch" else 64
-        memory = Sparse(2 * (far * (6 if what == "line" else 2) + 1024))
+        memory = sparse(far * (6 if what == "line" else 2) + 1024)
         strides = (step, ld, 1) if row_major else (step, 1, ld)
-        tensors[name] = memory.tensor((batch, *sizes), strides)
+        tensors[name] = memory.as_strided((batch, *sizes), strides)
         if name != "Y":
             tensors[name].copy_(torch.randn(batch, *sizes))
         numbers |= {f"ld_{suffix}": ld, f"batch_{suffix}": step}
     bias = (far, 8, 1) if what == "batch" else (16, far, 1)
-    tensors["bias"] = Sparse(2 * (4 * far + 1024)).tensor((batch, m, n), bias)
+    tensors["bias"] = sparse(4 * far + 1024).as_strided((batch, m, n), bias)
     tensors["bias"].copy_(torch.randn(batch, m, n))
     numbers |= dict(zip(("bias_batch", "bias_row", "bias_col"), bias, strict=True))
     values = [
