@@ -66,7 +66,7 @@ BINARIES = sample()
 OPTIONS = replace(
     template_lab.OPTIONS,
     level=0,
-    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "3")),
+    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "5")),
 )
 """With so few blocks a launch, larger calls are split into several."""
 
@@ -74,9 +74,8 @@ OPTIONS = replace(
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
     root: Path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(template_lab, "OPTIONS", OPTIONS)
-        built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda binary: build(binary.render(), root, options=OPTIONS), BINARIES)
         yield dict(zip(BINARIES, built, strict=True))
 
 
@@ -99,15 +98,13 @@ MISTAKES = (
 
 @needs_compiler
 @pytest.mark.parametrize(("case", "right", "wrong"), MISTAKES, ids=lambda x: x)
-def test_a_mistake_is_caught(
-    case: str, right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(template_lab, "OPTIONS", OPTIONS)
+def test_a_mistake_is_caught(case: str, right: str, wrong: str, tmp_path: Path) -> None:
     binary = [b for b in BINARIES if b.case.name == case][-1]
     rendered = binary.render()
     assert right in rendered.source
+    broken = build(rendered, tmp_path, rendered.source.replace(right, wrong), OPTIONS)
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, rendered.source.replace(right, wrong)), binary)
+        check(broken, binary)
 
 
 @pytest.mark.parametrize(
