@@ -133,9 +133,8 @@ def short(offer: Offer) -> str:
     """The config without what follows from the problem."""
     c = offer.config
     if isinstance(c, GemmConfig):
-        core = f"mfma {c.mfma}" if c.mfma else "FMA"
         return (
-            f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {core}, "
+            f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {c.unit}, "
             f"stages {c.stages}"
         )
     return f"{c.rows} rows, {c.cols} columns, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
