@@ -14,6 +14,7 @@ from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import (
     ACC,
     CPP_TYPE,
+    LARGEST_SIZE,
     VECTOR_BYTES,
     ArgInfo,
     DType,
@@ -26,6 +27,7 @@ from backend.templates.operand import (
 
 __all__ = [
     "ACTIVATIONS",
+    "LARGEST_SIZE",
     "VECTOR_BYTES",
     "Activation",
     "ArgInfo",
@@ -155,7 +157,7 @@ class GemmProblem:
         sizes = [
             SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
             SizeArg("N", self.n, sizes=((b.name, -1), (out.name, -1))),
-            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2))),
+            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2)), most=LARGEST_SIZE),
         ]
         if self.batched:
             sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))

@@ -99,9 +99,11 @@ class Kernel:
     message: Callable[[int], str]
 
 
-def build(rendered: Rendered, cache_root: Path, source: str | None = None) -> Kernel:
+def build(
+    rendered: Rendered, cache_root: Path, source: str | None = None, options: Options = OPTIONS
+) -> Kernel:
     """`source` replaces the rendered one: for mistakes that are planted."""
-    compiled = code_cache.compile(source or rendered.source, cpu(), OPTIONS, cache_root=cache_root)
+    compiled = code_cache.compile(source or rendered.source, cpu(), options, cache_root=cache_root)
     library = loader.load(compiled.path)
     pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
     types = loader.argtypes(pointers, len(rendered.args) - pointers)

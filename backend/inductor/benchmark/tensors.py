@@ -3,7 +3,8 @@ cannot be used.
 
 What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
-stays NaN, and a write past an edge leaves a number where a NaN was.
+stays NaN, and a write past an edge leaves a number where a NaN was. Whole numbers have no NaN, so
+there it is the least one; their sums are exact, and one product too many is another result.
 
 Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
 looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
@@ -87,6 +88,11 @@ GUARD = 256
 """Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""
 
 
+def unused(dtype: torch.dtype) -> float:
+    """What stands where no kernel may read, and what no product of a kernel is."""
+    return math.nan if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
     """A tensor to make: sizes, strides and the offset within its storage, in elements."""
@@ -98,13 +104,13 @@ class TensorPlan:
     offset: int = 0
 
     def make(self) -> Tensor:
-        """All NaN, its storage too."""
+        """All `unused`, its storage too."""
         extent = 1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
         if 0 in self.sizes:
             extent = 0
         storage = torch.full(
             (GUARD + self.offset + extent + GUARD,),
-            math.nan,
+            unused(self.dtype),
             dtype=self.dtype,
             device=self.device,
         )
@@ -129,9 +135,17 @@ def storage_of(tensor: Tensor) -> Tensor:
 
 
 def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
-    """Normal random numbers, the same each time; a broadcast dimension repeats one value."""
+    """Random numbers, the same each time: normal ones, or any whole one of the type. A broadcast
+    dimension repeats one value."""
     generator = torch.Generator().manual_seed(seed)
-    return [plan.holding(torch.randn(plan.distinct, generator=generator)) for plan in plans]
+    return [plan.holding(_drawn(plan, generator)) for plan in plans]
+
+
+def _drawn(plan: TensorPlan, generator: torch.Generator) -> Tensor:
+    if plan.dtype.is_floating_point:
+        return torch.randn(plan.distinct, generator=generator)
+    limits = torch.iinfo(plan.dtype)
+    return torch.randint(limits.min, limits.max + 1, plan.distinct, generator=generator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +159,18 @@ class GemmReference:
     """Where A, B and bias stand among the inputs."""
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """By ATen, in a wider dtype than the inputs."""
-        wide = torch.float64 if inputs[0].device.type == "cpu" else torch.float32
+        """By ATen, in a wider dtype than the inputs; whole numbers are exact in fp64."""
         ordered = [inputs[index] for index in self.order if index < len(inputs)]
+        dtype = ordered[0].dtype
+        narrow = dtype.is_floating_point and dtype != torch.float64
+        wide = torch.float32 if narrow and ordered[0].is_cuda else torch.float64
         a, b, *rest = (tensor.to(wide) for tensor in ordered)
         values = self.alpha * torch.matmul(a, b)
         terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
         if rest:
             values = values + self.beta * rest[0]
             terms = terms + (self.beta * rest[0]).abs()
-        return Expected(_activated(values, self.activation), terms)
+        return Expected(_activated(values, self.activation), terms, _epsilon_of_sums(dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +182,8 @@ class Expected:
 
     values: Tensor
     terms: Tensor
+    epsilon: float = torch.finfo(torch.float32).eps
+    """Of the type that a kernel sums up in."""
 
     def check(self, output: Tensor) -> None:
         """Raises WrongResult, with the largest error and its place."""
@@ -177,8 +195,8 @@ class Expected:
                 f"the first at {at}: not written, or read past an edge"
             )
         error = (output.to(self.values.dtype) - self.values).abs()
-        rounding = 2 * torch.finfo(output.dtype).eps * self.values.abs()
-        allowed = rounding + 8 * torch.finfo(torch.float32).eps * self.terms + 1e-30
+        rounding = 2 * epsilon_of(output.dtype) * self.values.abs()
+        allowed = rounding + 8 * self.epsilon * self.terms + 1e-30
         excess = error / allowed
         if output.numel() and not bool((excess <= 1).all()):
             worst = int(excess.argmax())
@@ -189,10 +207,25 @@ class Expected:
             )
 
 
+def epsilon_of(dtype: torch.dtype) -> float:
+    """The distance of 1 to the next number; none for whole numbers."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
+def _epsilon_of_sums(dtype: torch.dtype) -> float:
+    """By the type of the factors. Of fp64 the sums that are compared with are as far off again."""
+    if dtype == torch.float64:
+        return 2 * epsilon_of(dtype)
+    return epsilon_of(torch.float32 if dtype.is_floating_point else dtype)
+
+
 def check_untouched(output: Tensor) -> None:
     """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
-    output.fill_(math.nan)
-    written = int((~storage_of(output).isnan()).sum())
+    nothing = unused(output.dtype)
+    output.fill_(nothing)
+    memory = storage_of(output)
+    kept = memory.isnan() if math.isnan(nothing) else memory == nothing
+    written = int((~kept).sum())
     if written:
         raise WrongResult(f"wrong result: {written} elements outside of the output were written")
 

@@ -216,7 +216,8 @@ def write_aten(buffer: ROCmTemplateBuffer, output: Any, activation: Activation |
     """
     template = buffer.template
     a, b, *bias = (tensor_text(node) for node in buffer.inputs)
-    text = f"torch.matmul({a}, {b})"
+    function = "torch._int_mm" if template.problem().acc == "int32" else "torch.matmul"
+    text = f"{function}({a}, {b})"
     if template.alpha != 1:
         text = f"torch.mul({text}, {template.alpha!r})"
     if bias:

@@ -25,6 +25,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
@@ -34,6 +35,9 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int32: "int32",
 }
 
 _LOADER = "rocm_tui_load_kernel"
@@ -120,6 +124,7 @@ class ROCmTemplateKernel(TemplateKernel):
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
+        torch_graph.keep_within(self.limits())
         wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
         arguments = [self._argument(arg, output) for arg in self.call_args()]
@@ -258,7 +263,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         def layout(node: Any) -> Any:
             return list(node.get_size()), list(node.get_stride()), node.get_dtype()
 
-        return self.activation == "none" and layout(buffer) == layout(output)
+        wide = self.problem().acc == "float32"
+        return wide and self.activation == "none" and layout(buffer) == layout(output)
 
     def reference(self) -> GemmReference:
         """What the output is checked against."""
@@ -278,6 +284,7 @@ class HipTemplate(ROCmTemplate):
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         kernel, render = self.make_kernel_render(None, config=config)
         rendered = render()
+        check_limits(kernel.limits())
         spec = KernelSpec(
             source=rendered.source,
             entry=kernel.name,
@@ -331,6 +338,13 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
+    """Raises UnsupportedProblemError for a size that a kernel cannot be sure to stay below."""
+    for size, most in sizes:
+        if not torch_graph.is_within(size, most):
+            raise UnsupportedProblemError(f"{size}: no kernel of ours takes more than {most}")
 
 
 def workspace_size(rendered: Rendered) -> Any:

@@ -25,6 +25,7 @@ from backend.inductor.benchmark.tensors import (
     NoValidChoicesError,
     OpInputs,
     WrongResult,
+    epsilon_of,
     unread_results,
 )
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
@@ -108,6 +109,7 @@ def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
 RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
+    "int_mm": Rule(OPS["int_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "packed_linear": Rule(
@@ -300,7 +302,8 @@ def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) 
     error = (output.to(wide) - expected.to(wide)).abs()
     worst = float(error.max()) if error.numel() else 0.0
     scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
-    allowed = 8 * torch.finfo(output.dtype).eps * scale + 1e-4 * scale
+    exact = not output.dtype.is_floating_point
+    allowed = 0.0 if exact else 8 * epsilon_of(output.dtype) * scale + 1e-4 * scale
     if not worst <= allowed:  # a NaN is not
         cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
         raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")

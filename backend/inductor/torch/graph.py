@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch._inductor import config, ir
 from torch._inductor.codegen import common as _common
 from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
 KernelTemplate: Any = _common.KernelTemplate
@@ -103,6 +104,26 @@ def size_hint(expr: Any) -> int:
     sizes = V.graph.sizevars
     hint = getattr(sizes, "optimization_hint", None) or sizes.size_hint  # up to torch 2.10
     return int(hint(expr))
+
+
+def is_within(size: Any, most: int) -> bool:
+    """Whether a size is at most `most`, and can be kept so: a dynamic one by a guard, but for one
+    that is known only when the program runs."""
+    if isinstance(size, int) or size.is_Integer:
+        return bool(size <= most)
+    if V.graph.sizevars.statically_known_leq(size, most):
+        return True
+    return not free_unbacked_symbols(size) and size_hint(size) <= most
+
+
+def keep_within(sizes: Iterable[tuple[Any, int]]) -> None:
+    """Guard each size by the most that it may be: where it grows further, the graph is compiled
+    anew. Raises ValueError for one that cannot be kept."""
+    for size, most in sizes:
+        if not is_within(size, most):
+            raise ValueError(f"{size} may be more than {most}")
+        if not isinstance(size, int) and not size.is_Integer:
+            V.graph.sizevars.check_leq(size, most)
 
 
 def transposed(node: Node) -> Node:

@@ -25,7 +25,7 @@ from backend.inductor.benchmark.request import (
 from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.template import ROCmTemplate, tensor_text
+from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
@@ -165,6 +165,7 @@ class TritonGemmTemplate(ROCmTemplate):
         """The choice `name`. Raises TemplateError where the config does not fit."""
         _, render = self.make_kernel_render(None, config=config)
         choice = render()
+        check_limits(choice.limits)
         return TritonGemmCaller(
             name,
             self.name,
@@ -215,6 +216,7 @@ class TritonKernel:
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Triton finds the device and the stream itself: the wrapper has made them current."""
+        torch_graph.keep_within(self.choice.limits)
         wrapper = torch_graph.graph().wrapper_code
         inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
         arguments = [tensor_text(tensor) for tensor in (*inputs, output)]
