@@ -21,7 +21,11 @@ DType = Literal[
     "float8_e5m2",
     "float8_e5m2fnuz",
     "int8",
+    "int16",
     "int32",
+    "int64",
+    "uint8",
+    "bool",
 ]
 """Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
@@ -37,7 +41,11 @@ CPP_TYPE: dict[DType, str] = {
     "float8_e5m2": "rt::e5m2",
     "float8_e5m2fnuz": "rt::e5m2fnuz",
     "int8": "int8_t",
+    "int16": "int16_t",
     "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
 }
 ACC: dict[DType, DType] = {
     "float16": "float32",

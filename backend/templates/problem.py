@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.epilogue import Access, Epilogue, Place, place, plain, statements
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import (
     ACC,
@@ -42,6 +43,7 @@ __all__ = [
     "broadcast_strides",
     "canonical",
     "check_factors",
+    "check_sums",
     "contiguous_dim",
     "is_number",
     "leading_stride",
@@ -65,12 +67,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
+    """`out = epilogue(activation(alpha * a @ b + beta * bias))`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
-    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Raises
-    UnsupportedProblemError.
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. An `epilogue` stores
+    what it says, and `out` only if a store of it has that name; `out` still tells which way the
+    kernel writes. Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -80,6 +83,7 @@ class GemmProblem:
     activation: Activation = "none"
     alpha: float = 1.0
     beta: float = 1.0
+    epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
@@ -93,8 +97,7 @@ class GemmProblem:
             )
         for operand in (self.a, self.b, self.out):
             contiguous_dim(operand)
-        if (self.out.dtype in ("float64", "int32")) != (self.acc != "float32"):
-            raise UnsupportedProblemError(f"sums of {self.acc} stored as {self.out.dtype}")
+        check_sums(self.acc, self.out)
         if self.acc != "float32" and self.activation not in ("none", "relu"):
             raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
         if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
@@ -149,7 +152,42 @@ class GemmProblem:
 
     def inputs(self) -> tuple[Operand | None, ...]:
         """In the order in which a template names them."""
-        return self.a, self.b, self.bias
+        return self.a, self.b, self.bias, *map(self._operand, self._stored.loads)
+
+    def outputs(self) -> tuple[Operand, ...]:
+        """What is stored, in the order of the signature."""
+        return tuple(self._operand(store.to) for store in self._stored.stores)
+
+    def _operand(self, access: Access) -> Operand:
+        if access.name == self.out.name:
+            return self.out
+        return Operand(
+            access.name, access.dtype, self.out.sizes, access.strides[-len(self.out.sizes) :]
+        )
+
+    @property
+    def _stored(self) -> Epilogue:
+        strides = broadcast_strides(self.out, 3)
+        out = Access(self.out.name, self.out.dtype, (strides[0], strides[1], strides[2]))
+        return self.epilogue or plain(out, self.acc)
+
+    def loads(self) -> tuple[Place, ...]:
+        """What the epilogue reads, as the kernel sees it."""
+        return tuple(place(access, self.flipped) for access in self._stored.loads)
+
+    def stores(self) -> tuple[Place, ...]:
+        """What is stored, as the kernel sees it."""
+        return tuple(self._place(store.to) for store in self._stored.stores)
+
+    def _place(self, access: Access) -> Place:
+        if access.name != self.out.name:
+            return place(access, self.flipped)
+        batch = "batch_out" if self.batched else "0"
+        return Place(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
+
+    def statements(self) -> list[str]:
+        """C++ from the product of one element to what is stored."""
+        return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
         """Sizes, then leading strides, then batch strides, then the strides of the bias."""
@@ -170,7 +208,15 @@ class GemmProblem:
             for suffix, x in (("a", a), ("b", b), ("out", out))
             if self.batched
         ]
-        return (*sizes, *leading, *batch, *self._bias_args())
+        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args())
+
+    def _epilogue_args(self) -> tuple[SizeArg, ...]:
+        return tuple(
+            SizeArg(access.stride(dim), access.strides[dim])
+            for access in self._stored.accesses
+            for dim in range(3)
+            if access.name != self.out.name and not access.stride(dim).isdigit()
+        )
 
     def _bias_args(self) -> tuple[SizeArg, ...]:
         if self.bias is None:
@@ -191,6 +237,13 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
         raise UnsupportedProblemError(f"no products of {a.dtype}")
     if a.dtype != b.dtype:
         raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
+
+
+def check_sums(acc: DType, out: Operand) -> None:
+    """Raises UnsupportedProblemError where sums of type `acc` are stored as what they are not."""
+    stored = ("float16", "bfloat16", "float32") if acc == "float32" else (acc,)
+    if out.dtype not in stored:
+        raise UnsupportedProblemError(f"sums of {acc} stored as {out.dtype}")
 
 
 def contiguous_dim(operand: Operand) -> Literal[-1, -2]:

@@ -19,6 +19,7 @@ from backend.inductor.benchmark.request import (
     raise_known_failure,
 )
 from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.inductor.torch import graph as torch_graph
@@ -67,14 +68,16 @@ def _aligned(node: Node) -> bool:
 
 
 class GraphKernel(Protocol):
-    """What the scheduling has to know of a kernel. `imports` is what the code of a graph needs
-    before `definition`."""
+    """What the scheduling has to know of a kernel."""
 
     name: str
-    imports: str
 
-    def definition(self, alias: str, source: str, target: str) -> str:
-        """The Python expression of the loaded kernel, which the graph calls `alias`."""
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
+
+    def arguments(self, output: Any) -> list[str]:
+        """The arguments of a call that writes into `output`, but for the workspace. Raises
+        ValueError where the kernel cannot take the sizes."""
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
@@ -115,25 +118,38 @@ class ROCmTemplateKernel(TemplateKernel):
             if arg.kind in ("size", "runtime")
         ]
 
-    def definition(self, alias: str, source: str, target: str) -> str:
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        wrapper = torch_graph.graph().wrapper_code
+        if torch_graph.writes_cpp():
+            text = cpp_wrapper.definition(alias, self.name, self.call_args(), source, target)
+            wrapper.define_kernel(alias, text, origins, gpu=False)
+            return
         assert "'''" not in source and not source.endswith("'")
-        return (
+        wrapper.add_import_once(self.imports)
+        text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
         )
+        wrapper.define_kernel(alias, text, origins)
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
-        torch_graph.keep_within(self.limits())
+        arguments = self.arguments(output)
+        if torch_graph.writes_cpp():
+            cpp_wrapper.write_call(name, arguments, node)
+            return
         wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
-        arguments = [self._argument(arg, output) for arg in self.call_args()]
         arguments.append("None")
         with torch_graph.workspace(node.get_workspace_size(), device) as memory:
             arguments.append("None" if memory is None else f"{memory.outer_name}.data_ptr()")
             if device.type == "cpu":
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
+
+    def arguments(self, output: Any) -> list[str]:
+        torch_graph.keep_within(self.limits())
+        return [self._argument(arg, output) for arg in self.call_args()]
 
     def _argument(self, arg: CallArg, buffer: Any) -> str:
         if arg.kind == "output":
@@ -144,11 +160,13 @@ class ROCmTemplateKernel(TemplateKernel):
 
 
 def address(node: Node) -> str:
-    """Python of the address of a tensor's first element; a view begins within its buffer."""
+    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
     base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
     offset = node.get_layout().offset if torch_graph.is_view(node) else 0
     if offset == 0:
         return base
+    if torch_graph.writes_cpp():
+        base = f"static_cast<char*>({base})"
     return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
 
 
