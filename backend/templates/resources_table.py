@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.heuristics import ShapeClass, gemm_configs, shape_class, skinny_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.tiles import ShapeClass, shape_class
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
 from backend.toolchain.target import Missing, Target

@@ -10,7 +10,7 @@ import pytest
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError
-from backend.templates.heuristics import gemm_configs, shape_class, skinny_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
     device_defect,
     device_of,
@@ -20,6 +20,7 @@ from backend.templates.legality import (
 )
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.resources_table import SHAPES, offers, plain_problem
+from backend.templates.tiles import shape_class
 from backend.templates.units import UNITS
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
