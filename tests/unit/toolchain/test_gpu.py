@@ -8,8 +8,8 @@ import torch
 from backend.toolchain import loader
 from backend.toolchain.target import Compiler, Target, amdgpu, cuda
 from backend.toolchain.targets import find
+from tests.support.matrix_units import CDNA, OTHERS
 from tests.support.toolchain_kernels import build, call
-from tests.unit.toolchain.test_matrix import CDNA, OTHERS
 
 
 def target_here() -> Target | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -11,43 +9,12 @@ from backend.toolchain import loader
 from backend.toolchain.code_cache import compile
 from backend.toolchain.errors import KernelError
 from backend.toolchain.target import INCLUDE, Options, cpu
+from tests.support.matrix_units import CDNA, OTHERS, Instruction
 from tests.support.toolchain_kernels import available, cache_root, call, library, source
 
 pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """An entry of `matrix.hip` and its shape."""
-
-    name: str
-    dtype: torch.dtype
-    m: int
-    n: int
-    k: int
-    wave: int = 32
-
-    @property
-    def library(self) -> loader.Library:
-        return library("matrix", RT_WAVE=self.wave)
-
-
-CDNA = (
-    Instruction("mfma_half16", torch.float16, 16, 16, 16, 64),
-    Instruction("mfma_half32", torch.float16, 32, 32, 8, 64),
-    Instruction("mfma_bf16_16", torch.bfloat16, 16, 16, 16, 64),
-    Instruction("mfma_bf16_32", torch.bfloat16, 32, 32, 8, 64),
-    Instruction("mfma_float16", torch.float32, 16, 16, 4, 64),
-    Instruction("mfma_float32", torch.float32, 32, 32, 2, 64),
-)
-OTHERS = (
-    Instruction("wmma_gfx11_half", torch.float16, 16, 16, 16),
-    Instruction("wmma_gfx11_bf16", torch.bfloat16, 16, 16, 16),
-    Instruction("wmma_gfx12_half", torch.float16, 16, 16, 16),
-    Instruction("wmma_gfx12_bf16", torch.bfloat16, 16, 16, 16),
-    Instruction("mma_half", torch.float16, 16, 8, 16),
-    Instruction("mma_bf16", torch.bfloat16, 16, 8, 16),
-)
 EVERY = pytest.mark.parametrize("unit", [*CDNA, *OTHERS], ids=lambda unit: unit.name)
 
 
