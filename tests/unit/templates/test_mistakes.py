@@ -20,13 +20,13 @@ if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 
-def _gemm(mfma: bool, stages: int) -> Binary:
+def _gemm(matrix: bool, stages: int) -> Binary:
     """One with several waves, vector accesses, and tiles that the drawn sizes do not fill."""
     return next(
         b
         for b in binaries()
         if isinstance(b.config, GemmConfig)
-        and bool(b.config.mfma) == mfma
+        and (b.config.unit.startswith("mfma") if matrix else b.config.unit == "fma")
         and (b.config.stages, b.config.waves) == (stages, 4)
         and min(b.config.vec_a, b.config.vec_b, b.config.vec_c) > 1
     )
