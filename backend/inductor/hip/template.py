@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.reference import GemmReference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    compile_failed,
+    not_compiled,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.inductor.torch import graph as torch_graph
@@ -168,7 +168,7 @@ class KernelSpec:
     integers: int
 
     def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed."""
+        """Compile it or take it from the cache. Raises ChoiceError."""
         raise_known_failure(self)
         try:
             return load_kernel(
@@ -179,7 +179,7 @@ class KernelSpec:
                 integers=self.integers,
             )
         except ToolchainError as error:
-            raise compile_failed(self, str(error)) from error
+            raise not_compiled(self, error) from error
 
     @property
     def hash_key(self) -> str:

@@ -18,15 +18,15 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.tensors import (
-    Arrange,
+from backend.inductor.benchmark import process
+from backend.inductor.benchmark.errors import (
     ChoiceError,
     ErrorFromChoice,
     NoValidChoicesError,
-    OpInputs,
     WrongResult,
-    unread_results,
+    is_own_fault,
 )
+from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
@@ -42,6 +42,7 @@ from backend.inductor.hip.caller import (
 )
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hooks import unkept
 from backend.inductor.hooks.environment import check_wanted
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
@@ -266,6 +267,8 @@ class CheckingSelector(torch_api.LazySelector):
                 compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
         except RuntimeError as error:
             failures().append((str(choice.name), torch_api.describe(error)))
+            if _checks_itself(choice) and not is_own_fault(error):
+                unkept.note(choice)
             raise
         return milliseconds
 
@@ -273,7 +276,21 @@ class CheckingSelector(torch_api.LazySelector):
     def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
         with quietly("our choices are not compiled ahead"):
             compile_ahead(choices)
-        return super().benchmark_in_current_process(choices, *args, **kwargs)
+        try:
+            return super().benchmark_in_current_process(choices, *args, **kwargs)
+        finally:
+            with quietly("the tensors of a tuning are kept for some seconds"):
+                process.forget()
+
+    @classmethod
+    def benchmark_in_sub_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        """Ours have processes of their own in any case, one a device."""
+        ours = [choice for choice in choices if _checks_itself(choice)]
+        theirs = [choice for choice in choices if not _checks_itself(choice)]
+        timings = super().benchmark_in_sub_process(theirs, *args, **kwargs) if theirs else {}
+        if ours:
+            timings |= cls.benchmark_in_current_process(ours, *args, **kwargs)
+        return {choice: timings[choice] for choice in choices}
 
 
 def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:

@@ -1,0 +1,186 @@
+"""What a choice should compute, and whether it did.
+
+The true values of a large result would take several times its memory: they are computed a tile at
+a time, for every choice again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from backend.inductor.benchmark import tensors
+from backend.inductor.benchmark.errors import WrongResult
+from backend.templates.problem import Activation
+
+Tile = tuple[slice, slice, slice]
+"""Batches, rows and columns of a product."""
+
+
+@dataclass(frozen=True, slots=True)
+class GemmReference:
+    """`activation(beta * bias + alpha * (A @ B))`, of inputs A, B and, where there is one, bias."""
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    activation: Activation = "none"
+    order: tuple[int, ...] = (0, 1, 2)
+    """Where A, B and bias stand among the inputs."""
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """What comes of these inputs, which are kept."""
+        ordered = [inputs[index] for index in self.order if index < len(inputs)]
+        return Expected(self, tuple(ordered))
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """A tile of the true values, and for each a bound of the terms that were summed up for it.
+
+        `inputs` are A, B and maybe bias of the result's sizes. By ATen, in a wider dtype. By Cauchy
+        and Schwarz a dot product's terms are bound by the lengths of row and column.
+        """
+        batch, rows, columns = tile
+        wide = wide_dtype(inputs[0].device)
+        a, b, *rest = (tensor[batch] if tensor.dim() > 2 else tensor for tensor in inputs)
+        a, b = a[..., rows, :].to(wide), b[..., columns].to(wide)
+        values = torch.matmul(a, b).mul_(self.alpha)
+        terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
+        if rest:
+            added = rest[0][..., rows, columns].to(wide) * self.beta
+            values += added
+            terms += added.abs_()
+        return _activated(values, self.activation), terms
+
+
+def wide_dtype(device: torch.device) -> torch.dtype:
+    """In which true values are computed."""
+    return torch.float64 if device.type == "cpu" else torch.float32
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The true result of A, B and maybe bias, computed a tile at a time when it is asked for."""
+
+    reference: GemmReference
+    inputs: tuple[Tensor, ...]
+
+    def check(self, output: Tensor) -> None:
+        """Raises WrongResult, with the largest error and its place."""
+        if not output.numel():
+            return
+        ab, bias = self.inputs[:2], self.inputs[2:]
+        operands = [*ab, *(tensor.expand(output.shape) for tensor in bias)]
+        tiles = self._tiles(output)
+        _check_written(output, tiles)
+        worst = _Worst()
+        for tile in tiles:
+            values, terms = self.reference.part(operands, tile)
+            found = _tile_of(output, tile).to(values.dtype)
+            error = (found - values).abs_()
+            allowed = values.abs_().mul_(2 * torch.finfo(output.dtype).eps)
+            allowed += terms.mul_(8 * torch.finfo(torch.float32).eps)
+            worst = max(worst, _worst(error, allowed.add_(1e-30), tile), key=_excess)
+        if not worst.excess <= 1:
+            place = worst.place[-output.dim() :]
+            raise WrongResult(
+                f"wrong result: max error {worst.error:.3g} at {place}, where "
+                f"{worst.allowed:.3g} is allowed"
+            )
+
+    def _tiles(self, output: Tensor) -> list[Tile]:
+        *batches, rows, columns = output.shape
+        wide = wide_dtype(output.device).itemsize
+        return list(tiles(math.prod(batches), rows, columns, self.inputs[0].shape[-1], wide))
+
+
+def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Iterator[Tile]:
+    """As few as can be for which `tensors.CHUNK_BYTES` suffice, factors and results together."""
+    b, m, n = batches, rows, columns
+
+    def needed() -> int:
+        return itemsize * b * (2 * k * (m + n) + 6 * m * n)
+
+    while needed() > tensors.CHUNK_BYTES and (b, m, n) != (1, 1, 1):
+        if b > 1:
+            b = -(-b // 2)
+        elif m >= n:
+            m = -(-m // 2)
+        else:
+            n = -(-n // 2)
+    for batch in range(0, batches, b):
+        for column in range(0, columns, n):
+            for row in range(0, rows, m):
+                yield slice(batch, batch + b), slice(row, row + m), slice(column, column + n)
+
+
+def _tile_of(output: Tensor, tile: Tile) -> Tensor:
+    return output[tile] if output.dim() > 2 else output[tile[1:]]
+
+
+def _place(index: int, shape: Sequence[int], tile: Tile) -> list[int]:
+    """Of a tile's element in the whole, with a batch in any case."""
+    at = [int(i) for i in torch.unravel_index(torch.tensor(index), tuple(shape))]
+    at = [0] * (3 - len(at)) + at
+    return [part.start + i for part, i in zip(tile, at, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Worst:
+    """The element that is further off than any other, as a multiple of what is allowed."""
+
+    excess: float = -1.0
+    error: float = 0.0
+    allowed: float = 0.0
+    place: Sequence[int] = ()
+
+
+def _excess(worst: _Worst) -> float:
+    return math.inf if math.isnan(worst.excess) else worst.excess
+
+
+def _worst(error: Tensor, allowed: Tensor, tile: Tile) -> _Worst:
+    excess = error / allowed
+    at = int(excess.argmax())
+    error_at, allowed_at = (float(values.flatten()[at]) for values in (error, allowed))
+    return _Worst(float(excess.flatten()[at]), error_at, allowed_at, _place(at, error.shape, tile))
+
+
+def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
+    unwritten, first = 0, list[int]()
+    for tile in tiles:
+        bad = _tile_of(output, tile).isnan()
+        count = int(bad.sum())
+        if count and not unwritten:
+            first = _place(int(bad.flatten().int().argmax()), bad.shape, tile)
+        unwritten += count
+    if unwritten:
+        raise WrongResult(
+            f"wrong result: {unwritten} of {output.numel()} elements are NaN, "
+            f"the first at {first[-output.dim() :]}: not written, or read past an edge"
+        )
+
+
+def check_untouched(output: Tensor) -> None:
+    """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
+    output.fill_(math.nan)
+    parts = tensors.storage_of(output).split(tensors.CHUNK_BYTES // 4)
+    written = sum(int((~part.isnan()).sum()) for part in parts)
+    if written:
+        raise WrongResult(f"wrong result: {written} elements outside of the output were written")
+
+
+def _activated(values: Tensor, activation: Activation) -> Tensor:
+    functional = torch.nn.functional
+    match activation:
+        case "relu":
+            return functional.relu(values)
+        case "gelu":
+            return functional.gelu(values)
+        case "gelu_tanh":
+            return functional.gelu(values, approximate="tanh")
+        case "silu":
+            return functional.silu(values)
+    return values
