@@ -17,7 +17,8 @@ Role = Literal["a", "b", "bias", "copy"]
 """What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library."""
 
 ITEM_BYTES = {
-    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int32": 4, "int8": 1, "uint8": 1,
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e4m3fnuz": 1, "float8_e5m2": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
 """Of an element, by dtype."""

@@ -26,7 +26,8 @@ from backend.disk.safe import open_regular
 from backend.errors import BundleInvalid, brief
 from backend.model.pin import Pin
 from backend.pins.file import read_pin_file
-from backend.pins.graphs.match import Verdict, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Verdict, judge, may_hold
+from backend.pins.graphs.text import read_graph_text
 from backend.pins.state import GraphSweeper
 
 MAX_BYTES = 8 << 30

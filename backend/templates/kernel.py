@@ -2,9 +2,10 @@
 
 Sizes are integer expressions of sympy, printed as C++.
 
-The C ABI: `int NAME(inputs, outputs, int sizes and strides, runtime arguments,
-size_t* workspace_size, uint8_t* workspace, hipStream_t stream)`. It returns 0 or HIP's error code.
-With `workspace_size` not null it only stores there the bytes of workspace that the call would need.
+The C ABI: `int NAME(inputs, outputs, sizes and strides, runtime arguments, size_t* workspace_size,
+uint8_t* workspace, hipStream_t stream)`; every number among them is an `int64_t`. It
+returns 0 or HIP's error code. With `workspace_size` not null it only stores there the bytes of
+workspace that the call would need.
 """
 
 from __future__ import annotations
@@ -151,6 +152,7 @@ class TemplateKernel:
         self.runtime_args = tuple(runtime_args)
         self.runtime_values = tuple(runtime_values)
         self._args: list[CallArg] = []
+        self._limits: list[tuple[Expr, int]] = []
         self._sizes: dict[tuple[str, int], str] = {}
         self._strides: dict[tuple[str, int], str] = {}
 
@@ -175,7 +177,9 @@ class TemplateKernel:
         for operand in outputs:
             self._add("output", operand.name, f"{operand.cpp_type}*", operand)
         for size in size_args:
-            self._add("size", size.name, "int", size.value)
+            self._add("size", size.name, "int64_t", size.value)
+            if size.most is not None:
+                self._limits.append((size.value, size.most))
             self._sizes.update(dict.fromkeys(size.sizes, size.name))
             self._strides.update(dict.fromkeys(size.strides, size.name))
         for arg, value in zip(self.runtime_args, self.runtime_values, strict=True):
@@ -201,6 +205,10 @@ class TemplateKernel:
     def call_args(self) -> tuple[CallArg, ...]:
         """The arguments of a call, in the order of the signature, without the tail."""
         return tuple(self._args)
+
+    def limits(self) -> tuple[tuple[Expr, int], ...]:
+        """Sizes, and the largest value of each that the entry takes."""
+        return tuple(self._limits)
 
     def arg_name(self, operand: Operand | None) -> str | None:
         """The parameter that holds this operand; None for an absent one."""

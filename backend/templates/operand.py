@@ -11,7 +11,22 @@ import sympy
 
 from backend.model.ops import ITEM_BYTES
 
-DType = Literal["float16", "bfloat16", "float32", "float64", "int8", "int32"]
+DType = Literal[
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+]
 """Of an element, by torch's name."""
 Expr: TypeAlias = sympy.Expr | int
 """A size or stride: a number, or an expression of symbols that are known at run time."""
@@ -21,14 +36,26 @@ CPP_TYPE: dict[DType, str] = {
     "bfloat16": "rt::bf16",
     "float32": "float",
     "float64": "double",
+    "float8_e4m3fn": "rt::e4m3fn",
+    "float8_e4m3fnuz": "rt::e4m3fnuz",
+    "float8_e5m2": "rt::e5m2",
+    "float8_e5m2fnuz": "rt::e5m2fnuz",
     "int8": "int8_t",
+    "int16": "int16_t",
     "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
 }
 ACC: dict[DType, DType] = {
     "float16": "float32",
     "bfloat16": "float32",
     "float32": "float32",
     "float64": "float64",
+    "float8_e4m3fn": "float32",
+    "float8_e4m3fnuz": "float32",
+    "float8_e5m2": "float32",
+    "float8_e5m2fnuz": "float32",
     "int8": "int32",
 }
 """What products of a type are summed up in; what is not here is no factor."""
@@ -75,15 +102,21 @@ class ArgInfo:
 
 @dataclass(frozen=True, slots=True)
 class SizeArg:
-    """An `int` of the signature that the operands' shapes determine.
+    """An `int64_t` of the signature that the operands' shapes determine.
 
-    `sizes` and `strides` say for which (operand name, dimension) the template may use it.
+    `sizes` and `strides` say for which (operand name, dimension) the template may use it. `most` is
+    the largest value that the entry takes; with None, a larger one takes several launches.
     """
 
     name: str
     value: Expr
     sizes: tuple[tuple[str, int], ...] = ()
     strides: tuple[tuple[str, int], ...] = ()
+    most: int | None = None
+
+
+LARGEST_SIZE = 0x7FFF0000
+"""Of a dimension in one launch: an `int` has room for one tile more."""
 
 
 def is_number(expr: Expr, number: int) -> bool:

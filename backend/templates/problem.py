@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.epilogue import Access, Epilogue, Place, place, plain, statements
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import (
     ACC,
     CPP_TYPE,
+    LARGEST_SIZE,
     VECTOR_BYTES,
     ArgInfo,
     DType,
@@ -26,6 +28,7 @@ from backend.templates.operand import (
 
 __all__ = [
     "ACTIVATIONS",
+    "LARGEST_SIZE",
     "VECTOR_BYTES",
     "Activation",
     "ArgInfo",
@@ -63,12 +66,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = activation(alpha * a @ b + beta * bias)`, in `acc` until the store.
+    """`out = epilogue(activation(alpha * a @ b + beta * bias))`, in `acc` until the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
-    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Raises
-    UnsupportedProblemError.
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. An `epilogue` stores
+    what it says, and `out` only if a store of it has that name; `out` still tells which way the
+    kernel writes. Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -78,6 +82,7 @@ class GemmProblem:
     activation: Activation = "none"
     alpha: float = 1.0
     beta: float = 1.0
+    epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
@@ -147,7 +152,42 @@ class GemmProblem:
 
     def inputs(self) -> tuple[Operand | None, ...]:
         """In the order in which a template names them."""
-        return self.a, self.b, self.bias
+        return self.a, self.b, self.bias, *map(self._operand, self._stored.loads)
+
+    def outputs(self) -> tuple[Operand, ...]:
+        """What is stored, in the order of the signature."""
+        return tuple(self._operand(store.to) for store in self._stored.stores)
+
+    def _operand(self, access: Access) -> Operand:
+        if access.name == self.out.name:
+            return self.out
+        return Operand(
+            access.name, access.dtype, self.out.sizes, access.strides[-len(self.out.sizes) :]
+        )
+
+    @property
+    def _stored(self) -> Epilogue:
+        strides = broadcast_strides(self.out, 3)
+        out = Access(self.out.name, self.out.dtype, (strides[0], strides[1], strides[2]))
+        return self.epilogue or plain(out, self.acc)
+
+    def loads(self) -> tuple[Place, ...]:
+        """What the epilogue reads, as the kernel sees it."""
+        return tuple(place(access, self.flipped) for access in self._stored.loads)
+
+    def stores(self) -> tuple[Place, ...]:
+        """What is stored, as the kernel sees it."""
+        return tuple(self._place(store.to) for store in self._stored.stores)
+
+    def _place(self, access: Access) -> Place:
+        if access.name != self.out.name:
+            return place(access, self.flipped)
+        batch = "batch_out" if self.batched else "0"
+        return Place(self.out.name, self.out.cpp_type, batch, "ld_out", "1", "VEC_C")
+
+    def statements(self) -> list[str]:
+        """C++ from the product of one element to what is stored."""
+        return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
         """Sizes, then leading strides, then batch strides, then the strides of the bias."""
@@ -155,7 +195,7 @@ class GemmProblem:
         sizes = [
             SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
             SizeArg("N", self.n, sizes=((b.name, -1), (out.name, -1))),
-            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2))),
+            SizeArg("K", self.k, sizes=((a.name, -1), (b.name, -2)), most=LARGEST_SIZE),
         ]
         if self.batched:
             sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))
@@ -168,7 +208,15 @@ class GemmProblem:
             for suffix, x in (("a", a), ("b", b), ("out", out))
             if self.batched
         ]
-        return (*sizes, *leading, *batch, *self._bias_args())
+        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args())
+
+    def _epilogue_args(self) -> tuple[SizeArg, ...]:
+        return tuple(
+            SizeArg(access.stride(dim), access.strides[dim])
+            for access in self._stored.accesses
+            for dim in range(3)
+            if access.name != self.out.name and not access.stride(dim).isdigit()
+        )
 
     def _bias_args(self) -> tuple[SizeArg, ...]:
         if self.bias is None:

@@ -13,9 +13,9 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
-from backend.templates.problem import ArgInfo, DType, GemmProblem, Sizes, canonical
+from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
 
-RUNTIME_ARGS = (ArgInfo("split_k", "int"),)
+RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
 
 
@@ -88,6 +88,19 @@ def render_gemm(
     return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
 
 
+def render_conv(
+    problem: GemmProblem,
+    config: GemmConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
+    if (defect := gemm_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
+
+
 def render_skinny(
     problem: GemmProblem,
     config: SkinnyConfig,
@@ -120,6 +133,7 @@ def _render(
             config=config.binary,
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
+            largest_size=LARGEST_SIZE,
             literal=functools.partial(literal, problem.acc),
         )
     )

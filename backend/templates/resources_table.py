@@ -172,9 +172,10 @@ def table(cache_root: Path, chosen: Sequence[Target] = GPUS) -> Iterator[str]:
         yield from (row.markdown() for row in listed)
 
 
-def put_between_markers(text: str, generated: str) -> str:
+def put_between_markers(text: str, generated: str, marker: str = BEGIN) -> str:
     """Raises ValueError if the text lacks the markers."""
-    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    begin = text.index(marker) + len(marker)
+    end = text.index(END, begin)
     return f"{text[:begin]}\n{generated}\n{text[end:]}"
 
 

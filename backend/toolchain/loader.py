@@ -1,8 +1,9 @@
 """Load a library of kernels, once a path, and call its entries.
 
 An entry is C: `int NAME(inputs..., output, sizes..., runtime args..., size_t* workspace_size,
-uint8_t* workspace, hipStream_t stream)`. With `workspace_size` not null it only says how many
-bytes of workspace the call needs. It returns 0 or an error number of HIP or CUDA.
+uint8_t* workspace, hipStream_t stream)`, sizes and runtime arguments in `int64_t`. With
+`workspace_size` not null it only says how many bytes of workspace the call needs. It
+returns 0 or an error number of HIP or CUDA.
 """
 
 from __future__ import annotations
@@ -87,6 +88,6 @@ def _name(descriptor: int) -> str:
 
 
 def argtypes(pointers: int, integers: int) -> list[Any]:
-    """Of an entry with so many tensors and so many `int` sizes and runtime arguments."""
+    """Of an entry with so many tensors and so many sizes, strides and runtime arguments."""
     tail = [ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_void_p]
-    return [ctypes.c_void_p] * pointers + [ctypes.c_int] * integers + tail
+    return [ctypes.c_void_p] * pointers + [ctypes.c_int64] * integers + tail

@@ -24,7 +24,8 @@ from typing import Literal
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.pin import Pin
-from backend.pins.graphs.match import GraphText, Verdict, Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
 from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.verify import Asked

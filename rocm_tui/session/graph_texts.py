@@ -11,8 +11,9 @@ from backend.model.graph import TuningUse
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.pins.graphs.index import MAX_BYTES, FolderMemory, GraphEntry, read_entry
-from backend.pins.graphs.match import Wanted, read_graph_text
+from backend.pins.graphs.match import Wanted
 from backend.pins.graphs.parts import ChoiceSources
+from backend.pins.graphs.text import read_graph_text
 from backend.pins.graphs.uses import GraphUses, Held
 from rocm_tui.ingest.records import GraphTold, Record
 from rocm_tui.session.model import Model

@@ -25,8 +25,9 @@ from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.problem import parse_inputs_key
 from backend.pins.file import read_pin_file
-from backend.pins.graphs.match import Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Wanted, judge, may_hold
 from backend.pins.graphs.parts import fragment_nodes, kernel_config, source_key
+from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from backend.sharing import share
 from backend.sharing.lookup_table import as_json, lookup_table

@@ -15,10 +15,13 @@ from backend.templates.problem import Expr, Operand
 from backend.templates.triton.choice import compile_choice, write_module
 from backend.templates.triton.expressions import Apply, Cast, Constant, Load, Pointwise, Value
 from backend.templates.triton.module_file import load_module
+from tests.support.sparse import sparse
 from tests.support.triton_lab import Case, Numbers, receive, send
 
 GUARD = 4096
 """Elements before and after each tensor that no kernel may write and none may use."""
+FAR = 1 << 28
+"""Elements from which on a tensor is mapped alone, and what lies between its own is not touched."""
 
 
 def serve(folder: Path) -> None:
@@ -138,6 +141,9 @@ def _guarded(operand: Operand, numbers: dict[str, int]) -> tuple[Any, Any]:
     sizes = [_number(size, numbers) for size in operand.sizes]
     strides = [_number(stride, numbers) for stride in operand.strides]
     reach = sum(max(0, s - 1) * t for s, t in zip(sizes, strides, strict=True)) + 1
+    if reach > FAR:
+        elements = sparse(reach, getattr(torch, operand.dtype)).as_strided(sizes, strides)
+        return elements, elements
     storage = torch.empty(reach + 2 * GUARD, dtype=getattr(torch, operand.dtype))
     return storage, storage.as_strided(sizes, strides, GUARD)
 

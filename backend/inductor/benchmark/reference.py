@@ -39,11 +39,12 @@ class GemmReference:
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
         """A tile of the true values, and for each a bound of the terms that were summed up for it.
 
-        `inputs` are A, B and maybe bias of the result's sizes. By ATen, in a wider dtype. By Cauchy
-        and Schwarz a dot product's terms are bound by the lengths of row and column.
+        `inputs` are A, B and maybe bias of the result's sizes. By ATen, in a wider dtype; whole
+        numbers are exact in fp64. By Cauchy and Schwarz a dot product's terms are bound by the
+        lengths of row and column.
         """
         batch, rows, columns = tile
-        wide = wide_dtype(inputs[0].device)
+        wide = wide_dtype(inputs[0])
         a, b, *rest = (tensor[batch] if tensor.dim() > 2 else tensor for tensor in inputs)
         a, b = a[..., rows, :].to(wide), b[..., columns].to(wide)
         values = torch.matmul(a, b).mul_(self.alpha)
@@ -55,9 +56,10 @@ class GemmReference:
         return _activated(values, self.activation), terms
 
 
-def wide_dtype(device: torch.device) -> torch.dtype:
+def wide_dtype(factor: Tensor) -> torch.dtype:
     """In which true values are computed."""
-    return torch.float64 if device.type == "cpu" else torch.float32
+    narrow = factor.dtype.is_floating_point and factor.dtype != torch.float64
+    return torch.float32 if narrow and factor.is_cuda else torch.float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Expected:
             values, terms = self.reference.part(operands, tile)
             found = _tile_of(output, tile).to(values.dtype)
             error = (found - values).abs_()
-            allowed = values.abs_().mul_(2 * torch.finfo(output.dtype).eps)
-            allowed += terms.mul_(8 * torch.finfo(torch.float32).eps)
+            allowed = values.abs_().mul_(2 * epsilon_of(output.dtype))
+            allowed += terms.mul_(8 * epsilon_of_sums(self.inputs[0].dtype))
             worst = max(worst, _worst(error, allowed.add_(1e-30), tile), key=_excess)
         if not worst.excess <= 1:
             place = worst.place[-output.dim() :]
@@ -92,7 +94,7 @@ class Expected:
 
     def _tiles(self, output: Tensor) -> list[Tile]:
         *batches, rows, columns = output.shape
-        wide = wide_dtype(output.device).itemsize
+        wide = wide_dtype(self.inputs[0]).itemsize
         return list(tiles(math.prod(batches), rows, columns, self.inputs[0].shape[-1], wide))
 
 
@@ -163,11 +165,26 @@ def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
         )
 
 
+def epsilon_of(dtype: torch.dtype) -> float:
+    """The distance of 1 to the next number; none for whole numbers."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
+def epsilon_of_sums(dtype: torch.dtype) -> float:
+    """Of the type that a kernel sums up in, by that of the factors. Of fp64 the sums that are
+    compared with are as far off again."""
+    if dtype == torch.float64:
+        return 2 * epsilon_of(dtype)
+    return epsilon_of(torch.float32 if dtype.is_floating_point else dtype)
+
+
 def check_untouched(output: Tensor) -> None:
     """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
-    output.fill_(math.nan)
+    nothing = tensors.unused(output.dtype)
+    output.fill_(nothing)
     parts = tensors.storage_of(output).split(tensors.CHUNK_BYTES // 4)
-    written = sum(int((~part.isnan()).sum()) for part in parts)
+    kept = (part.isnan() if math.isnan(nothing) else part == nothing for part in parts)
+    written = sum(int((~part).sum()) for part in kept)
     if written:
         raise WrongResult(f"wrong result: {written} elements outside of the output were written")
 

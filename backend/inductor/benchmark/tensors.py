@@ -2,7 +2,8 @@
 
 What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
-stays NaN, and a write past an edge leaves a number where a NaN was.
+stays NaN, and a write past an edge leaves a number where a NaN was. Whole numbers have no NaN, so
+there it is the least one; their sums are exact, and one product too many is another result.
 
 Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
 looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
@@ -29,6 +30,11 @@ GUARD = 256
 """Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""
 
 
+def unused(dtype: torch.dtype) -> float:
+    """What stands where no kernel may read, and what no product of a kernel is."""
+    return math.nan if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
 @dataclass(frozen=True, slots=True)
 class TensorPlan:
     """A tensor to make: sizes, strides and the offset within its storage, in elements."""
@@ -40,13 +46,13 @@ class TensorPlan:
     offset: int = 0
 
     def make(self) -> Tensor:
-        """All NaN, its storage too."""
+        """All `unused`, its storage too."""
         extent = 1 + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
         if 0 in self.sizes:
             extent = 0
         storage = torch.full(
             (GUARD + self.offset + extent + GUARD,),
-            math.nan,
+            unused(self.dtype),
             dtype=self.dtype,
             device=self.device,
         )
@@ -75,7 +81,8 @@ CHUNK_BYTES = 256 << 20
 
 
 def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
-    """Normal random numbers, the same each time; a broadcast dimension repeats one value."""
+    """Random numbers, the same each time: normal ones, or any whole one of the type. A broadcast
+    dimension repeats one value."""
     generator = torch.Generator().manual_seed(seed)
     made = []
     for plan in plans:
@@ -87,14 +94,21 @@ def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
 
 
 def _fill(values: Tensor, generator: torch.Generator) -> None:
-    """They are drawn on the CPU in fp32, some lines after the other."""
+    """They are drawn on the CPU in a wide type, some lines after the other."""
     dim = next((dim for dim, size in enumerate(values.shape) if size > 1), None)
-    if dim is None or 4 * values.numel() <= CHUNK_BYTES // 4:
-        values.copy_(torch.randn(values.shape, generator=generator))
+    if dim is None or 8 * values.numel() <= CHUNK_BYTES // 2:
+        values.copy_(_drawn(values, generator))
         return
     lines = max(1, CHUNK_BYTES // 16 * values.shape[dim] // values.numel())
     for part in values.split(lines, dim):
         _fill(part, generator)
+
+
+def _drawn(values: Tensor, generator: torch.Generator) -> Tensor:
+    if values.dtype.is_floating_point:
+        return torch.randn(values.shape, generator=generator)
+    limits = torch.iinfo(values.dtype)
+    return torch.randint(limits.min, limits.max + 1, values.shape, generator=generator)
 
 
 Arrange = Callable[[Sequence[Tensor]], list[Tensor]]

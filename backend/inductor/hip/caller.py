@@ -28,7 +28,7 @@ from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
-from backend.pins.graphs.match import OwnChoice
+from backend.pins.graphs.text import OwnChoice
 from backend.templates.problem import Activation
 from backend.toolchain.errors import ToolchainError
 

@@ -17,8 +17,8 @@ from backend.toolchain.target import parse_target
 class Kernel:
     """A loaded entry. Calling it starts the kernel; raises KernelError for an error code.
 
-    The arguments are those of the C entry: addresses of tensors as numbers, `int`s, and at the end
-    None, the address of the workspace or None, and the stream or None.
+    The arguments are those of the C entry: addresses of tensors as numbers, sizes and strides, and
+    at the end None, the address of the workspace or None, and the stream or None.
     """
 
     def __init__(self, library: loader.Library, entry: str, pointers: int, integers: int) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
+from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.template import GraphKernel, tensor_text
 from backend.inductor.torch import graph as torch_graph
@@ -58,37 +59,57 @@ class ROCmCPPScheduling:
                 template_node, epilogue_nodes, prologue_nodes
             )
         assert not prologue_nodes and len(epilogue_nodes) <= 1, "one activation is all we fuse"
-        buffer = output = template_node.node
-        activation: Activation | None = None
-        if epilogue_nodes:
-            activation = _epilogue(template_node, epilogue_nodes[0])
-            output = epilogue_nodes[0].node
-            torch_graph.remove_buffer(buffer.get_name())
+        buffer = template_node.node
         nodes = [template_node, *epilogue_nodes]
+        output = nodes[-1].node
+        activation = _epilogue(template_node, epilogue_nodes[0]) if epilogue_nodes else None
+        if torch_graph.writes_cpp() and not self._can_be_called(buffer, activation, nodes):
+            self._write_apart(template_node, epilogue_nodes)
+            return None
+        if epilogue_nodes:
+            torch_graph.remove_buffer(buffer.get_name())
         for node in nodes:
             node.mark_run()
         try:
-            self._call(buffer, output, activation, nodes)
+            kernel, name = self._defined(buffer, activation, nodes)
+            torch_graph.write_origins(self, nodes, name)
+            if buffer.choice is not None:
+                torch_graph.write_comment(buffer.choice.text())
+            kernel.call_kernel(name, buffer, output)
         except Exception as error:  # the outermost boundary: the user's compile must go on
+            if torch_graph.writes_cpp():
+                raise
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
             write_aten(buffer, output, activation)
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
         return None
 
-    def _call(
-        self,
-        buffer: ROCmTemplateBuffer,
-        output: Any,
-        activation: Activation | None,
-        nodes: Sequence[Any],
-    ) -> None:
-        """Define the kernel of `buffer`, and call it into `output`."""
+    def _can_be_called(
+        self, buffer: ROCmTemplateBuffer, activation: Activation | None, nodes: Sequence[Any]
+    ) -> bool:
+        """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
+        try:
+            kernel, _ = self._defined(buffer, activation, nodes)
+            kernel.arguments(nodes[-1].node)
+        except Exception as error:
+            say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
+            return False
+        return True
+
+    def _write_apart(self, template_node: Any, epilogue_nodes: Sequence[Any]) -> None:
+        """Have ATen do the product, and Inductor what would have been fused with it."""
+        template_node.mark_run()
+        cpp_wrapper.write_aten(template_node.node)
+        for node in epilogue_nodes:
+            self.codegen_node(node)  # type: ignore[attr-defined]
+        self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
+
+    def _defined(
+        self, buffer: ROCmTemplateBuffer, activation: Activation | None, nodes: Sequence[Any]
+    ) -> tuple[GraphKernel, str]:
+        """The kernel of `buffer`, and its name in the wrapper."""
         kernel, render = buffer.make_kernel_render(buffer, activation=activation)
-        name = self.define_rocm_kernel(kernel, render().source, buffer, nodes)
-        torch_graph.write_origins(self, nodes, name)
-        if buffer.choice is not None:
-            torch_graph.graph().wrapper_code.writeline(buffer.choice.comment())
-        kernel.call_kernel(name, buffer, output)
+        return kernel, self.define_rocm_kernel(kernel, render().source, buffer, nodes)
 
     def define_rocm_kernel(
         self,
@@ -104,13 +125,8 @@ class ROCmCPPScheduling:
         if marked in wrapper.src_to_kernel:
             return str(wrapper.src_to_kernel[marked])
         name = f"{kernel.name}_{wrapper.next_kernel_suffix()}"
+        kernel.define(name, source, target, torch_graph.kernel_origins(node_schedule))
         wrapper.src_to_kernel[marked] = name
-        wrapper.add_import_once(kernel.imports)
-        wrapper.define_kernel(
-            name,
-            kernel.definition(name, source, target),
-            torch_graph.kernel_origins(node_schedule),
-        )
         return name
 
 
@@ -216,7 +232,8 @@ def write_aten(buffer: ROCmTemplateBuffer, output: Any, activation: Activation |
     """
     template = buffer.template
     a, b, *bias = (tensor_text(node) for node in buffer.inputs)
-    text = f"torch.matmul({a}, {b})"
+    function = "torch._int_mm" if template.problem().acc == "int32" else "torch.matmul"
+    text = f"{function}({a}, {b})"
     if template.alpha != 1:
         text = f"torch.mul({text}, {template.alpha!r})"
     if bias:

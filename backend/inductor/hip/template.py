@@ -19,12 +19,14 @@ from backend.inductor.benchmark.request import (
     not_compiled,
     raise_known_failure,
 )
+from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
@@ -34,6 +36,9 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int8: "int8",
+    torch.int32: "int32",
 }
 
 _LOADER = "rocm_tui_load_kernel"
@@ -63,14 +68,16 @@ def _aligned(node: Node) -> bool:
 
 
 class GraphKernel(Protocol):
-    """What the scheduling has to know of a kernel. `imports` is what the code of a graph needs
-    before `definition`."""
+    """What the scheduling has to know of a kernel."""
 
     name: str
-    imports: str
 
-    def definition(self, alias: str, source: str, target: str) -> str:
-        """The Python expression of the loaded kernel, which the graph calls `alias`."""
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
+
+    def arguments(self, output: Any) -> list[str]:
+        """The arguments of a call that writes into `output`, but for the workspace. Raises
+        ValueError where the kernel cannot take the sizes."""
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
@@ -111,24 +118,38 @@ class ROCmTemplateKernel(TemplateKernel):
             if arg.kind in ("size", "runtime")
         ]
 
-    def definition(self, alias: str, source: str, target: str) -> str:
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        wrapper = torch_graph.graph().wrapper_code
+        if torch_graph.writes_cpp():
+            text = cpp_wrapper.definition(alias, self.name, self.call_args(), source, target)
+            wrapper.define_kernel(alias, text, origins, gpu=False)
+            return
         assert "'''" not in source and not source.endswith("'")
-        return (
+        wrapper.add_import_once(self.imports)
+        text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
         )
+        wrapper.define_kernel(alias, text, origins)
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
+        arguments = self.arguments(output)
+        if torch_graph.writes_cpp():
+            cpp_wrapper.write_call(name, arguments, node)
+            return
         wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
-        arguments = [self._argument(arg, output) for arg in self.call_args()]
         arguments.append("None")
         with torch_graph.workspace(node.get_workspace_size(), device) as memory:
             arguments.append("None" if memory is None else f"{memory.outer_name}.data_ptr()")
             if device.type == "cpu":
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
+
+    def arguments(self, output: Any) -> list[str]:
+        torch_graph.keep_within(self.limits())
+        return [self._argument(arg, output) for arg in self.call_args()]
 
     def _argument(self, arg: CallArg, buffer: Any) -> str:
         if arg.kind == "output":
@@ -139,11 +160,13 @@ class ROCmTemplateKernel(TemplateKernel):
 
 
 def address(node: Node) -> str:
-    """Python of the address of a tensor's first element; a view begins within its buffer."""
+    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
     base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
     offset = node.get_layout().offset if torch_graph.is_view(node) else 0
     if offset == 0:
         return base
+    if torch_graph.writes_cpp():
+        base = f"static_cast<char*>({base})"
     return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
 
 
@@ -258,7 +281,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         def layout(node: Any) -> Any:
             return list(node.get_size()), list(node.get_stride()), node.get_dtype()
 
-        return self.activation == "none" and layout(buffer) == layout(output)
+        wide = self.problem().acc == "float32"
+        return wide and self.activation == "none" and layout(buffer) == layout(output)
 
     def reference(self) -> GemmReference:
         """What the output is checked against."""
@@ -278,6 +302,7 @@ class HipTemplate(ROCmTemplate):
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         kernel, render = self.make_kernel_render(None, config=config)
         rendered = render()
+        check_limits(kernel.limits())
         spec = KernelSpec(
             source=rendered.source,
             entry=kernel.name,
@@ -331,6 +356,13 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
+    """Raises UnsupportedProblemError for a size that a kernel cannot be sure to stay below."""
+    for size, most in sizes:
+        if not torch_graph.is_within(size, most):
+            raise UnsupportedProblemError(f"{size}: no kernel of ours takes more than {most}")
 
 
 def workspace_size(rendered: Rendered) -> Any:

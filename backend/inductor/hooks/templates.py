@@ -1,37 +1,23 @@
 """Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
 its code calls them.
-
-`ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
-templates are checked in any case, where they are benchmarked.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor.benchmark import process
-from backend.inductor.benchmark.errors import (
-    ChoiceError,
-    ErrorFromChoice,
-    NoValidChoicesError,
-    WrongResult,
-    is_own_fault,
-)
-from backend.inductor.benchmark.tensors import Arrange, OpInputs, unread_results
+from backend.inductor.benchmark.errors import NoValidChoicesError
+from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
-    ROCmTemplateCaller,
     activation,
     keep_unpacked,
     original_tensors,
@@ -42,8 +28,7 @@ from backend.inductor.hip.caller import (
 )
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
-from backend.inductor.hooks import unkept
-from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.checking import CheckingSelector, failures
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
@@ -109,6 +94,7 @@ def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
 RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
+    "int_mm": Rule(OPS["int_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "packed_linear": Rule(
@@ -131,7 +117,10 @@ def offer(
 ) -> list[ChoiceCaller]:
     """Our choices for one question of Inductor's; none where no template fits."""
     rule = RULES.get(op)
-    if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
+    if rule is None or not torch_api.wants_tuning():
+        return []
+    if why := _why_no_calls(op, rule):
+        say_once(f"our templates are not offered: {why}")
         return []
     layout = torch_graph.fixed_layout(layout)
     factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
@@ -146,6 +135,15 @@ def offer(
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
     return offered
+
+
+def _why_no_calls(op: str, rule: Rule) -> str:
+    """Why the code of this graph cannot call our kernels for an op, or nothing."""
+    if why := torch_graph.why_no_calls():
+        return f"{why} does not call our kernels"
+    if torch_graph.writes_cpp() and rule.preprocessor is not None:
+        return f"a C++ wrapper keeps the packed weights of {op}"
+    return ""
 
 
 def _template(
@@ -177,6 +175,8 @@ def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCal
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
         choices += _compiled(functools.partial(make, target), target)
+    if torch_graph.writes_cpp():
+        return choices  # a Triton kernel of ours needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
         choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
@@ -232,95 +232,6 @@ def target_of(device: torch.device) -> Target | None:
 
 DEVICES = ("cpu", "cuda")
 """ROCm's devices are called `cuda` too."""
-
-_here = threading.local()
-
-
-def failures() -> list[tuple[str, str]]:
-    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
-    failed: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
-    return failed
-
-
-class CheckingSelector(torch_api.LazySelector):
-    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
-
-    get_inputs = Entrance("_with_expected")
-    benchmark_choice = Entrance("_checked")
-
-    @staticmethod
-    def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = stock(choices, *args, **kwargs)
-        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None and tensors.expected is None:
-            inputs, output = tensors.get_benchmark_tensors(True).unpack()
-            aten.benchmark(*inputs, out=output)
-            tensors.expected = output.clone()
-        return tensors
-
-    @staticmethod
-    def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
-        try:
-            with contextlib.nullcontext() if torch_api.verifies() else unread_results():
-                milliseconds = stock(choice, autotune_args)
-            if autotune_args.expected is not None and not _checks_itself(choice):
-                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
-        except RuntimeError as error:
-            failures().append((str(choice.name), torch_api.describe(error)))
-            if _checks_itself(choice) and not is_own_fault(error):
-                unkept.note(choice)
-            raise
-        return milliseconds
-
-    @classmethod
-    def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        with quietly("our choices are not compiled ahead"):
-            compile_ahead(choices)
-        try:
-            return super().benchmark_in_current_process(choices, *args, **kwargs)
-        finally:
-            with quietly("the tensors of a tuning are kept for some seconds"):
-                process.forget()
-
-    @classmethod
-    def benchmark_in_sub_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        """Ours have processes of their own in any case, one a device."""
-        ours = [choice for choice in choices if _checks_itself(choice)]
-        theirs = [choice for choice in choices if not _checks_itself(choice)]
-        timings = super().benchmark_in_sub_process(theirs, *args, **kwargs) if theirs else {}
-        if ours:
-            timings |= cls.benchmark_in_current_process(ours, *args, **kwargs)
-        return {choice: timings[choice] for choice in choices}
-
-
-def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
-    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
-
-    What fails is said when its choice is benchmarked, and does not compile again then.
-    """
-    binaries = {choice.kernel_hash_key(): choice for choice in choices if _checks_itself(choice)}
-    if not binaries:
-        return
-    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
-        for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
-            with contextlib.suppress(ChoiceError):
-                compiling.result()
-
-
-def _checks_itself(choice: ChoiceCaller) -> bool:
-    return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
-
-
-def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) -> None:
-    """Raises ErrorFromChoice. Both are rounded sums, in orders of their own."""
-    wide = torch.float32 if output.is_cuda else torch.float64
-    error = (output.to(wide) - expected.to(wide)).abs()
-    worst = float(error.max()) if error.numel() else 0.0
-    scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
-    allowed = 8 * torch.finfo(output.dtype).eps * scale + 1e-4 * scale
-    if not worst <= allowed:  # a NaN is not
-        cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
-        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")
 
 
 def install() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch._inductor import config, ir
 from torch._inductor.codegen import common as _common
 from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
 KernelTemplate: Any = _common.KernelTemplate
@@ -40,9 +41,44 @@ def constant_bytes(graph: Any) -> int:
     return sum(int(constant.numel() * constant.element_size()) for constant in constants)
 
 
-def compiles_to_python() -> bool:
-    """Whether the wrapper is Python; ahead-of-time compilation makes one in C++."""
-    return not (V.graph.cpp_wrapper or getattr(config, "fx_wrapper", False))
+def writes_cpp() -> bool:
+    """Whether the wrapper is C++, as with `cpp_wrapper` and in AOTInductor."""
+    return bool(V.graph.cpp_wrapper)
+
+
+_CPP_WRAPPERS = ("2.13",)
+"""The versions of torch whose C++ wrapper is known to call our kernels."""
+
+
+def why_no_calls() -> str:
+    """Why the wrapper of this graph cannot call our kernels, or nothing."""
+    if getattr(config, "fx_wrapper", False):
+        return "a wrapper that is an FX graph"
+    if not writes_cpp():
+        return ""
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in _CPP_WRAPPERS:
+        return f"a C++ wrapper of torch {version}"
+    if config.aot_inductor.allow_stack_allocation:
+        return "a C++ wrapper with tensors on the stack"
+    return "graphs of constants" if V.graph.is_const_graph else ""
+
+
+@contextlib.contextmanager
+def cpp_stream(device: torch.device) -> Iterator[str]:
+    """C++ of the stream of a device, for the line of a C++ wrapper that is written within."""
+    wrapper = V.graph.wrapper_code
+    if device.type == "cpu":
+        yield "nullptr"
+    elif V.graph.aot_mode:
+        yield "stream"
+    else:
+        wrapper.writeline("{")
+        wrapper.writeline("void* rocm_tui_stream;")
+        call = f"aoti_torch_get_current_cuda_stream({device.index}, &rocm_tui_stream)"
+        wrapper.writeline(f"AOTI_TORCH_ERROR_CODE_CHECK({call});")
+        yield "rocm_tui_stream"
+        wrapper.writeline("}")
 
 
 def is_view(node: Node) -> bool:
@@ -105,6 +141,26 @@ def size_hint(expr: Any) -> int:
     return int(hint(expr))
 
 
+def is_within(size: Any, most: int) -> bool:
+    """Whether a size is at most `most`, and can be kept so: a dynamic one by a guard, but for one
+    that is known only when the program runs."""
+    if isinstance(size, int) or size.is_Integer:
+        return bool(size <= most)
+    if V.graph.sizevars.statically_known_leq(size, most):
+        return True
+    return not free_unbacked_symbols(size) and size_hint(size) <= most
+
+
+def keep_within(sizes: Iterable[tuple[Any, int]]) -> None:
+    """Guard each size by the most that it may be: where it grows further, the graph is compiled
+    anew. Raises ValueError for one that cannot be kept."""
+    for size, most in sizes:
+        if not is_within(size, most):
+            raise ValueError(f"{size} may be more than {most}")
+        if not isinstance(size, int) and not size.is_Integer:
+            V.graph.sizevars.check_leq(size, most)
+
+
 def transposed(node: Node) -> Node:
     """A matrix, its dimensions exchanged, in the same memory."""
     data = _unboxed(node)
@@ -137,8 +193,10 @@ def real_name(name: str) -> str:
 
 
 def size_text(expr: Any) -> str:
-    """Python of a size, for the generated code."""
-    return str(V.graph.wrapper_code.codegen_python_sizevar(expr))
+    """Python of a size, for the generated code; C++ where the wrapper is."""
+    wrapper = V.graph.wrapper_code
+    write = wrapper.codegen_cpp_sizevar if writes_cpp() else wrapper.codegen_python_sizevar
+    return str(write(expr))
 
 
 @contextlib.contextmanager
@@ -178,6 +236,12 @@ def pointwise_body(node: Any) -> str | None:
 def remove_buffer(name: str) -> None:
     """Do not allocate a buffer that nobody reads any more."""
     V.graph.removed_buffers.add(name)
+
+
+def write_comment(text: str) -> None:
+    """A line of the wrapper, as a comment of its language."""
+    wrapper = V.graph.wrapper_code
+    wrapper.writeline(f"{wrapper.comment} {text}")
 
 
 def kernel_origins(node_schedule: Sequence[Any]) -> str:

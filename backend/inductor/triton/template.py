@@ -26,7 +26,7 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.template import ROCmTemplate, tensor_text
+from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
@@ -166,6 +166,7 @@ class TritonGemmTemplate(ROCmTemplate):
         """The choice `name`. Raises TemplateError where the config does not fit."""
         _, render = self.make_kernel_render(None, config=config)
         choice = render()
+        check_limits(choice.limits)
         return TritonGemmCaller(
             name,
             self.name,
@@ -210,15 +211,22 @@ class TritonKernel:
         self.name = choice.name
         self._nodes = dict(nodes)
 
-    def definition(self, alias: str, source: str, target: str) -> str:
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
         assert "'''" not in source
-        return f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
+        wrapper = torch_graph.graph().wrapper_code
+        wrapper.add_import_once(self.imports)
+        text = f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
+        wrapper.define_kernel(alias, text, origins)
+
+    def arguments(self, output: Any) -> list[str]:
+        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
+        return [tensor_text(tensor) for tensor in (*inputs, output)]
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Triton finds the device and the stream itself: the wrapper has made them current."""
+        torch_graph.keep_within(self.choice.limits)
         wrapper = torch_graph.graph().wrapper_code
-        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
-        arguments = [tensor_text(tensor) for tensor in (*inputs, output)]
+        arguments = self.arguments(output)
         with torch_graph.workspace(node.get_workspace_size(), node.get_device()) as memory:
             if memory is not None:
                 arguments.append(f"{memory.outer_name}.view(torch.float32)")

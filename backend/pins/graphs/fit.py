@@ -124,13 +124,17 @@ def node_serves(
 
 def launch_fits(kernel: TemplateKernel, specs: Sequence[TensorSpec]) -> bool:
     """Whether a kernel may read the first inputs of a tuning, as far as its calls say: views of
-    them are others by shape, packed weights also by size."""
+    them are others by shape, packed weights also by size. A convolution's weight is no view."""
     if not kernel.calls:
         return True
-    wanted = (specs[0].dtype, math.prod(specs[0].sizes))
+    wanted = specs[:2] if len(specs[0].sizes) > 3 else specs[:1]
+    return any(all(_reads(call, spec) for spec in wanted) for call in kernel.calls)
+
+
+def _reads(call: Sequence[GraphTensor], spec: TensorSpec) -> bool:
+    count = math.prod(spec.sizes)
     return any(
-        operand.dtype in (None, wanted[0]) and _count(operand.sizes) in (None, wanted[1])
-        for call in kernel.calls
+        operand.dtype in (None, spec.dtype) and _count(operand.sizes) in (None, count)
         for operand in call
     )
 

@@ -28,15 +28,8 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.disk.safe import open_regular
-from backend.pins.graphs.match import (
-    GraphText,
-    Verdict,
-    Wanted,
-    judge,
-    may_hold,
-    may_hold_loosely,
-    read_graph_text,
-)
+from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, may_hold_loosely
+from backend.pins.graphs.text import GraphText, read_graph_text
 
 MAX_BYTES = 256 << 20
 """So much of an entry is read: what comes later is constants and binaries, not code."""

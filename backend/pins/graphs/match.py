@@ -1,174 +1,23 @@
 """Does a compiled graph hold an op with given inputs, and which choice does it call?
 
-An entry is a pickle, which is never loaded. In it stand, as plain text,
-- the generated wrapper, in Python (`def call(...)`) or in C++ (`cpp_wrapper`), with each extern
-  kernel call and its operands, the source of each kernel, and what it is called with,
-- the graph that was compiled, whose every value has its dtype, sizes, strides and device,
-- above a Triton kernel, a comment that names the nodes of that graph which it computes,
-- before each call of a kernel of ours, a comment that says which choice it is, for what.
 A template's kernel is called with whatever its packing and fusing left of the operands, so the
 graph is what tells the inputs of an op, and the wrapper which kernel serves it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.errors import InputsKeyInvalid
+from backend.model import convolution
+from backend.model.convolution import Options
 from backend.model.origin import extern_name, is_own, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.fit import OpForm, form_of, launch_fits, layout_of, node_serves, serves
-from backend.pins.graphs.parts import (
-    HEADER,
-    Call,
-    GraphTensor,
-    Hints,
-    Known,
-    TemplateKernel,
-    graph_calls,
-    graph_inputs,
-    printed_graphs,
-)
-from backend.pins.graphs.wrappers import (
-    CppWrapper,
-    PythonWrapper,
-    Wrapper,
-    is_cpp,
-    printed_hints,
-    python_hints,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class OwnChoice:
-    """A call of a kernel of our templates: the choice that won the tuning of (op, inputs)."""
-
-    op: str
-    inputs: str
-    hash: str
-
-    def comment(self) -> str:
-        """The line of the wrapper that says so."""
-        return f"# rocm-tui choice {self.hash} for {self.op} {self.inputs}"
-
-
-_OWN_CHOICE = re.compile(
-    r"^[ \t]{0,200}(?:#|//) rocm-tui choice (\S{1,400}) for (\S{1,200}) ([^\n]{1,65600})$",
-    re.MULTILINE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class GraphText:
-    """One entry. `graphs` has the ops of each printed graph; `externs` the calls of the wrapper.
-
-    `is_compiled` is False for an entry without generated code. `tensors` are the inputs and buffers
-    that the wrapper names. `tuned` says whether it was compiled with autotuning on; None
-    where the entry does not say. `any_size` is the same text with each symbol left open, where
-    its symbols were known by the values for which they were tuned.
-    """
-
-    is_compiled: bool
-    graphs: tuple[tuple[Call, ...], ...]
-    externs: tuple[Call, ...]
-    tensors: frozenset[GraphTensor]
-    templates: tuple[TemplateKernel, ...]
-    tuned: bool | None
-    own: frozenset[OwnChoice] = field(default_factory=frozenset)
-    any_size: GraphText | None = None
-
-
-_CALL = re.compile(r"^[ \t]{0,200}def call\(", re.MULTILINE)
-_TUNED = re.compile(
-    r"(?:inductor_config\[|_inductor\.config\.)max_autotune(?:_gemm)?\]?\s{0,20}[:=] True"
-)
-_SETTINGS = re.compile(
-    r"inductor_config\[max_autotune\]|^import torch\._inductor\.config$", re.MULTILINE
-)
-
-
-def read_graph_text(data: bytes) -> GraphText:
-    """What `data`, the content of an entry, says. Never raises: unknown text says nothing."""
-    text = data.decode("latin-1")  # every byte is a character; all that we match is ASCII
-    python, cpp = list(_python_wrappers(text)), list(_cpp_wrappers(text))
-    parts = printed_graphs(text)
-    hints = printed_hints("".join([*_reproducers(text), *python, *cpp]))
-    for wrapper in python:
-        hints = {**python_hints(wrapper), **hints}
-    open_text = _read(text, python, cpp, parts, {}, None)
-    return _read(text, python, cpp, parts, hints, open_text) if hints else open_text
-
-
-def _read(
-    text: str,
-    python: list[str],
-    cpp: list[str],
-    parts: list[str],
-    hints: Hints,
-    any_size: GraphText | None,
-) -> GraphText:
-    inputs: Known = {}
-    for part in parts:
-        for name, operand in graph_inputs(part, hints).items():
-            inputs.setdefault(name, operand)  # inner graphs, printed later, use the names again
-    wrappers: list[Wrapper] = [PythonWrapper(wrapper, inputs, hints) for wrapper in python]
-    wrappers += [CppWrapper(wrapper, inputs, hints) for wrapper in cpp]
-    return GraphText(
-        is_compiled=bool(wrappers),
-        graphs=tuple(tuple(graph_calls(part, hints)) for part in parts),
-        externs=tuple(call for wrapper in wrappers for call in wrapper.externs),
-        tensors=frozenset(tensor for wrapper in wrappers for tensor in wrapper.tensors),
-        templates=tuple(kernel for wrapper in wrappers for kernel in wrapper.templates),
-        tuned=_tuned(text),
-        own=frozenset(
-            OwnChoice(op, given, choice)
-            for source in (*python, *cpp)
-            for choice, op, given in _OWN_CHOICE.findall(source)
-        ),
-        any_size=any_size,
-    )
-
-
-def _python_wrappers(text: str) -> Iterator[str]:
-    """Each generated Python module, from its imports to its end."""
-    starts = [m.start() for m in re.finditer(r"AsyncCompile\(\)\n", text)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        part = text[start:end]
-        if _CALL.search(part):
-            graph = HEADER.search(part)
-            part = part[: graph.start()] if graph else part
-            yield part.partition("compiled_module_main(")[0]
-
-
-def _cpp_wrappers(text: str) -> Iterator[str]:
-    """Each generated C++ module: in an entry it is a text of Python, alone it is a whole file."""
-    starts = [m.end() for m in re.finditer(r"cpp_wrapper_src = \(\n", text)]
-    if not starts and text.lstrip().startswith("#include") and is_cpp(text):
-        starts = [0]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        part = text[start:end].partition("CppWrapperCodeCache.load")[0]
-        graph = HEADER.search(part)
-        part = part[: graph.start()] if graph else part
-        if is_cpp(part):
-            yield part
-
-
-def _reproducers(text: str) -> Iterator[str]:
-    """What makes the arguments in each reproducer."""
-    starts = [m.end() for m in re.finditer(r"^def load_args\(reader\):\n", text, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=False):
-        yield text[start : min(end, start + 200_000)].partition("\nload_args._version")[0]
-
-
-def _tuned(text: str) -> bool | None:
-    # The reproducer names what differs from the default, and the environment that sets a default.
-    if "TORCHINDUCTOR_MAX_AUTOTUNE" in text or _TUNED.search(text):
-        return True
-    return False if _SETTINGS.search(text) else None
-
+from backend.pins.graphs.parts import Call, TemplateKernel
+from backend.pins.graphs.text import GraphText
 
 Verdict = Literal["absent", "same", "other", "unknown", "unclear"]
 """The op with these inputs is not in the graph; is there with the wanted choice; with another; is
@@ -197,6 +46,24 @@ class Wanted:
             return parse_inputs_key(self.inputs).specs
         except InputsKeyInvalid:
             return ()
+
+    @property
+    def options(self) -> Options:
+        """Those of the convolution that was tuned; none where nothing tells them."""
+        known = self._possible
+        return known.pop() if len(known) == 1 else ()
+
+    @property
+    def shares_key(self) -> bool:
+        """Whether convolutions with several options were tuned under this key."""
+        return len(self._possible) > 1
+
+    @property
+    def _possible(self) -> set[Options]:
+        if self.op != "convolution":
+            return set()
+        told = convolution.of_hash(self.hash) or convolution.of_constants(self.constants)
+        return {told} if told else {convolution.of_hash(name) for name in self.rivals} - {()}
 
     @property
     def externs(self) -> set[str]:
@@ -231,9 +98,13 @@ def judge(graph: GraphText, wanted: Wanted) -> Verdict:
     """Whether `graph` holds the op with the inputs of `wanted`, and with the same choice."""
     if not graph.is_compiled or graph.tuned is False:
         return "absent"
-    ours = {own.hash for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)}
+    own = [own for own in graph.own if (own.op, own.inputs) == (wanted.op, wanted.inputs)]
+    known = {call.options for call in own if call.hash == wanted.hash} or {wanted.options}
+    ours = {call.hash for call in own if any(convolution.agree(call.options, o) for o in known)}
     if ours:
-        return "same" if ours == {wanted.hash} else "other"
+        if ours == {wanted.hash}:
+            return "same"
+        return "unknown" if wanted.shares_key else "other"
     form, specs = form_of(wanted.op), wanted.specs
     if not specs or not form.proven:
         return "unclear" if may_hold_loosely(graph, wanted) else "absent"
@@ -262,17 +133,33 @@ def may_hold_loosely(graph: GraphText, wanted: Wanted) -> bool:
 def _judge(
     graph: GraphText, wanted: Wanted, form: OpForm, specs: tuple[TensorSpec, ...]
 ) -> Verdict:
-    verdicts = set(_by_extern(graph, wanted, form, specs))
-    nodes = {call.node for call in nodes_of(graph, form, specs)}
-    linked = [kernel for kernel in graph.templates if kernel.nodes & nodes]
+    alike = {call.node for calls in graph.graphs for call in calls if call.name in form.nodes}
+    graph = _with_options(graph, wanted.options)
+    called = list(_by_extern(graph, wanted, form, specs))
+    verdicts = set(called)
+    nodes = nodes_of(graph, form, specs)
+    linked = list(_linked(graph, wanted, nodes, alike, len(called)))
     if linked:
-        verdicts |= {_of_kernel(kernel, wanted) for kernel in linked}
+        verdicts |= {_of_kernel(kernel, wanted, sure) for kernel, sure in linked}
     elif not verdicts and holds(graph, wanted, form, specs):
         verdicts = {_by_elimination(graph, wanted, specs)}
+    if not wanted.options and (wanted.shares_key or len({call.options for call in nodes}) > 1):
+        verdicts = {"unknown" if verdict == "other" else verdict for verdict in verdicts}
     for verdict in ("other", "unknown", "same"):
         if verdict in verdicts:
             return verdict
     return "absent"
+
+
+def _with_options(graph: GraphText, options: Options) -> GraphText:
+    """The graph without convolutions that have other options than these."""
+    if not options:
+        return graph
+
+    def left(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        return tuple(call for call in calls if convolution.agree(call.options, options))
+
+    return replace(graph, graphs=tuple(map(left, graph.graphs)), externs=left(graph.externs))
 
 
 def _by_extern(
@@ -284,6 +171,27 @@ def _by_extern(
     for call in graph.externs:
         if call.name in names and serves(call.operands, required, not form.exact_strides):
             yield "same" if call.name == right else "other"
+
+
+def _linked(
+    graph: GraphText, wanted: Wanted, nodes: Sequence[Call], alike: Collection[str], called: int
+) -> Iterator[tuple[TemplateKernel, bool]]:
+    """The kernels that name one of `nodes`, and whether it is sure that they compute it.
+
+    A kernel also names the products of which it does no more than what stands behind them: a bias
+    that Inductor peeled off a convolution has that one's name, wherever it is fused. So a kernel of
+    several products, which are those `alike`, serves none of `nodes` where `called` library calls
+    serve them all, or where it is not called with such tensors.
+    """
+    names = {call.node for call in nodes}
+    for kernel in graph.templates:
+        if not kernel.nodes & names:
+            continue
+        if not convolution.agree(convolution.of_constants(dict(kernel.config)), wanted.options):
+            continue
+        sure = len(kernel.nodes.intersection(alike)) == 1
+        if sure or (called < len(names) and launch_fits(kernel, wanted.specs)):
+            yield kernel, sure
 
 
 def nodes_of(graph: GraphText, form: OpForm, specs: tuple[TensorSpec, ...]) -> list[Call]:
@@ -335,8 +243,13 @@ def _by_elimination(graph: GraphText, wanted: Wanted, specs: tuple[TensorSpec, .
     return verdicts.pop() if len(verdicts) == 1 else "unknown"
 
 
-def _of_kernel(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
-    """Whether a kernel that serves the op is the wanted choice."""
+def _of_kernel(kernel: TemplateKernel, wanted: Wanted, sure: bool = True) -> Verdict:
+    """Whether a kernel that serves the op is the wanted choice; `sure` if it does serve it."""
+    verdict = _choice_of_kernel(kernel, wanted)
+    return verdict if sure or verdict == "same" else "unknown"
+
+
+def _choice_of_kernel(kernel: TemplateKernel, wanted: Wanted) -> Verdict:
     kind = kind_of(wanted.hash)
     if not kind or is_own(wanted.hash) or kernel.kind != kind:
         return "other"

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend.disk.safe import open_regular
+from backend.model import convolution
+from backend.model.convolution import Options
 
 Dim = int | None
 """A size or stride; None where the graph has a symbol, which stands for many values."""
@@ -57,11 +59,12 @@ Hints = Mapping[str, int]
 @dataclass(frozen=True, slots=True)
 class Call:
     """One op or kernel with the tensors that it reads, in order. `node` is its name in the graph
-    that was printed."""
+    that was printed, `options` what a convolution was given besides."""
 
     name: str
     operands: tuple[GraphTensor, ...]
     node: str = ""
+    options: Options = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +194,18 @@ def graph_calls(part: str, hints: Hints) -> Iterator[Call]:
         arguments = line[match.end() :].partition(");")[0]
         op = op_name(target)
         inputs = tuple(known[a] for a in _NAME.findall(arguments) if a in known)
-        yield Call(op, inputs, name)
+        yield Call(op, inputs, name, options_of(op, arguments))
         operand = _annotated(annotation or "", hints)
         if operand is not None:
             is_view = op in _VIEWS and not any(operand.computed for operand in inputs)
             known[name] = replace(operand, computed=not is_view)
+
+
+def options_of(op: str, arguments: str) -> Options:
+    """What a call of `op` was given beside tensors, as far as its text says."""
+    if op != "convolution":
+        return ()
+    return convolution.of_arguments(split_arguments(arguments))
 
 
 def op_name(target: str) -> str:

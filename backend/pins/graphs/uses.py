@@ -13,8 +13,9 @@ from backend.errors import InputsKeyInvalid
 from backend.model.origin import extern_name, kind_of
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.pins.graphs.fit import OpForm, form_of, serves
-from backend.pins.graphs.match import GraphText, Wanted, holds, judge, nodes_of
+from backend.pins.graphs.match import Wanted, holds, judge, nodes_of
 from backend.pins.graphs.parts import Dim
+from backend.pins.graphs.text import GraphText
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from backend.pins.graphs.parts import (
     fragment_nodes,
     kernel_config,
     lines,
+    options_of,
     split_arguments,
 )
 
@@ -164,7 +165,9 @@ class PythonWrapper(Wrapper):
         match = _EXTERN.search(line) if line.endswith(")") else None
         if match is None:
             return None
-        return Call(match[1], tuple(self._operands(line[match.end() : -1])))
+        arguments = line[match.end() : -1]
+        options = options_of(match[1], arguments)
+        return Call(match[1], tuple(self._operands(arguments)), options=options)
 
     def launched(self, line: str, at: int) -> list[tuple[GraphTensor, ...]]:
         line = line.rstrip()

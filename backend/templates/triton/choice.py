@@ -27,7 +27,7 @@ import sympy
 
 from backend.model.ops import ITEM_BYTES
 from backend.templates.errors import ConfigError, HookError, TemplateError, TritonCompileError
-from backend.templates.problem import Operand
+from backend.templates.problem import Expr, Operand
 from backend.templates.triton.expressions import print_size, symbols
 from backend.templates.triton.kernel import Argument, PartialRender, TritonTemplateKernel
 from backend.templates.triton.module_file import load_module, triton, write_source
@@ -177,7 +177,7 @@ class TritonChoice:
     with tensors by their first element, in the order of `inputs` (operands' names) and `extras`,
     and integers for `sizes`. It starts `kernels` on the current stream and does not wait. Where
     `workspace` is not None it takes a float32 tensor of that many elements, whose content is
-    arbitrary before and after.
+    arbitrary before and after. `limits` are sizes with the most that each may be.
     """
 
     name: str
@@ -191,6 +191,7 @@ class TritonChoice:
     extras: tuple[str, ...]
     sizes: tuple[sympy.Symbol, ...]
     workspace: Operand | None = None
+    limits: tuple[tuple[Expr, int], ...] = ()
 
     @property
     def workspace_bytes(self) -> sympy.Expr:

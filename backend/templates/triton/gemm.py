@@ -11,7 +11,14 @@ from typing import Literal
 import sympy
 
 from backend.templates.errors import ConfigError, UnsupportedProblemError
-from backend.templates.problem import Expr, GemmProblem, Operand, broadcast_strides, check_factors
+from backend.templates.problem import (
+    LARGEST_SIZE,
+    Expr,
+    GemmProblem,
+    Operand,
+    broadcast_strides,
+    check_factors,
+)
 from backend.templates.triton.choice import (
     RenderedKernel,
     TritonChoice,
@@ -139,7 +146,26 @@ def generate(
         extras=extras,
         sizes=sizes,
         workspace=workspace,
+        limits=_limits(problem, config, kernels),
     )
+
+
+_MOST_THREADS, _WIDEST_WAVE = 2**32 - 1, 64
+"""AMD counts the threads of a launch in 32 bits."""
+
+
+def _limits(
+    problem: TritonGemm, config: TritonGemmConfig, kernels: Sequence[RenderedKernel]
+) -> tuple[tuple[Expr, int], ...]:
+    """Up to where tiles are counted in 32 bits, and the programs make up one launch."""
+    m, n, k = *problem.out.sizes[-2:], problem.a.sizes[-1]
+    limits = [(size, LARGEST_SIZE) for size in (m, n, k)]
+    tiles = [(config.block_m, config.block_n, config.split_k), (_SUM_BLOCK, _SUM_BLOCK, 1)]
+    for (rows, cols, times), kernel in zip(tiles, kernels, strict=False):
+        most = _MOST_THREADS // (_WIDEST_WAVE * kernel.options["num_warps"]) * rows * cols
+        covered = (sympy.sympify(m) + rows - 1) * (sympy.sympify(n) + cols - 1)
+        limits.append((covered * problem.batch * times, most))
+    return tuple(limits)
 
 
 @functools.cache

@@ -184,8 +184,12 @@ class TritonTemplateKernel:
         return self._later("DEF_KERNEL", self._signature)
 
     def size(self, name: str | None, index: int) -> str:
-        """The size of an input, or of the output for None; a symbol becomes an argument."""
-        return self.expression(self._dimension(name, "sizes", index))
+        """The size of an input, or of the output for None; a symbol becomes an argument.
+
+        It is at most `LARGEST_SIZE`, so the grid is computed in 32 bits.
+        """
+        text = self.expression(self._dimension(name, "sizes", index))
+        return f"tl.cast({text}, tl.int32)" if "tl.cast" in text else text
 
     def stride(self, name: str | None, index: int) -> str:
         """The stride of an input, or of the output for None, in elements."""
@@ -236,10 +240,16 @@ class TritonTemplateKernel:
         return self._later("STORE_OUTPUT", body)
 
     def expression(self, size: Expr) -> str:
-        """The text of a size; its symbols become arguments."""
+        """The text of a size; its symbols become arguments.
+
+        Triton makes an argument as wide as the number that it gets. So where offsets take 64 bits,
+        what is computed of several is computed in 64 bits.
+        """
         for symbol in symbols(size):
             self._sizes.setdefault(symbol, f"ks{len(self._sizes)}")
-        return print_size(size, self._sizes.__getitem__)
+        if self._index_dtype == "int32" or isinstance(size, (int, sympy.Symbol)):
+            return print_size(size, self._sizes.__getitem__)
+        return print_size(size, lambda symbol: f"tl.cast({self._sizes[symbol]}, INDEX_DTYPE)")
 
     def arguments(self) -> tuple[Argument, ...]:
         """Inputs, extras, output, sizes: complete once every hook but the signature is filled."""

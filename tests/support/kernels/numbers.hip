@@ -42,6 +42,13 @@ CONVERT(half_to_float, widen<rt::half>, rt::half, float)
 CONVERT(bf16_to_float, widen<rt::bf16>, rt::bf16, float)
 CONVERT(float_to_half, narrow<rt::half>, float, rt::half)
 CONVERT(float_to_bf16, narrow<rt::bf16>, float, rt::bf16)
+#define CONVERT_BOTH(name)                              \
+  CONVERT(name##_to_float, widen<rt::name>, rt::name, float) \
+  CONVERT(float_to_##name, narrow<rt::name>, float, rt::name)
+CONVERT_BOTH(e4m3fn)
+CONVERT_BOTH(e4m3fnuz)
+CONVERT_BOTH(e5m2)
+CONVERT_BOTH(e5m2fnuz)
 
 RT_EXPORT int math(const void* from, void* to, int n, int function, size_t*, uint8_t*, hipStream_t stream) {
   return RT_LAUNCH(evaluate, (n + 255) / 256, 256, 0, stream, static_cast<const float*>(from),

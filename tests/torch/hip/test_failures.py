@@ -22,8 +22,10 @@ from torch._inductor import select_algorithm
 
 ENTRY = """#include <rocm_tui/gpu.h>
 #include <unistd.h>
-RT_EXPORT int rocm_gemm(const float* a, const float* b, float* out, int M, int N, int K, int B,
-    int ld_a, int ld_b, int ld_out, int batch_a, int batch_b, int batch_out, int split_k,
+RT_EXPORT int rocm_gemm(const float* a, const float* b, float* out,
+    int64_t M, int64_t N, int64_t K, int64_t B,
+    int64_t ld_a, int64_t ld_b, int64_t ld_out,
+    int64_t batch_a, int64_t batch_b, int64_t batch_out, int64_t split_k,
     size_t* workspace_size, uint8_t* workspace, hipStream_t stream) {
   if (workspace_size) { *workspace_size = 0; return 0; }
   BODY

@@ -12,8 +12,9 @@ from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.pins.graphs.fit import OPS
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import GraphText, Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Wanted, judge, may_hold
 from backend.pins.graphs.parts import ChoiceSources
+from backend.pins.graphs.text import GraphText, read_graph_text
 from tests.support.graph_samples import FOLDER, Sample, samples
 from tests.support.tuned_ops import CHEAP, Offered, compile_ops
 

@@ -15,7 +15,8 @@ import pytest
 from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted, judge, read_graph_text
+from backend.pins.graphs.match import Wanted, judge
+from backend.pins.graphs.text import read_graph_text
 from tests.support.tuned_ops import Offered, compile_ops
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,8 @@ from backend.disk.layout import Layout
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
 from backend.pins.graphs.index import GraphIndex
-from backend.pins.graphs.match import Wanted, read_graph_text
+from backend.pins.graphs.match import Wanted
+from backend.pins.graphs.text import read_graph_text
 from backend.pins.store import PinStore
 from tests.support.torch_models import compiled
 

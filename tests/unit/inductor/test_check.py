@@ -88,12 +88,63 @@ def test_wrong_results_do_not(dtype: torch.dtype) -> None:
     fails(lambda out: out.copy_(short), "max error")
 
 
-def test_writes_outside_are_seen() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+def test_writes_outside_are_seen(dtype: torch.dtype) -> None:
     for at in (-1, 1200):
-        out = plans(torch.float32)[1].make()
-        storage_of(out)[out.storage_offset() + at] = 1.0
+        out = plans(dtype)[1].make()
+        storage_of(out)[out.storage_offset() + at] = 1
         with pytest.raises(WrongResult, match="1 elements outside"):
             check_untouched(out)
+
+
+def test_sums_in_fp64_are_no_sums_in_fp32() -> None:
+    inputs, output = plans(torch.float64)
+    a, b, bias = made = make_inputs(inputs)
+    expected = GemmReference().expected(made)
+    sums = torch.zeros(2, 30, 20, dtype=torch.float64)
+    for k in range(300):
+        sums += a[..., k, None] * b[:, None, k]
+    out = output.make()
+    out.copy_(sums + bias)
+    expected.check(out)
+    check_untouched(out)
+    out.copy_(a.float() @ b.float() + bias)
+    with pytest.raises(WrongResult, match="max error"):
+        expected.check(out)
+
+
+def whole_products() -> tuple[list[torch.Tensor], torch.Tensor]:
+    """int8 factors with padding and an offset, and memory for their product."""
+    factors = [
+        TensorPlan("cpu", torch.int8, (30, 300), (310, 1), 3),
+        TensorPlan("cpu", torch.int8, (300, 20), (1, 300)),
+    ]
+    return make_inputs(factors), TensorPlan("cpu", torch.int32, (30, 20), (20, 1)).make()
+
+
+def test_whole_numbers_are_exact() -> None:
+    (a, b), out = whole_products()
+    expected = GemmReference().expected([a, b])
+    right = torch._int_mm(a, b)
+    out.copy_(right)
+    expected.check(out)
+    check_untouched(out)
+    assert a.unique().numel() > 200
+    for wrong in (right + (torch.arange(600).view(30, 20) == 77), torch.full_like(right, -(2**31))):
+        out.copy_(wrong)
+        with pytest.raises(WrongResult, match="max error"):
+            expected.check(out)
+
+
+def test_one_whole_product_past_the_edge_shows() -> None:
+    (a, b), out = whole_products()
+    expected = GemmReference().expected([a, b])
+    longer = [
+        x.as_strided((30 if x is a else 301, 301 if x is a else 20), x.stride()) for x in (a, b)
+    ]
+    out.copy_(longer[0].int() @ longer[1].int())
+    with pytest.raises(WrongResult, match="max error"):
+        expected.check(out)
 
 
 def test_inputs_are_the_same_each_time_and_guarded() -> None:

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from backend.pins.graphs.match import Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Wanted, judge, may_hold
+from backend.pins.graphs.text import read_graph_text
 
 PYTHON = "AsyncCompile()\n  def call(args):\n"
 CPP = "cpp_wrapper_src = (\ninductor_entry_impl(\n"

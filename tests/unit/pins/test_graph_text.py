@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.model.origin import kind_of
-from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold, read_graph_text
+from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
+from backend.pins.graphs.text import read_graph_text
 from tests.support.graph_lab import GRAPH, KEY, TRITON, A, B, form
 
 EXTERN = """

@@ -1,4 +1,4 @@
-"""Products of fp64 and int8: some configs of each target, on the CPU, against exact sums."""
+"""Products of fp64, fp8 and int8: some configs of each target, on the CPU, against exact sums."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ CLASSES = (
     Class("float64", a_k_fast=False, b_k_fast=True, vector=1, batched=True),
     Class("int8", vector=16, out="int32"),
     Class("int8", b_k_fast=True, vector=4, out="int32", out_row_major=False),
+    Class("float8_e4m3fn", b_k_fast=True, vector=16, out="bfloat16"),
+    Class("float8_e4m3fnuz", vector=8, out="float16", alpha=0.5, activation="silu"),
+    Class("float8_e5m2", a_k_fast=False, b_k_fast=True, vector=1, out="float32"),
+    Class("float8_e5m2fnuz", vector=16, out="bfloat16", out_row_major=False),
 )
 
 

@@ -86,7 +86,9 @@ def _call(kernel: Kernel, run: Run, **instead: Any) -> int:
         {"split_k": 0},
         {"split_k": 2},  # needs a workspace that is not given
         {"M": -1},
-        {"N": 2**31 - 1},
+        {"K": 2**31 - 1},
+        {"N": 2**62},
+        {"split_k": -(2**40)},
         {"X": None},
         {"W": None},
         {"Y": None},

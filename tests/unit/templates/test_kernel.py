@@ -41,8 +41,9 @@ def test_signature_is_the_abi() -> None:
     kernel = TemplateKernel("entry", RUNTIME_ARGS, (3,))
     text = kernel.def_kernel([X, None, bias], [Y], SIZES, input_reorder=[2, 0, 1])
     assert text == (
-        "RT_EXPORT int entry(const rt::bf16* bias, const rt::half* X, float* Y, int M, int K, "
-        "int ld_x, int split_k, size_t* workspace_size, uint8_t* workspace, hipStream_t stream)"
+        "RT_EXPORT int entry(const rt::bf16* bias, const rt::half* X, float* Y, "
+        "int64_t M, int64_t K, int64_t ld_x, int64_t split_k, "
+        "size_t* workspace_size, uint8_t* workspace, hipStream_t stream)"
     )
     values = [(arg.kind, arg.name, arg.value) for arg in kernel.call_args()]
     assert values[:2] == [("input", "bias", bias), ("input", "X", X)]

@@ -86,7 +86,7 @@ def test_tells_a_wrong_kernel(tmp_path: Path) -> None:
     write(folder, rendered(), CPU)
     kernel = folder / "kernel.hip"
     text = kernel.read_text()
-    wrong = text.replace("args.k = K,", "args.k = K - 1,")
+    wrong = text.replace("args.k = static_cast<int>(K);", "args.k = static_cast<int>(K - 1);")
     assert wrong != text
     kernel.write_text(wrong)
     done = make(folder)

@@ -13,8 +13,22 @@ from tests.support.toolchain_kernels import available, call, library
 
 pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 
-DTYPES = {"half": torch.float16, "bf16": torch.bfloat16}
-EVERY = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+DTYPES = {
+    "half": torch.float16,
+    "bf16": torch.bfloat16,
+    "e4m3fn": torch.float8_e4m3fn,
+    "e4m3fnuz": torch.float8_e4m3fnuz,
+    "e5m2": torch.float8_e5m2,
+    "e5m2fnuz": torch.float8_e5m2fnuz,
+}
+WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+"""Whole numbers of so many bytes."""
+
+
+def every(dtype: torch.dtype) -> torch.Tensor:
+    """All bit patterns of a type."""
+    limits = torch.iinfo(WORDS[dtype.itemsize])
+    return torch.arange(limits.min, limits.max + 1).to(WORDS[dtype.itemsize]).view(dtype)
 
 
 @pytest.fixture(params=["hardware", "software"])
@@ -24,24 +38,26 @@ def lib(request: pytest.FixtureRequest) -> Library:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int32)
+    return tensor.view(WORDS[tensor.element_size()])
 
 
 def same(got: torch.Tensor, want: torch.Tensor) -> bool:
     """Bit for bit, signed zeros and all; any NaN is as good as another."""
-    return bool(((bits(got) == bits(want)) | (got.isnan() & want.isnan())).all())
+    nan = got.float().isnan() & want.float().isnan()
+    return bool(((bits(got) == bits(want)) | nan).all())
 
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_bit_pattern_widens_as_in_torch(lib: Library, name: str) -> None:
-    out = torch.zeros(EVERY.numel())
-    assert call(lib, f"{name}_to_float", EVERY, out, EVERY.numel()) == 0
-    assert same(out, EVERY.view(DTYPES[name]).float())
+    values = every(DTYPES[name])
+    out = torch.zeros(values.numel())
+    assert call(lib, f"{name}_to_float", values, out, values.numel()) == 0
+    assert same(out, values.float())
 
 
 def boundaries(dtype: torch.dtype) -> torch.Tensor:
     """Every value of the type, every midpoint of two neighbours, and the floats beside each."""
-    values = EVERY.view(dtype).float()
+    values = every(dtype).float()
     finite = values[values.isfinite()].sort().values
     middle = (finite[1:].double() + finite[:-1].double()).div(2).float()
     top = finite[-1].double() + (finite[-1].double() - finite[-2].double()) / 2

@@ -8,7 +8,7 @@
 //         RT_LAUNCH       error = RT_LAUNCH(kernel, grid, block, lds_bytes, stream, arguments...)
 //         RT_UNROLL       before a loop over registers
 //         RT_FN           before a device function
-// Types   rt::half, rt::bf16, rt::vec<T, N>, rt::mfma<T, M>
+// Types   rt::half, rt::bf16, rt::e4m3fn, rt::e4m3fnuz, rt::e5m2, rt::e5m2fnuz, rt::vec<T, N>, rt::mfma<T, M>
 // HIP     __global__, __launch_bounds__, threadIdx, blockIdx, blockDim, gridDim, __syncthreads,
 //         dim3, hipStream_t, hipError_t, hipSuccess, hipErrorInvalidValue, hipMemsetAsync,
 //         hipGetLastError; atomicAdd and __threadfence
@@ -22,6 +22,7 @@
 #include <rocm_tui/target.h>
 
 #include <rocm_tui/number.h>
+#include <rocm_tui/fp8.h>
 #include <rocm_tui/vec.h>
 
 #include <rocm_tui/math.h>

@@ -95,7 +95,8 @@ template <class A>
 constexpr bool same<A, A> = true;
 // C++ itself converts between these.
 template <class T>
-constexpr bool plain = same<T, float> || same<T, double> || same<T, int8_t> || same<T, int32_t>;
+constexpr bool plain = same<T, float> || same<T, double> || same<T, int8_t> || same<T, int16_t> || same<T, int32_t> ||
+                       same<T, int64_t> || same<T, uint8_t> || same<T, bool>;
 
 }  // namespace detail
 

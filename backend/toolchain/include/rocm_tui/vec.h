@@ -72,6 +72,7 @@ RT_FN vec<T, N> load(const T* from) {
   detail::check_aligned(from, sizeof(vec<T, N>));
 #if defined(RT_CPU)
   vec<T, N> out;
+  ::rt_cpu::trace_lds(from, sizeof out, false);
   __builtin_memcpy(&out, from, sizeof out);
   return out;
 #else
@@ -85,6 +86,7 @@ RT_FN void store(T* to, const vec<T, N>& value) {
   static_assert(sizeof(T) * N <= 16, "16 bytes at most");
   detail::check_aligned(to, sizeof(vec<T, N>));
 #if defined(RT_CPU)
+  ::rt_cpu::trace_lds(to, sizeof value, true);
   __builtin_memcpy(to, &value, sizeof value);
 #else
   using word = typename detail::word<sizeof(T) * N>::type;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 #include <rt_cpu/machine.h>
+#include <rt_cpu/trace.h>
 #include <rt_cpu/wave.h>
 
 #define __HIP_PLATFORM_CPU__ 1

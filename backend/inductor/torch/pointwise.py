@@ -1,0 +1,139 @@
+"""Bodies of pointwise nodes as steps of ours: Inductor runs them, with operations that write down
+what they are asked for.
+
+Read in torch 2.13.0 (`torch/_inductor/ops_handler.py`, `loop_body.py`, `scheduler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._inductor import ir
+from torch._inductor.ops_handler import DefaultHandler
+from torch._inductor.virtualized import V
+
+from backend.templates.errors import ExpressionError
+from backend.templates.expressions import ChainBuilder, Value
+
+Load = Callable[[str, sympy.Expr], Value]
+"""The value of a buffer at an index."""
+Keep = Callable[[str, sympy.Expr, Value], None]
+"""What becomes of a value that a body stores into a buffer."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+class ChainHandler(DefaultHandler):  # type: ignore[misc]
+    """Inductor's operations on `Value`s. All that is not known raises ExpressionError."""
+
+    def __init__(self, chain: ChainBuilder, load: Load, store: Keep) -> None:
+        self._chain = chain
+        self._load = load
+        self._store = store
+
+    def _default(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or not args or not all(isinstance(arg, Value) for arg in args):
+            raise ExpressionError(f"{name} is no function of the elements alone")
+        return self._chain.apply(name, *args)
+
+    def constant(self, value: float, dtype: torch.dtype) -> Value:
+        return self._chain.constant(value, dtype_name(dtype))
+
+    def load(self, name: str, index: sympy.Expr) -> Value:
+        return self._load(name, index)
+
+    def store(self, name: str, index: sympy.Expr, value: Value, mode: Any = None) -> None:
+        if mode is not None:
+            raise ExpressionError(f"a store with {mode}")
+        self._store(name, index, value)
+
+    def to_dtype(
+        self,
+        x: Value,
+        dtype: torch.dtype,
+        src_dtype: torch.dtype | None = None,
+        use_compute_types: bool = True,
+    ) -> Value:
+        """Narrow floats stay fp32, unless the program is to round as if nothing were compiled."""
+        return self._chain.cast(x, dtype_name(dtype), rounded=not use_compute_types)
+
+    def where(self, condition: Value, input: Value, other: Value) -> Value:
+        return self._chain.where(condition, input, other)
+
+    def identity(self, x: Value) -> Value:
+        return x
+
+    def trunc_to_int(self, x: Value, dtype: torch.dtype) -> Value:
+        return self._chain.cast(x, dtype_name(dtype))
+
+    def floor_to_int(self, x: Value, dtype: torch.dtype) -> Value:
+        return self._chain.cast(self._chain.apply("floor", x), dtype_name(dtype))
+
+    def ceil_to_int(self, x: Value, dtype: torch.dtype) -> Value:
+        return self._chain.cast(self._chain.apply("ceil", x), dtype_name(dtype))
+
+    def round_to_int(self, x: Value, dtype: torch.dtype) -> Value:
+        return self._chain.cast(self._chain.apply("round", x), dtype_name(dtype))
+
+    def div_rn(self, x0: Value, x1: Value) -> Value:
+        return self._chain.apply("truediv", x0, x1)
+
+    def output(self, *args: Any) -> None:
+        """The end of a body."""
+
+
+def is_pointwise(node: Any) -> bool:
+    """Whether a scheduler node computes one buffer, element by element, and changes no other."""
+    buffer = getattr(node, "node", None)
+    return (
+        isinstance(buffer, ir.ComputedBuffer)
+        and isinstance(buffer.data, ir.Pointwise)
+        and not isinstance(buffer.data, ir.Scatter)
+        and not node.has_aliasing_or_mutation()
+        and hasattr(node, "_body")
+    )
+
+
+def ranges(node: Any) -> Sequence[sympy.Expr]:
+    """The sizes of the loops of a pointwise node, the outermost first."""
+    loops, reduced = node._body.sizes
+    if any(size != 1 for size in reduced):
+        raise ExpressionError("a loop that adds up")
+    return [sympy.sympify(size) for size in loops]
+
+
+def run_body(node: Any, index: Sequence[sympy.Expr], handler: ChainHandler) -> None:
+    """Run the body of a node once, with these values of its loops. Raises ExpressionError."""
+    rest = [sympy.Integer(0)] * len(node._body.sizes[1])
+    with V.set_ops_handler(handler):
+        node._body(list(index), rest)
+
+
+def buffer_dtype(name: str) -> str:
+    return dtype_name(V.graph.get_dtype(name))
+
+
+def part_of(
+    name: str, sizes: Sequence[Any], strides: Sequence[Any], offset: Any, device: torch.device
+) -> Any:
+    """The tensor of a buffer with a layout of its own. Raises ExpressionError where the graph has
+    no such buffer on the device."""
+    buffer = V.graph.try_get_buffer(name)
+    while isinstance(buffer, ir.MutableBox):
+        buffer = buffer.data
+    if not isinstance(buffer, ir.Buffer) or buffer.get_device() != device:
+        raise ExpressionError(f"{name} is no tensor of the device")
+    layout = ir.FixedLayout(device, buffer.get_dtype(), list(sizes), list(strides), offset)
+    return ir.ReinterpretView(data=ir.StorageBox(buffer), layout=layout)
+
+
+def removable(names: Sequence[str], nodes: Sequence[Any]) -> frozenset[str]:
+    """Those buffers that nobody reads but these nodes."""
+    operations = {operation for node in nodes for operation in node.get_operation_names()}
+    may = V.graph.scheduler.can_buffer_be_removed_through_fusion
+    return frozenset(name for name in names if may(name, operations))

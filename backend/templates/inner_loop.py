@@ -1,0 +1,307 @@
+"""What the inner loops of our products and of Triton's ask of an AMD GPU: docs/kernels.md.
+
+`python -m backend.templates.inner_loop CACHE_DIR [--write docs/kernels.md] [--arch gfx942]`
+compiles what is offered for a square fp16 product, once more as assembly, and the same tiles by our
+Triton template where Triton is installed. Only the CPU target's kernels are run, for their LDS
+addresses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.util
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.templates.config import GemmConfig
+from backend.templates.errors import TemplateError
+from backend.templates.heuristics import gemm_configs
+from backend.templates.problem import GemmProblem, Sizes
+from backend.templates.rendering import Rendered, render_gemm
+from backend.templates.resources_table import plain_problem, put_between_markers
+from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
+from backend.templates.triton.gemm import from_gemm, generate
+from backend.toolchain import code_cache, loader, targets
+from backend.toolchain.assembly import Trip, assembly, functions, main_loop
+from backend.toolchain.banks import Conflicts, conflicts, traced
+from backend.toolchain.resources import (
+    Occupancy,
+    Resources,
+    Unknown,
+    from_file,
+    occupancy,
+    resources,
+)
+from backend.toolchain.target import Missing, Options, Target, cpu
+
+SIZES = Sizes(4096, 4096, 4096)
+BEGIN = "<!-- generated: python -m backend.templates.inner_loop -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The matrix units of an architecture.
+
+    `flops`: fp16 operations a cycle and compute unit at best, `source` says where from. `cycles`:
+    how long a 16 x 16 and a 32 x 32 instruction of fp16 keep a SIMD's unit busy, whatever their K
+    (LLVM's SISchedule.td, four cycles a pass; for RDNA from the published rate).
+    """
+
+    flops: int
+    source: str
+    cycles: Mapping[int, int]
+    simds: int = 4
+    banks: int = 32
+
+
+UNITS = {
+    "gfx90a": Unit(1024, "CDNA 2 white paper", {16: 32, 32: 64}),
+    "gfx942": Unit(2048, "CDNA 3 white paper", {16: 16, 32: 32}),
+    "gfx950": Unit(4096, "CDNA 4 white paper", {16: 16, 32: 32}, banks=64),
+    "gfx1100": Unit(512, "AMD's product page, WMMA", {16: 32}, simds=2),
+    "gfx1201": Unit(1024, "AMD's product page, WMMA", {16: 16}, simds=2),
+}
+_SHAPE = re.compile(r"v_\w+_(\d+)x(\d+)x(\d+)")
+
+
+def matrix_cycles(trip: Trip, unit: Unit) -> int:
+    """Cycles for which one SIMD's matrix unit is busy with the trip of one wave."""
+    return sum(unit.cycles[int(shape[1])] * count for shape, count in _matrix(trip))
+
+
+def of_peak(trip: Trip, unit: Unit) -> float | None:
+    """The most of the peak that these instructions reach; None for a trip without any."""
+    flops = sum(2 * math.prod(map(int, s.groups())) * count for s, count in _matrix(trip))
+    cycles = matrix_cycles(trip, unit)
+    return flops * unit.simds / cycles / unit.flops if cycles else None
+
+
+def _matrix(trip: Trip) -> Iterator[tuple[re.Match[str], int]]:
+    for name, count in trip.names.items():
+        if shape := _SHAPE.match(name):
+            yield shape, count
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled product: its inner loop, what it takes, and how full a SIMD can be."""
+
+    trip: Trip
+    waves: int
+    wave: int
+    vgprs: int | None
+    lds: int
+    occupancy: Occupancy | None
+
+    def others(self, unit: Unit) -> str:
+        """Other instructions a 100 cycles of the matrix unit; a product where there is none."""
+        cycles = matrix_cycles(self.trip, unit)
+        rest = self.trip.total - self.trip.products
+        return f"{100 * rest / cycles:.0f}" if cycles else f"{rest / self.trip.products:.2f} an FMA"
+
+    def lds_demand(self, unit: Unit) -> str:
+        """LDS bytes a cycle and compute unit that keep its matrix units busy."""
+        cycles = matrix_cycles(self.trip, unit)
+        moved = (self.trip.lds_read + self.trip.lds_written) * self.wave
+        return f"{moved * unit.simds / cycles:.0f}" if cycles else ""
+
+
+def ours(problem: GemmProblem, config: GemmConfig, target: Target, root: Path) -> Kernel:
+    """Raises ToolchainError, and ValueError where the code tells nothing."""
+    rendered = render_gemm(problem, config, "rt_kernel")
+    text = assembly(rendered.source, target)
+    compiled = code_cache.compile(rendered.source, target, cache_root=root)
+    kernels = resources(compiled)
+    if isinstance(kernels, Unknown):
+        raise ValueError(kernels.reason)
+    main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
+    lanes = config.waves * target.wave
+    item = problem.a.item_bytes
+    needed = (config.block_m + config.block_n) * config.block_k * item // lanes
+    return _kernel(functions(text)[main.kernel], needed, main, target, lanes, main.lds or 0)
+
+
+def tritons(problem: GemmProblem, config: GemmConfig, target: Target, root: Path) -> Kernel:
+    """The same tile in Triton, two stages. Raises TemplateError, ValueError."""
+    twin = TritonGemmConfig(
+        config.block_m,
+        config.block_n,
+        config.block_k,
+        group_m=config.group_m,
+        num_warps=config.waves,
+        matrix_instr_nonkdim=config.mfma if config.mfma in (16, 32) else 0,
+        xcds=config.xcds,
+    )
+    choice = generate(from_gemm(problem), twin, target.arch)
+    (made,) = compile_choice(choice, root)
+    (taken,) = _of_triton(made, root)
+    item = problem.a.item_bytes
+    needed = (config.block_m + config.block_n) * config.block_k * item // made.threads
+    lines = functions(made.amdgcn)[made.kernel]
+    return _kernel(lines, needed, taken, target, made.threads, made.lds)
+
+
+def _of_triton(made: CodeObject, root: Path) -> tuple[Resources, ...]:
+    path = root / f"{made.kernel}-{made.arch}.hsaco"
+    path.write_bytes(made.hsaco)
+    taken = from_file(path)
+    if isinstance(taken, Unknown):
+        raise ValueError(taken.reason)
+    return taken
+
+
+def _kernel(
+    lines: Sequence[str], needed: int, taken: Resources, target: Target, lanes: int, lds: int
+) -> Kernel:
+    trip = main_loop(lines, needed)
+    if trip is None:
+        raise ValueError("the kernel has no loop with a product")
+    extra = lds - (taken.lds or 0)
+    filled = occupancy(target, taken, lanes, extra)
+    return Kernel(trip, lanes // target.wave, target.wave, taken.vgprs, lds, filled)
+
+
+_TRIPS = 4
+_ROOM = 1 << 16
+
+
+def bank_conflicts(rendered: Rendered, config: GemmConfig, unit: Unit, root: Path) -> Conflicts:
+    """By the addresses that the first block asks for, seen on the CPU: a whole tile, some trips.
+
+    Raises ToolchainError, ValueError where the call fails.
+    """
+    options = Options(1, (("RT_LDS_LIMIT", "163840"), ("RT_TRACE_LDS", str(_ROOM))))
+    compiled = code_cache.compile(rendered.source, cpu(), options, cache_root=root)
+    library = loader.load(compiled.path)
+    pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
+    types = loader.argtypes(pointers, len(rendered.args) - pointers)
+    entry = library.entry(rendered.name, types)
+    m, n, k = config.block_m, config.block_n, config.block_k * _TRIPS
+    memory = {name: _zeros(rows * cols) for name, rows, cols in _shapes(m, n, k)}
+    lds = {"ld_a": k, "ld_b": k if rendered.problem.b.strides[0] == 1 else n, "ld_out": n}
+    numbers = {"M": m, "N": n, "K": k, "split_k": 1, **lds}
+    values = [
+        ctypes.addressof(memory[arg.name]) if arg.name in memory else numbers[arg.name]
+        for arg in rendered.args
+    ]
+    if code := entry(*values, None, None, None):
+        raise ValueError(f"the CPU target: {library.error_text(code)}")
+    return conflicts(traced(library), 64, unit.banks)
+
+
+def _shapes(m: int, n: int, k: int) -> Iterator[tuple[str, int, int]]:
+    yield from (("X", m, k), ("W", k, n), ("Y", m, n))
+
+
+def _zeros(elements: int) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(elements * 2 + 16)
+
+
+_HEAD = (
+    "| W | config | products, of peak | vector, moves | scalar, branch, wait | LDS r, w | memory "
+    "| others a 100 clk | LDS B/clk | banks r, w | VGPR | waves a SIMD "
+    "| Triton: others a 100 clk | VGPR | waves a SIMD |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def table(root: Path, arches: Sequence[str]) -> Iterator[str]:
+    """Markdown, a section an architecture."""
+    has_triton = importlib.util.find_spec("triton") is not None
+    for arch in arches:
+        target, unit = Target("amdgpu", arch), UNITS[arch]
+        compiler = targets.find(target)
+        yield f"\n### {arch}\n"
+        if isinstance(compiler, Missing):
+            yield f"Not compiled: {compiler.reason}."
+            continue
+        yield (
+            f"{compiler.version}; {unit.flops} fp16 operations a cycle and compute unit "
+            f"({unit.source}). {'' if has_triton else 'Triton is not installed.'}\n"
+        )
+        yield _HEAD
+        for b_k_fast in (False, True):
+            problem = plain_problem("float16", SIZES, b_k_fast)
+            for config in gemm_configs(problem, target, SIZES):
+                yield _row(problem, config.binary, target, unit, root, has_triton)
+
+
+def _row(
+    problem: GemmProblem,
+    config: GemmConfig,
+    target: Target,
+    unit: Unit,
+    root: Path,
+    has_triton: bool,
+) -> str:
+    made = ours(problem, config, target, root)
+    kinds = made.trip.kinds
+    best = of_peak(made.trip, unit)
+    rendered = render_gemm(problem, config, "rt_kernel")
+    banks = bank_conflicts(rendered, config, unit, root)
+    cells = [
+        "K fast" if problem.b.strides[0] == 1 else "N fast",
+        _short(config),
+        str(made.trip.products) + ("" if best is None else f", {best:.0%}"),
+        f"{kinds['vector']}, {kinds['move']}",
+        f"{kinds['scalar']}, {kinds['branch']}, {kinds['wait']}",
+        f"{kinds['LDS read']}, {kinds['LDS write']}",
+        str(kinds["memory"]),
+        made.others(unit),
+        made.lds_demand(unit),
+        f"{_ratio(banks.reads)}, {_ratio(banks.writes)}",
+        *_taken(made),
+    ]
+    if has_triton:
+        try:
+            twin = tritons(problem, config, target, root)
+            cells += [twin.others(unit), *_taken(twin)]
+        except (TemplateError, ValueError) as error:
+            cells += [str(error).splitlines()[0][:60], "", ""]
+    else:
+        cells += ["", "", ""]
+    return f"| {' | '.join(cells)} |"
+
+
+def _taken(kernel: Kernel) -> tuple[str, str]:
+    filled = kernel.occupancy
+    waves = "?" if filled is None else f"{filled.waves_per_simd} ({filled.limited_by})"
+    return str(kernel.vgprs), waves
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _short(config: GemmConfig) -> str:
+    core = f"mfma {config.mfma}" if config.mfma else "FMA"
+    tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
+    return f"{tile}, wave {config.wave_m}x{config.wave_n}, {core}, stages {config.stages}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cache_dir", type=Path, help="where compiled kernels are kept")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file")
+    parser.add_argument("--arch", choices=list(UNITS), action="append", help="this one only")
+    chosen = parser.parse_args(arguments)
+    lines = []
+    for line in table(chosen.cache_dir, chosen.arch or list(UNITS)):
+        lines.append(line)
+        if chosen.write is None:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+    if chosen.write is not None:
+        text = chosen.write.read_text(encoding="utf-8")
+        generated = put_between_markers(text, "\n".join(lines), BEGIN)
+        chosen.write.write_text(generated, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
