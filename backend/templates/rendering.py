@@ -14,6 +14,7 @@ from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
 from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
+from backend.templates.units import UNITS
 
 RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
@@ -88,6 +89,19 @@ def render_gemm(
     return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
 
 
+def render_conv(
+    problem: GemmProblem,
+    config: GemmConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
+    if (defect := gemm_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
+
+
 def render_skinny(
     problem: GemmProblem,
     config: SkinnyConfig,
@@ -118,6 +132,7 @@ def _render(
             problem=problem,
             form=canonical(problem),
             config=config.binary,
+            unit=UNITS.get(config.unit) if isinstance(config, GemmConfig) else None,
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,
