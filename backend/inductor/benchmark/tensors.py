@@ -162,15 +162,20 @@ class GemmReference:
         """By ATen, in a wider dtype than the inputs; whole numbers are exact in fp64."""
         ordered = [inputs[index] for index in self.order if index < len(inputs)]
         dtype = ordered[0].dtype
-        narrow = dtype.is_floating_point and dtype != torch.float64
-        wide = torch.float32 if narrow and ordered[0].is_cuda else torch.float64
+        wide = wide_dtype(dtype, ordered[0].device)
         a, b, *rest = (tensor.to(wide) for tensor in ordered)
         values = self.alpha * torch.matmul(a, b)
         terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
         if rest:
             values = values + self.beta * rest[0]
             terms = terms + (self.beta * rest[0]).abs()
-        return Expected(_activated(values, self.activation), terms, _epsilon_of_sums(dtype))
+        return Expected.of(activated(values, self.activation), terms, dtype)
+
+
+def wide_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """In which true values of factors of this type are computed."""
+    narrow = dtype.is_floating_point and dtype != torch.float64
+    return torch.float32 if narrow and device.type == "cuda" else torch.float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +189,11 @@ class Expected:
     terms: Tensor
     epsilon: float = torch.finfo(torch.float32).eps
     """Of the type that a kernel sums up in."""
+
+    @classmethod
+    def of(cls, values: Tensor, terms: Tensor, factors: torch.dtype) -> Expected:
+        """For a kernel of factors of this type."""
+        return cls(values, terms, _epsilon_of_sums(factors))
 
     def check(self, output: Tensor) -> None:
         """Raises WrongResult, with the largest error and its place."""
@@ -230,7 +240,7 @@ def check_untouched(output: Tensor) -> None:
         raise WrongResult(f"wrong result: {written} elements outside of the output were written")
 
 
-def _activated(values: Tensor, activation: Activation) -> Tensor:
+def activated(values: Tensor, activation: Activation) -> Tensor:
     functional = torch.nn.functional
     match activation:
         case "relu":

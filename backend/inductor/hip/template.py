@@ -284,6 +284,18 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         wide = self.problem().acc == "float32"
         return wide and self.activation == "none" and layout(buffer) == layout(output)
 
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        """Python that computes the same without a kernel of ours, of inputs as text. Only public
+        functions of torch are called, so a graph needs none of our code."""
+        a, b, *bias = inputs
+        function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
+        text = f"{function}({a}, {b})"
+        if self.alpha != 1:
+            text = f"torch.mul({text}, {self.alpha!r})"
+        if bias:
+            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+        return text
+
     def reference(self) -> GemmReference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
