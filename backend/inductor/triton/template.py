@@ -22,7 +22,7 @@ from backend.inductor.benchmark.request import (
     compile_failed,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.benchmark.tensors import GemmReference, unused
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
@@ -228,7 +228,7 @@ class TritonKernel:
         arguments = self.arguments(output)
         with torch_graph.workspace(node.get_workspace_size(), node.get_device()) as memory:
             if memory is not None:
-                arguments.append(f"{memory.outer_name}.view(torch.float32)")
+                arguments.append(f"{memory.outer_name}.view(torch.{self.choice.sums})")
             arguments += [torch_graph.size_text(size) for size in self.choice.sizes]
             wrapper.writeline(f"{name}({', '.join(arguments)})")
 
@@ -305,7 +305,9 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         launch = self.spec.load()
         tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
         if size := self.update_workspace_size():
-            tensors.append(torch.full((size // 4,), torch.nan, device=out.device))
+            dtype = getattr(torch, self.choice.sums)
+            count = size // dtype.itemsize
+            tensors.append(torch.full((count,), unused(dtype), dtype=dtype, device=out.device))
         return functools.partial(launch, *tensors, *self.extra_args)
 
 
