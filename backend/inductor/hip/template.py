@@ -285,8 +285,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return wide and self.activation == "none" and layout(buffer) == layout(output)
 
     def aten_text(self, inputs: Sequence[str]) -> str:
-        """Python that computes the same without a kernel of ours, of inputs as text. Only public
-        functions of torch are called, so a graph needs none of our code."""
+        """Python that computes the same of such inputs, by public functions of torch alone."""
         a, b, *bias = inputs
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
