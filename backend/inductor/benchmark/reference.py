@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +18,56 @@ from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.errors import WrongResult
 from backend.templates.problem import Activation
 
-Tile = tuple[slice, slice, slice]
-"""Batches, rows and columns of a product."""
+Tile = tuple[slice, ...]
+"""A part of a result, dimension by dimension."""
+
+
+class Reference(Protocol):
+    """What a kernel computes, by ATen. Its tiles cover the result and need `CHUNK_BYTES` each."""
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """What comes of these inputs, which are kept."""
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterable[Tile]:
+        """Of the result that has these sizes."""
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """The true values of a tile in `wide_dtype`, and for each a bound of the terms that were
+        summed up for it, both fresh."""
+
+
+def wide_dtype(factor: Tensor) -> torch.dtype:
+    """In which true values are computed; whole numbers are exact in it."""
+    narrow = factor.dtype.is_floating_point and factor.dtype != torch.float64
+    return torch.float32 if narrow and factor.is_cuda else torch.float64
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The true result of inputs, computed a tile at a time when it is asked for. The first input is
+    a factor, which tells the type that a kernel sums up in."""
+
+    reference: Reference
+    inputs: tuple[Tensor, ...]
+
+    def check(self, output: Tensor) -> None:
+        """Raises WrongResult, with the largest error and its place."""
+        if not output.numel():
+            return
+        tiles = list(self.reference.tiles(self.inputs, output.shape))
+        _check_written(output, tiles)
+        worst = _Worst()
+        for tile in tiles:
+            values, terms = self.reference.part(self.inputs, tile)
+            error = (output[tile].to(values.dtype) - values).abs_()
+            allowed = values.abs_().mul_(2 * epsilon_of(output.dtype))
+            allowed += terms.mul_(8 * epsilon_of_sums(self.inputs[0].dtype))
+            worst = max(worst, _worst(error, allowed.add_(1e-30), tile), key=_excess)
+        if not worst.excess <= 1:
+            raise WrongResult(
+                f"wrong result: max error {worst.error:.3g} at {worst.place}, where "
+                f"{worst.allowed:.3g} is allowed"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,70 +85,33 @@ class GemmReference:
         ordered = [inputs[index] for index in self.order if index < len(inputs)]
         return Expected(self, tuple(ordered))
 
-    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
-        """A tile of the true values, and for each a bound of the terms that were summed up for it.
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
+        *batches, rows, columns = sizes
+        k, itemsize = inputs[0].shape[-1], wide_dtype(inputs[0]).itemsize
+        for tile in tiles(math.prod(batches), rows, columns, k, itemsize):
+            yield tile[-len(sizes) :]
 
-        `inputs` are A, B and maybe bias of the result's sizes. By ATen, in a wider dtype; whole
-        numbers are exact in fp64. By Cauchy and Schwarz a dot product's terms are bound by the
-        lengths of row and column.
-        """
-        batch, rows, columns = tile
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """By Cauchy and Schwarz a dot product's terms are bound by the lengths of row and
+        column."""
+        *batch, rows, columns = tile
         wide = wide_dtype(inputs[0])
-        a, b, *rest = (tensor[batch] if tensor.dim() > 2 else tensor for tensor in inputs)
+        a, b, *rest = (x[batch[0]] if batch and x.dim() > 2 else x for x in inputs)
         a, b = a[..., rows, :].to(wide), b[..., columns].to(wide)
         values = torch.matmul(a, b).mul_(self.alpha)
         terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
         if rest:
-            added = rest[0][..., rows, columns].to(wide) * self.beta
+            bias = rest[0][..., columns] if rest[0].shape[-1] > 1 else rest[0]
+            bias = bias[..., rows, :] if bias.dim() > 1 and bias.shape[-2] > 1 else bias
+            added = bias.to(wide) * self.beta
             values += added
             terms += added.abs_()
-        return _activated(values, self.activation), terms
-
-
-def wide_dtype(factor: Tensor) -> torch.dtype:
-    """In which true values are computed."""
-    narrow = factor.dtype.is_floating_point and factor.dtype != torch.float64
-    return torch.float32 if narrow and factor.is_cuda else torch.float64
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The true result of A, B and maybe bias, computed a tile at a time when it is asked for."""
-
-    reference: GemmReference
-    inputs: tuple[Tensor, ...]
-
-    def check(self, output: Tensor) -> None:
-        """Raises WrongResult, with the largest error and its place."""
-        if not output.numel():
-            return
-        ab, bias = self.inputs[:2], self.inputs[2:]
-        operands = [*ab, *(tensor.expand(output.shape) for tensor in bias)]
-        tiles = self._tiles(output)
-        _check_written(output, tiles)
-        worst = _Worst()
-        for tile in tiles:
-            values, terms = self.reference.part(operands, tile)
-            found = _tile_of(output, tile).to(values.dtype)
-            error = (found - values).abs_()
-            allowed = values.abs_().mul_(2 * epsilon_of(output.dtype))
-            allowed += terms.mul_(8 * epsilon_of_sums(self.inputs[0].dtype))
-            worst = max(worst, _worst(error, allowed.add_(1e-30), tile), key=_excess)
-        if not worst.excess <= 1:
-            place = worst.place[-output.dim() :]
-            raise WrongResult(
-                f"wrong result: max error {worst.error:.3g} at {place}, where "
-                f"{worst.allowed:.3g} is allowed"
-            )
-
-    def _tiles(self, output: Tensor) -> list[Tile]:
-        *batches, rows, columns = output.shape
-        wide = wide_dtype(self.inputs[0]).itemsize
-        return list(tiles(math.prod(batches), rows, columns, self.inputs[0].shape[-1], wide))
+        return activated(values, self.activation), terms
 
 
 def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Iterator[Tile]:
-    """As few as can be for which `tensors.CHUNK_BYTES` suffice, factors and results together."""
+    """Batches, rows and columns of a product, as few as can be: for each one `CHUNK_BYTES` suffice,
+    factors and results together."""
     b, m, n = batches, rows, columns
 
     def needed() -> int:
@@ -118,15 +130,10 @@ def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Itera
                 yield slice(batch, batch + b), slice(row, row + m), slice(column, column + n)
 
 
-def _tile_of(output: Tensor, tile: Tile) -> Tensor:
-    return output[tile] if output.dim() > 2 else output[tile[1:]]
-
-
-def _place(index: int, shape: Sequence[int], tile: Tile) -> list[int]:
-    """Of a tile's element in the whole, with a batch in any case."""
-    at = [int(i) for i in torch.unravel_index(torch.tensor(index), tuple(shape))]
-    at = [0] * (3 - len(at)) + at
-    return [part.start + i for part, i in zip(tile, at, strict=True)]
+def _place(index: int, sizes: Sequence[int], tile: Tile) -> list[int]:
+    """Of a tile's element in the whole."""
+    at = torch.unravel_index(torch.tensor(index), tuple(sizes))
+    return [(part.start or 0) + int(i) for part, i in zip(tile, at, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +160,7 @@ def _worst(error: Tensor, allowed: Tensor, tile: Tile) -> _Worst:
 def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
     unwritten, first = 0, list[int]()
     for tile in tiles:
-        bad = _tile_of(output, tile).isnan()
+        bad = output[tile].isnan()
         count = int(bad.sum())
         if count and not unwritten:
             first = _place(int(bad.flatten().int().argmax()), bad.shape, tile)
@@ -161,7 +168,7 @@ def _check_written(output: Tensor, tiles: Iterable[Tile]) -> None:
     if unwritten:
         raise WrongResult(
             f"wrong result: {unwritten} of {output.numel()} elements are NaN, "
-            f"the first at {first[-output.dim() :]}: not written, or read past an edge"
+            f"the first at {first}: not written, or read past an edge"
         )
 
 
@@ -189,7 +196,7 @@ def check_untouched(output: Tensor) -> None:
         raise WrongResult(f"wrong result: {written} elements outside of the output were written")
 
 
-def _activated(values: Tensor, activation: Activation) -> Tensor:
+def activated(values: Tensor, activation: Activation) -> Tensor:
     functional = torch.nn.functional
     match activation:
         case "relu":

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark.errors import ChoiceError, choice_error
 from backend.inductor.benchmark.places import Place, place_of
-from backend.inductor.benchmark.reference import Expected, GemmReference, check_untouched
+from backend.inductor.benchmark.reference import Expected, Reference, check_untouched
 from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import graph as torch_graph
@@ -72,7 +72,7 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         input_tensor_meta: Sequence[Any],
         output_tensor_meta: Any,
         extra_args: Sequence[int],
-        reference: GemmReference | None,
+        reference: Reference | None,
     ) -> None:
         super().__init__(spec.entry, list(input_tensor_meta), output_tensor_meta, tuple(extra_args))
         self.spec: Spec = spec

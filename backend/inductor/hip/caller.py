@@ -148,7 +148,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
     def _output_node(self) -> Any:
         own = None
         if self.tuning is not None:
-            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
+            given = getattr(self.template, "given", ())
+            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key(), given)
         return torch_graph.tensor_box(
             ROCmTemplateBuffer(
                 layout=self.layout,

@@ -15,6 +15,7 @@ import torch
 from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
+from backend.inductor.hip import convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -26,6 +27,7 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
+from backend.inductor.hip.convolution import ROCmConvTemplate
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.checking import CheckingSelector, failures
@@ -68,17 +70,23 @@ class Rule:
     postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
     tensors: Arrange | None = None
     """What the preprocessor does, done to tensors."""
+    template: Callable[..., Any] | None = None
+    """The one that computes the op; without, it is a product."""
 
     def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The op's tensors as those of a template."""
         if self.tensors is not None:
             return self.tensors(tensors)
-        return [tensors[index] for index in self.op.order]
+        return self.ordered(tensors)
+
+    def ordered(self, inputs: Sequence[Any]) -> list[Any]:
+        """The op's inputs in the order of a template; the last ones may be missing."""
+        return [inputs[index] for index in self.op.order if index < len(inputs)]
 
     @property
     def input_reorder(self) -> list[int] | None:
-        """The order in which the C entry takes its inputs: that of the op."""
-        if self.preprocessor is not None:
+        """The order in which the C entry takes its inputs: that of the op, where it is another."""
+        if self.preprocessor is not None or self.op.reorder == sorted(self.op.reorder):
             return None
         return self.op.reorder
 
@@ -97,6 +105,7 @@ RULES = {
     "int_mm": Rule(OPS["int_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
     "packed_linear": Rule(
         OPS["packed_linear"],
         preprocessor=original_weight,
@@ -128,7 +137,7 @@ def offer(
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
     try:
-        offered = _generated(make, layout.device)
+        offered = _generated(make, layout.device, rule.template)
     except UnsupportedProblemError:
         return []
     key = torch_api.tuning_key(op, input_nodes, layout, {})
@@ -143,6 +152,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
+    if torch_graph.writes_cpp() and rule.template is not None:
+        return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
 
@@ -165,25 +176,29 @@ def _template(
             layout=layout,
             **options,
         )
-    nodes = [input_nodes[index] for index in rule.op.order]
+    nodes = rule.ordered(input_nodes)
     for node in nodes:
         node.freeze_layout()  # the strides go into the source
     return kind(nodes, layout, **options)
 
 
-def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCaller]:
+def _generated(
+    make: Callable[..., Any], device: torch.device, template: Callable[..., Any] | None
+) -> list[ChoiceCaller]:
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
-        choices += _compiled(functools.partial(make, target), target)
-    if torch_graph.writes_cpp():
-        return choices  # a Triton kernel of ours needs Python to be launched
+        choices += _compiled(functools.partial(make, target), target, template)
+    if torch_graph.writes_cpp() or template is not None:
+        return choices  # a Triton kernel of ours is a product, and needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
         choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
 
 
-def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
-    gemm = make(ROCmGemmTemplate)
+def _compiled(
+    make: Callable[..., Any], target: Target, template: Callable[..., Any] | None
+) -> list[ChoiceCaller]:
+    gemm = make(template or ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
     sizes = problem.sizes(torch_graph.size_hint)
     if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
@@ -191,8 +206,10 @@ def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
         return []
     units = torch_api.device_facts().compute_units
     most = budget()
-    skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
     gemm_configs = heuristics.gemm_configs(problem, target, sizes, most, units)
+    if template is not None:
+        return _choices(gemm, gemm_configs)
+    skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
     if not skinny_configs:
         return _choices(gemm, gemm_configs)
     return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *_choices(gemm, gemm_configs)]

@@ -18,7 +18,7 @@ from torch import Tensor
 from backend.inductor import alone
 from backend.inductor.alone import importing
 from backend.inductor.benchmark.errors import NotCompiled
-from backend.inductor.benchmark.reference import GemmReference
+from backend.inductor.benchmark.reference import Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
     not_compiled,
@@ -281,7 +281,7 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         output_tensor_meta: Any,
         sizes: Sequence[int],
         workspace_size: int,
-        reference: GemmReference | None,
+        reference: Reference | None,
     ) -> None:
         super().__init__(spec, input_tensor_meta, output_tensor_meta, sizes, reference)
         self.choice = choice
