@@ -36,7 +36,7 @@ from backend.templates.problem import (
 from backend.templates.rendering import Rendered, environment, render_gemm, render_skinny
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
-from backend.toolchain.target import INCLUDE, Target
+from backend.toolchain.target import INCLUDE, Options, Target, defines
 from backend.toolchain.targets import instruction_set
 
 KERNEL, MAIN, MAKEFILE = "kernel.hip", "main.hip", "Makefile"
@@ -123,7 +123,7 @@ def _build(target: Target) -> dict[str, Any]:
         "default": {"amdgpu": "hip", "cuda": "cuda", "cpu": "cpu"}[target.kind],
         "amd": amd,
         "nvidia": nvidia,
-        "cpu": Target("cpu"),
+        "defines": lambda of: " ".join(defines(of, Options())),
         "cpu_flags": " ".join(instruction_set()),
     }
 

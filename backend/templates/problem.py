@@ -25,6 +25,7 @@ from backend.templates.operand import (
     is_number,
     vector_width,
 )
+from backend.templates.prologue import Prologue, Source
 
 __all__ = [
     "ACTIVATIONS",
@@ -83,6 +84,9 @@ class GemmProblem:
     activation: Activation = "none"
     alpha: float = 1.0
     beta: float = 1.0
+    a_prologue: Prologue | None = None
+    """How `a` is computed where it is loaded. Then it is in no memory: its strides mean nothing."""
+    b_prologue: Prologue | None = None
     epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
@@ -152,7 +156,15 @@ class GemmProblem:
 
     def inputs(self) -> tuple[Operand | None, ...]:
         """In the order in which a template names them."""
-        return self.a, self.b, self.bias, *map(self._operand, self._stored.loads)
+        a = self.a if self.a_prologue is None else None
+        b = self.b if self.b_prologue is None else None
+        sources = (source.operand for source in self.sources())
+        return a, b, self.bias, *map(self._operand, self._stored.loads), *sources
+
+    def sources(self) -> tuple[Source, ...]:
+        """What the factors are computed from."""
+        prologues = (self.a_prologue, self.b_prologue)
+        return tuple(source for p in prologues if p is not None for source in p.sources)
 
     def outputs(self) -> tuple[Operand, ...]:
         """What is stored, in the order of the signature."""
@@ -190,7 +202,7 @@ class GemmProblem:
         return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
-        """Sizes, then leading strides, then batch strides, then the strides of the bias."""
+        """Sizes, then leading strides, batch strides, the strides of the bias and of sources."""
         a, b, out = self.a, self.b, self.out
         sizes = [
             SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
@@ -199,16 +211,20 @@ class GemmProblem:
         ]
         if self.batched:
             sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))
+        prologues = (self.a_prologue, self.b_prologue, None)
+        named = zip(("a", "b", "out"), (a, b, out), prologues, strict=True)
+        stored = [(suffix, x) for suffix, x, prologue in named if prologue is None]
         leading = [
             SizeArg(f"ld_{suffix}", leading_stride(x), strides=((x.name, _other_dim(x)),))
-            for suffix, x in (("a", a), ("b", b), ("out", out))
+            for suffix, x in stored
         ]
         batch = [
             SizeArg(f"batch_{suffix}", x.strides[0], strides=((x.name, 0),))
-            for suffix, x in (("a", a), ("b", b), ("out", out))
+            for suffix, x in stored
             if self.batched
         ]
-        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args())
+        of_sources = [arg for source in self.sources() for arg in source.size_args()]
+        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args(), *of_sources)
 
     def _epilogue_args(self) -> tuple[SizeArg, ...]:
         return tuple(
@@ -295,6 +311,7 @@ class Side:
     """Elements that may be loaded at once along the contiguous dimension."""
     ld: str
     batch_stride: str
+    prologue: Prologue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +329,8 @@ class Canonical:
 
 def canonical(problem: GemmProblem) -> Canonical:
     """The problem, or its transpose if `out` is column-major."""
-    a = _side(problem.a, "a", k_dim=-1)
-    b = _side(problem.b, "b", k_dim=-2)
+    a = _side(problem.a, "a", -1, problem.a_prologue)
+    b = _side(problem.b, "b", -2, problem.b_prologue)
     form = Canonical(a, b, "M", "N", "bias_row", "bias_col", widest_access(problem.out))
     if not problem.flipped:
         return form
@@ -322,11 +339,9 @@ def canonical(problem: GemmProblem) -> Canonical:
     )
 
 
-def _side(operand: Operand, suffix: str, k_dim: int) -> Side:
-    return Side(
-        operand,
-        k_fast=contiguous_dim(operand) == k_dim,
-        vector=widest_access(operand),
-        ld=f"ld_{suffix}",
-        batch_stride=f"batch_{suffix}",
-    )
+def _side(operand: Operand, suffix: str, k_dim: int, prologue: Prologue | None) -> Side:
+    if prologue is None:
+        k_fast, vector = contiguous_dim(operand) == k_dim, widest_access(operand)
+    else:
+        k_fast, vector = prologue.k_fast, prologue.vector(operand.item_bytes)
+    return Side(operand, k_fast, vector, f"ld_{suffix}", f"batch_{suffix}", prologue)

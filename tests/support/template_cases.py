@@ -98,7 +98,7 @@ class Binary:
         kind = f"{k.dtype}{lay}{k.vector}"
         if isinstance(c, GemmConfig):
             tile = f"{c.block_m}x{c.block_n}x{c.block_k}-{c.wave_m}x{c.wave_n}"
-            return f"gemm-{tile}-mfma{c.mfma}-stages{c.stages}-{kind}"
+            return f"gemm-{tile}-{c.unit}-stages{c.stages}-{kind}"
         return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
 
 
@@ -107,7 +107,7 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     c, item = offered.config, ITEM_BYTES[offered.problem_class.dtype]
     if isinstance(c, GemmConfig):
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
-        return "gemm", *tile, c.mfma, c.kpack, c.stages, item
+        return "gemm", *tile, c.unit, c.kpack, c.stages, item
     lanes = c.cols if offered.problem_class.b_k_fast else c.cols // c.vec_b
     return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
 

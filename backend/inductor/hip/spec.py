@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.disk.layout import cache_dir
-from backend.inductor.benchmark.request import compile_failed, raise_known_failure
+from backend.inductor.benchmark.request import not_compiled, raise_known_failure
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.model.origin import kernel_hash
 from backend.templates.errors import UncompiledError
@@ -26,7 +26,7 @@ class KernelSpec:
     toolchain: str = ""
 
     def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed."""
+        """Compile it or take it from the cache. Raises ChoiceError."""
         raise_known_failure(self)
         try:
             return load_kernel(
@@ -38,7 +38,7 @@ class KernelSpec:
                 toolchain=self.toolchain,
             )
         except ToolchainError as error:
-            raise compile_failed(self, str(error)) from error
+            raise not_compiled(self, error) from error
 
     @property
     def hash_key(self) -> str:

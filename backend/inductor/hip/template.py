@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
 )
-from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.spec import KernelSpec, toolchain_for
@@ -250,7 +250,18 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         wide = self.problem().acc == "float32"
         return wide and self.activation == "none" and layout(buffer) == layout(output)
 
-    def reference(self) -> GemmReference:
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        """Python that computes the same of such inputs, by public functions of torch alone."""
+        a, b, *bias = inputs
+        function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
+        text = f"{function}({a}, {b})"
+        if self.alpha != 1:
+            text = f"torch.mul({text}, {self.alpha!r})"
+        if bias:
+            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+        return text
+
+    def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
         return GemmReference(self.alpha, self.beta, self.activation, order)
