@@ -17,14 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
 from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
-from backend.inductor.benchmark.tensors import (
-    ChoiceError,
-    ErrorFromChoice,
-    OpInputs,
-    results_are_read,
-)
+from backend.inductor.benchmark.tensors import OpInputs, results_are_read
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
@@ -152,7 +148,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
     def _output_node(self) -> Any:
         own = None
         if self.tuning is not None:
-            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
+            given = getattr(self.template, "given", ())
+            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key(), given)
         return torch_graph.tensor_box(
             ROCmTemplateBuffer(
                 layout=self.layout,
