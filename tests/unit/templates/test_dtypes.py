@@ -91,7 +91,6 @@ MISTAKES = [
     ("float8_e4m3fn", "value *= rt::convert<Value>(scale_a_values[i]);", ""),
     ("float8_e5m2fnuz", "scale_b_values[i]", "scale_a_values[i]"),
     ("float16", "step < each ? step : step - each", "step"),
-    ("float32", "args.a2 += first.rows", "args.a2 += 0 * first.rows"),
     ("float8_e4m3fn", "args.scale_a += first.rows", "args.scale_a += 0 * first.rows"),
     ("float32", "args.ldb = args.ldb2;", "args.ldb = args.lda2;"),
 ]
@@ -109,7 +108,27 @@ def test_a_planted_mistake_is_found(dtype: str, right: str, wrong: str, tmp_path
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", ["float32", "float8_e4m3fn", "float8_e5m2fnuz"])
+def test_a_second_product_in_more_than_one_launch(tmp_path: Path) -> None:
+    binary = replace(tiled("float16"), problem_class=Class("float16", second=True))
+    m, n, k = 150, 136, 70
+    tensors, memories = {}, {}
+    for name, sizes in (("X", (m, k)), ("W", (k, n)), ("C", (m, k)), ("D", (k, n)), ("Y", (m, n))):
+        memories[name], tensors[name] = memory_for(torch.float16, sizes, (136, 1))
+        tensors[name].copy_(torch.randn(sizes))
+    numbers = {"M": m, "N": n, "K": k, "split_k": 1}
+    numbers |= dict.fromkeys(("ld_a", "ld_b", "ld_c", "ld_d", "ld_out"), 136)
+    run = Run(tensors, numbers, memories["Y"])
+    rendered = binary.render()
+    few = replace(SPLIT, defines=(*SPLIT.defines[:-1], ("RT_LARGEST_GRID", "2")))
+    assert failure(build(rendered, tmp_path, options=few), run) is None
+    for right in ("args.a2 += first.rows", "args.b2 += first.cols"):
+        assert rendered.source.count(right) == 1
+        wrong = rendered.source.replace(right, right.replace("+=", "+= 0 *"))
+        assert failure(build(rendered, tmp_path, wrong, few), run) is not None
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2fnuz"])
 def test_more_than_one_launch(dtype: str, tmp_path: Path) -> None:
     binary = tiled(dtype)
     check(build(binary.render(), tmp_path, options=SPLIT), binary)
