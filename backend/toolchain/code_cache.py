@@ -87,7 +87,8 @@ def compile(
 
     `cache_root` is Inductor's cache dir. What this `toolchain` made is taken without asking for a
     compiler; where there is none at all, what any made last. Raises MissingCompilerError,
-    CompileError, CompileTimeoutError, and CacheError where the folder is not ours alone.
+    CompileError, CompileTimeoutError, HeadersError where the caller's headers are gone or are
+    others by now, and CacheError where the folder is not ours alone.
     """
     made = source_key(source, target, options)
     if toolchain and (cached := _Entry.of(f"{made}-{toolchain}", cache_root).load(target)):
@@ -197,6 +198,8 @@ class _Entry:
 
     def build(self, source: str, compiler: Compiler, options: Options) -> Compiled:
         """Compile under the lock. Nothing is at its final name before it is whole."""
+        for headers in options.headers:
+            headers.check()
         self._sweep()
         source_path, artefact = self.file(".hip"), self.file(compiler.suffix)
         _write(source_path, source.encode())

@@ -24,15 +24,23 @@ _COMMON = "rocm_tui"
 def source_key(source: str, target: Target, options: Options) -> str:
     """Of what is known without a compiler, the features of this machine's CPU included."""
     features = targets.instruction_set() if target.kind == "cpu" else ()
-    how = (options.level, options.defines, options.flags)
+    how = (options.level, options.defines, options.flags, *_given(options))
     return _digest(source, headers_hash(target.kind), str(target), how, features)[:40]
+
+
+def _given(options: Options) -> tuple[object, ...]:
+    """What a kernel needs beside our headers; nothing for those of our templates."""
+    if not options.headers and not options.standard:
+        return ()
+    return (options.standard, [headers.digest for headers in options.headers])
 
 
 def toolchain_of(compiler: Compiler, options: Options = Options()) -> str:  # noqa: B008
     """Of all that makes a library out of a source: headers, command, the compiler's version."""
     # Three folders up from the program is ROCm's, which stands in its command.
     nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
-    command = targets.commands(nameless, Path("SOURCE"), Path("OUTPUT"), options, Path("INCLUDE"))
+    places = Path("SOURCE"), Path("OUTPUT"), options.nameless, Path("INCLUDE")
+    command = targets.commands(nameless, *places)
     target = compiler.target
     return _digest(headers_hash(target.kind), command, compiler.version, str(target))[:16]
 
