@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -32,6 +33,10 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.bfloat16: "bfloat16",
     torch.float32: "float32",
     torch.float64: "float64",
+    torch.float8_e4m3fn: "float8_e4m3fn",
+    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
+    torch.float8_e5m2: "float8_e5m2",
+    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
     torch.int8: "int8",
     torch.int32: "int32",
 }
@@ -40,9 +45,12 @@ _LOADER = "rocm_tui_load_kernel"
 
 
 def operand_of(name: str, node: Node) -> Operand:
-    """A tensor of the graph as an operand. Raises KeyError for a dtype that no template has."""
+    """A tensor of the graph as an operand. Raises UnsupportedProblemError for a dtype that no
+    template has."""
     layout = node.get_layout()
-    dtype = DTYPES[node.get_dtype()]
+    dtype = DTYPES.get(node.get_dtype())
+    if dtype is None:
+        raise UnsupportedProblemError(f"{name} is {node.get_dtype()}")
     return Operand(
         name=name,
         dtype=dtype,
@@ -173,14 +181,16 @@ def tensor_text(node: Node) -> str:
 
 
 OPERANDS = ("a", "b", "bias")
-"""The inputs of a matrix product, in the order in which templates name them."""
+"""The inputs of a plain matrix product, in the order of templates."""
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
-    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
+    """The base: a product `activation(alpha * a @ b + beta * bias)`, maybe with scales, or with a
+    second one; subclasses make the kernel.
 
-    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
-    them. `layout` is that of the output, `target` what `str` names in graphs.
+    `input_nodes` are `operands`, of which the last ones may be missing; `input_reorder` is the
+    order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
+    in graphs.
     """
 
     def __init__(
@@ -194,8 +204,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         alpha: float = 1.0,
         beta: float = 1.0,
         activation: Activation = "none",
+        operands: Sequence[str] = OPERANDS,
     ) -> None:
         super().__init__(name)
+        self.operands = tuple(operands)
         self.target = target
         self.input_nodes = list(input_nodes)
         self.layout = layout
@@ -223,14 +235,15 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
         """The inputs by the names of their operands: those of the node that has won, if one has."""
         nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(OPERANDS, nodes, strict=False))
+        return dict(zip(self.operands, nodes, strict=False))
 
     def problem(
         self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
     ) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        scales = tuple(_scale(operands, name) for name in SCALES if name in operands)
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
@@ -239,6 +252,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             activation=activation or self.activation,
             alpha=self.alpha,
             beta=self.beta,
+            scales=scales,
+            second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
     def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
@@ -252,19 +267,26 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
-        a, b, *bias = inputs
+        given = dict(zip(self.operands, inputs, strict=False))
+        a, b, bias = given["a"], given["b"], given.get("bias")
+        if "c" in given:
+            return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
+        if "scale_a" in given:
+            scales = f"{given['scale_a']}, {given['scale_b']}"
+            options = f"bias={bias}, out_dtype={self.layout.dtype}"
+            return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
         if self.alpha != 1:
             text = f"torch.mul({text}, {self.alpha!r})"
         if bias:
-            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+            text = f"torch.add({text}, {bias}, alpha={self.beta!r})"
         return text
 
     def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order)
+        return GemmReference(self.alpha, self.beta, self.activation, order, self.operands)
 
 
 class HipTemplate(ROCmTemplate):
@@ -356,9 +378,26 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The template's order of inputs, with a place for the one that is absent."""
-    absent = [index for index, operand in enumerate(problem.inputs()) if operand is None]
-    return [*template.input_reorder, *absent]
+    """The problem's inputs in the order of the template's, with a place for each that is absent."""
+    inputs = problem.inputs()
+    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
+    absent = [at for at, operand in enumerate(inputs) if operand is None]
+    return [*(places[template.operands[at]] for at in template.input_reorder), *absent]
+
+
+SCALES = ("scale_a", "scale_b")
+
+
+def _scale(operands: Mapping[str, Operand], name: str) -> Operand:
+    """One number, or one a row of the left factor and a column of the right one. Raises
+    UnsupportedProblemError for those of blocks."""
+    scale, factor, along = operands[name], operands[name[-1]], -2 if name == "scale_a" else -1
+    one = all(size == 1 for size in scale.sizes)
+    lines = [1, 1]
+    lines[along] = factor.sizes[along]
+    if scale.dtype != "float32" or not (one or list(scale.sizes) == lines):
+        raise UnsupportedProblemError(f"{name} is {scale.dtype} of {scale.sizes}")
+    return scale if not one else replace(scale, sizes=(), strides=())
 
 
 def config_dict(config: GemmConfig | SkinnyConfig) -> dict[str, Any]:

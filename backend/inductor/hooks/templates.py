@@ -4,6 +4,7 @@ its code calls them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,6 +104,8 @@ RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
     "int_mm": Rule(OPS["int_mm"]),
+    "scaled_mm": Rule(OPS["scaled_mm"]),
+    "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
@@ -152,7 +155,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
-    if torch_graph.writes_cpp() and rule.template is not None:
+    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
+    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
         return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
@@ -165,7 +169,12 @@ def _template(
     target: Target | TritonTarget,
     kind: Callable[..., Any],
 ) -> Any:
-    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
+    options: dict[str, Any] = {
+        **factors,
+        "target": target,
+        "input_reorder": rule.input_reorder,
+        "operands": rule.op.roles,
+    }
     if rule.preprocessor is not None:
         after = rule.postprocessor
         return DataProcessorTemplateWrapper(
@@ -191,7 +200,8 @@ def _generated(
     if torch_graph.writes_cpp() or template is not None:
         return choices  # a Triton kernel of ours is a product, and needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
-        choices += triton_template.choices(functools.partial(make, triton), triton, budget())
+        with contextlib.suppress(UnsupportedProblemError):  # what HIP can stays
+            choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
 
 
