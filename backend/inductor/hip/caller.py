@@ -12,7 +12,7 @@ done before a template and after it; the two wrappers let everything else throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -163,6 +163,16 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return f"ROCmTemplateCaller({self.name}, {self.description})"
+
+
+def generated(template: Any, configs: Iterable[Any]) -> list[ChoiceCaller]:
+    """A choice a config; its number is its place in the list, so names are the same each time. A
+    config that does not fit costs itself alone."""
+    made = []
+    for number, config in enumerate(configs):
+        with quietly(f"a config of our template {template.name} is not offered"):
+            made.append(template.generate(name=f"rocm_{template.name}_{number}", config=config))
+    return made
 
 
 _ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")
