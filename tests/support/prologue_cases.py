@@ -167,7 +167,7 @@ class Binary:
     def name(self) -> str:
         c = self.config
         if isinstance(c, GemmConfig):
-            return f"gemm-{c.block_m}x{c.block_n}x{c.block_k}-mfma{c.mfma}-{self.case.name}"
+            return f"gemm-{c.block_m}x{c.block_n}x{c.block_k}-{c.unit}-{self.case.name}"
         return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-{self.case.name}"
 
     def render(self) -> Rendered:

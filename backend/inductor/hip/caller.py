@@ -17,14 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
 from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
-from backend.inductor.benchmark.tensors import (
-    ChoiceError,
-    ErrorFromChoice,
-    OpInputs,
-    results_are_read,
-)
+from backend.inductor.benchmark.tensors import OpInputs, results_are_read
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api

@@ -4,14 +4,16 @@ what its results are checked against.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.tensors import Expected, activated, wide_dtype
+from backend.inductor.benchmark import tensors
+from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
 from backend.inductor.hip.template import HipTemplate, operand_of
 from backend.inductor.torch.graph import Node
 from backend.model import convolution
@@ -47,11 +49,33 @@ class ConvReference:
     activation: Activation = "none"
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """By ATen, in a wider dtype. By Cauchy and Schwarz the terms of a sum are bound by the
-        lengths of the filter and of what it sees of the image."""
-        dtype, device = inputs[0].dtype, inputs[0].device
-        wide = wide_dtype(dtype, device)
-        x, weight, *bias = (tensor.to(wide) for tensor in inputs)
+        """What comes of these inputs, which are kept."""
+        return Expected(self, tuple(inputs))
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
+        """Some images, and where filters see the same channels some of the filters."""
+        image, weight = (math.prod(tensor.shape[1:]) for tensor in inputs[:2])
+        pixels, itemsize = math.prod(sizes[2:]), wide_dtype(inputs[0]).itemsize
+        few = inputs[0].shape[1] == inputs[1].shape[1]
+        n, c = sizes[:2]
+
+        def needed() -> int:
+            return int(itemsize * (n * (3 * image + 6 * c * pixels) + 2 * c * weight))
+
+        while needed() > tensors.CHUNK_BYTES and (n > 1 or (few and c > 1)):
+            n, c = (-(-n // 2), c) if n > 1 else (n, -(-c // 2))
+        for first in range(0, sizes[0], n):
+            for filter in range(0, sizes[1], c):
+                rest = [slice(0, size) for size in sizes[2:]]
+                yield slice(first, first + n), slice(filter, filter + c), *rest
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """By Cauchy and Schwarz the terms of a sum are bound by the lengths of the filter and of
+        what it sees of the image."""
+        wide = wide_dtype(inputs[0])
+        images, filters = tile[:2]
+        x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
+        x, weight, *bias = (tensor.to(wide) for tensor in (x, weight, *bias))
         options = keywords(self.given)
         values = torch.convolution(x, weight, bias[0] if bias else None, **options)
         ones = torch.ones_like(weight)
@@ -59,7 +83,7 @@ class ConvReference:
         terms = seen * weight.flatten(1).norm(dim=1).view(-1, 1, 1)
         if bias:
             terms = terms + bias[0].abs().view(-1, 1, 1)
-        return Expected.of(activated(values, self.activation), terms, dtype)
+        return activated(values, self.activation), terms
 
 
 class ROCmConvTemplate(HipTemplate):
@@ -90,7 +114,7 @@ class ROCmConvTemplate(HipTemplate):
             activation or self.activation,
         )
 
-    def reference(self) -> ConvReference:  # type: ignore[override]
+    def reference(self) -> ConvReference:
         return ConvReference(self.given, self.activation)
 
     def aten_text(self, inputs: Sequence[str]) -> str:

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    compile_failed,
+    not_compiled,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.runtime import Kernel, load_kernel
@@ -191,7 +191,7 @@ class KernelSpec:
     integers: int
 
     def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed."""
+        """Compile it or take it from the cache. Raises ChoiceError."""
         raise_known_failure(self)
         try:
             return load_kernel(
@@ -202,7 +202,7 @@ class KernelSpec:
                 integers=self.integers,
             )
         except ToolchainError as error:
-            raise compile_failed(self, str(error)) from error
+            raise not_compiled(self, error) from error
 
     @property
     def hash_key(self) -> str:
@@ -295,7 +295,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
         return text
 
-    def reference(self) -> GemmReference:
+    def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
         return GemmReference(self.alpha, self.beta, self.activation, order)

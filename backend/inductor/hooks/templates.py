@@ -1,39 +1,24 @@
 """Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
 its code calls them.
-
-`ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
-templates are checked in any case, where they are benchmarked.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.tensors import (
-    Arrange,
-    ChoiceError,
-    ErrorFromChoice,
-    NoValidChoicesError,
-    OpInputs,
-    WrongResult,
-    epsilon_of,
-    unread_results,
-)
+from backend.inductor.benchmark.errors import NoValidChoicesError
+from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
 from backend.inductor.hip import convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
-    ROCmTemplateCaller,
     activation,
     keep_unpacked,
     original_tensors,
@@ -45,7 +30,7 @@ from backend.inductor.hip.caller import (
 from backend.inductor.hip.convolution import ROCmConvTemplate
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
-from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.checking import CheckingSelector, failures
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
@@ -264,80 +249,6 @@ def target_of(device: torch.device) -> Target | None:
 
 DEVICES = ("cpu", "cuda")
 """ROCm's devices are called `cuda` too."""
-
-_here = threading.local()
-
-
-def failures() -> list[tuple[str, str]]:
-    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
-    failed: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
-    return failed
-
-
-class CheckingSelector(torch_api.LazySelector):
-    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
-
-    get_inputs = Entrance("_with_expected")
-    benchmark_choice = Entrance("_checked")
-
-    @staticmethod
-    def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = stock(choices, *args, **kwargs)
-        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None and tensors.expected is None:
-            inputs, output = tensors.get_benchmark_tensors(True).unpack()
-            aten.benchmark(*inputs, out=output)
-            tensors.expected = output.clone()
-        return tensors
-
-    @staticmethod
-    def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
-        try:
-            with contextlib.nullcontext() if torch_api.verifies() else unread_results():
-                milliseconds = stock(choice, autotune_args)
-            if autotune_args.expected is not None and not _checks_itself(choice):
-                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
-        except RuntimeError as error:
-            failures().append((str(choice.name), torch_api.describe(error)))
-            raise
-        return milliseconds
-
-    @classmethod
-    def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        with quietly("our choices are not compiled ahead"):
-            compile_ahead(choices)
-        return super().benchmark_in_current_process(choices, *args, **kwargs)
-
-
-def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
-    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
-
-    What fails is said when its choice is benchmarked, and does not compile again then.
-    """
-    binaries = {choice.kernel_hash_key(): choice for choice in choices if _checks_itself(choice)}
-    if not binaries:
-        return
-    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
-        for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
-            with contextlib.suppress(ChoiceError):
-                compiling.result()
-
-
-def _checks_itself(choice: ChoiceCaller) -> bool:
-    return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
-
-
-def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) -> None:
-    """Raises ErrorFromChoice. Both are rounded sums, in orders of their own."""
-    wide = torch.float32 if output.is_cuda else torch.float64
-    error = (output.to(wide) - expected.to(wide)).abs()
-    worst = float(error.max()) if error.numel() else 0.0
-    scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
-    exact = not output.dtype.is_floating_point
-    allowed = 0.0 if exact else 8 * epsilon_of(output.dtype) * scale + 1e-4 * scale
-    if not worst <= allowed:  # a NaN is not
-        cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
-        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")
 
 
 def install() -> None:

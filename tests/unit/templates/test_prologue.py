@@ -55,7 +55,7 @@ def sample() -> list[Binary]:
         for target in (cpu(), cuda("sm_90"), amdgpu("gfx942")):
             for sizes in (Sizes(64, 64, 256), Sizes(8, 64, 256)):
                 for gemm in gemm_configs(problem, target, sizes, budget=4):
-                    chosen.setdefault((case, bool(gemm.mfma)), Binary(case, gemm.binary))
+                    chosen.setdefault((case, gemm.unit == "fma"), Binary(case, gemm.binary))
                 for skinny in skinny_configs(problem, target, sizes, budget=4):
                     if skinny.waves_k > 1:
                         chosen.setdefault((case, "skinny"), Binary(case, skinny.binary))
