@@ -135,8 +135,10 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return f"{self.category}-{self.bmreq.spec.hash_key}"
 
     def hash_key(self) -> str:
-        """The name under which the time is kept and pinned: the binary and the config."""
-        return choice_hash(self.category, self.bmreq.spec.hash_key, self.description)
+        """The name under which the time is kept and pinned: the source, the config, and what
+        compiles it."""
+        spec = self.bmreq.spec
+        return choice_hash(self.category, spec.hash_key, self.description, spec.toolchain)
 
     def info_dict(self) -> dict[str, Any]:
         """What Inductor writes into its log of matrix products."""

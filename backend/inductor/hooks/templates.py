@@ -42,7 +42,7 @@ from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import UnsupportedProblemError
+from backend.templates.errors import UncompiledError, UnsupportedProblemError
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
 
@@ -223,10 +223,13 @@ def budget(env: Mapping[str, str] = os.environ) -> int:
 
 def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> list[ChoiceCaller]:
     """A choice a config; its number is its place in the list, so names are the same each time."""
-    return [
-        template.generate(name=f"rocm_{template.name}_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
+    made = []
+    for number, config in enumerate(configs):
+        try:
+            made.append(template.generate(name=f"rocm_{template.name}_{number}", config=config))
+        except UncompiledError as error:
+            say_once(f"a choice of ours is not offered: {error}")
+    return made
 
 
 def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:

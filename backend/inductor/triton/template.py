@@ -40,7 +40,13 @@ from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.choice import main as compile_child
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES
-from backend.templates.triton.module_file import ENTRY, INTERPRET, INTERPRETER, interpreter_on
+from backend.templates.triton.module_file import (
+    ENTRY,
+    INTERPRET,
+    INTERPRETER,
+    interpreter_on,
+    toolchain,
+)
 
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
@@ -246,6 +252,11 @@ class TritonSpec:
     @property
     def entry(self) -> str:
         return ENTRY
+
+    @property
+    def toolchain(self) -> str:
+        """Triton brings its compiler along."""
+        return toolchain()
 
     @property
     def hash_key(self) -> str:
