@@ -14,8 +14,8 @@ import torch
 
 from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
-from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution
+from backend.inductor.guard import Entrance, Stock, failure_text, quietly, say_once
+from backend.inductor.hip import ck, convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -41,9 +41,11 @@ from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
+from backend.templates.ck import CkConfig, ck_configs
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import UncompiledError, UnsupportedProblemError
+from backend.templates.errors import TemplateError, UncompiledError, UnsupportedProblemError
 from backend.templates.problem import GemmProblem
+from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Target
 
 CPU_FLOP = 2e9
@@ -210,9 +212,23 @@ def _compiled(
     if template is not None:
         return _choices(gemm, gemm_configs)
     skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
+    choices = [*_choices(gemm, gemm_configs), *_of_ck(make, problem, target)]
     if not skinny_configs:
-        return _choices(gemm, gemm_configs)
-    return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *_choices(gemm, gemm_configs)]
+        return choices
+    return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *choices]
+
+
+def _of_ck(make: Callable[..., Any], problem: GemmProblem, target: Target) -> list[ChoiceCaller]:
+    """Instances of Composable Kernel, as many as are asked for."""
+    most = ck.wanted()
+    if most == 0 or target.kind == "cuda":
+        return []
+    try:
+        configs = ck_configs(ck.library().operations, problem, most)
+        return _choices(make(ck.ROCmCKTemplate), configs) if configs else []
+    except (ImportError, ToolchainError, TemplateError) as error:
+        say_once(f"no instances of Composable Kernel are offered: {failure_text(error)}")
+        return []
 
 
 def budget(env: Mapping[str, str] = os.environ) -> int:
@@ -221,7 +237,9 @@ def budget(env: Mapping[str, str] = os.environ) -> int:
     return int(given) if given.isdecimal() else 8
 
 
-def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> list[ChoiceCaller]:
+def _choices(
+    template: Any, configs: Iterable[GemmConfig | SkinnyConfig | CkConfig]
+) -> list[ChoiceCaller]:
     """A choice a config; its number is its place in the list, so names are the same each time."""
     made = []
     for number, config in enumerate(configs):
