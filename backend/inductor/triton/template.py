@@ -26,7 +26,7 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.benchmark.tensors import unused
 from backend.inductor.guard import say_once
-from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
 from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
@@ -120,7 +120,7 @@ def _target(device: torch.device) -> TritonTarget | Off:
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time.
+    """A choice a config.
 
     `make(TritonGemmTemplate)` gives the template. Raises UnsupportedProblemError.
     """
@@ -137,10 +137,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
     configs = heuristics.configs(
         from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
     )
-    return [
-        template.generate(name=f"rocm_triton_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
+    return generated(template, configs)
 
 
 class TritonGemmCaller(ROCmTemplateCaller):
