@@ -15,6 +15,9 @@ What the numbers of the tiles weigh against each other:
 - Without matrix cores (fp32 on RDNA and NVIDIA) a lane has 8 x 8 sums at most: 64 registers, and 16
   LDS reads feed 64 FMA.
 - Waves of 32 have twice the registers a sum: 64 x 32 are 64 a lane.
+- NVIDIA's copies run on their own: three or four LDS buffers of 24 to 48 KiB hold what is on its
+  way. A wave of 64 x 64 has 128 sums a lane and two sets of factors, 230 registers in all, so that
+  8 waves fill an SM.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ from backend.templates.units import UNITS, UnitName
 from backend.toolchain.target import MatrixFamily, Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
-_Stages = Literal[1, 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Tile:
     wave_n: int
     unit: UnitName
     k_bytes: int
-    stages: _Stages = 2
+    stages: int = 2
 
 
 def shape_class(sizes: Sizes) -> ShapeClass:
@@ -140,6 +142,50 @@ _WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
 }
 """As for gfx11; gfx12 has the same tiles."""
 
+_MMA: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 256, 64, 64, "mma", 64, 4),
+        Tile(256, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 256, 64, 64, "mma", 128, 3),
+        Tile(128, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 128, 64, 32, "mma", 128, 4),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 128, 32, 64, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+    ),
+    "tall": (
+        Tile(256, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(64, 32, 32, 16, "mma", 128, 4),
+    ),
+    "wide": (
+        Tile(128, 256, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(64, 128, 32, 64, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(32, 128, 32, 32, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(64, 32, 32, 16, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "large-k": (
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "decode": (
+        Tile(16, 64, 16, 16, "mma", 256, 4),
+        Tile(16, 128, 16, 32, "mma", 128, 4),
+    ),
+}
+
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
         Tile(128, 128, 32, 64, "fma", 32),
@@ -190,14 +236,14 @@ def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
     """The best guess first; those of a matrix unit where the device has one for the type."""
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
-    lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
+    lists = {"": _FMA, "mfma": _MFMA, "mma": _MMA}.get(target.matrix, _WMMA)
     found = tuple(replace(tile, unit=_own(tile.unit, target.matrix)) for tile in lists[shape])
     return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
 
 
 def _own(unit: UnitName, family: MatrixFamily) -> UnitName:
-    """The units of 32 lanes share a list."""
-    return family if family and family != "mfma" else unit
+    """The WMMA units share a list."""
+    return "wmma_gfx12" if family == "wmma_gfx12" and unit == "wmma_gfx11" else unit
 
 
 def _multiplies(unit: UnitName, dtype: str) -> bool:
