@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.templates.problem import Sizes
-from backend.templates.units import UNITS, UnitName
-from backend.toolchain.target import MatrixFamily, Target
+from backend.templates.units import UNITS, UnitName, best_unit
+from backend.toolchain.target import Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
 
@@ -237,13 +237,15 @@ def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA, "mma": _MMA}.get(target.matrix, _WMMA)
-    found = tuple(replace(tile, unit=_own(tile.unit, target.matrix)) for tile in lists[shape])
+    found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
 
 
-def _own(unit: UnitName, family: MatrixFamily) -> UnitName:
-    """The WMMA units share a list."""
-    return "wmma_gfx12" if family == "wmma_gfx12" and unit == "wmma_gfx11" else unit
+def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
+    """The WMMA units share a list, and so do those of CDNA."""
+    if unit == "wmma_gfx11" and target.matrix == "wmma_gfx12":
+        return "wmma_gfx12"
+    return best_unit(target, dtype, unit)
 
 
 def _multiplies(unit: UnitName, dtype: str) -> bool:

@@ -227,17 +227,10 @@ def write_aten(buffer: ROCmTemplateBuffer, output: Any, activation: Activation |
     """Write into the wrapper what computes `output` without a kernel of ours, which has won and
     cannot be called after all.
 
-    `activation` is what would have been fused behind the kernel. Only public functions of torch are
-    called, so the graph needs none of our code.
+    `activation` is what would have been fused behind the kernel.
     """
     template = buffer.template
-    a, b, *bias = (tensor_text(node) for node in buffer.inputs)
-    function = "torch._int_mm" if template.problem().acc == "int32" else "torch.matmul"
-    text = f"{function}({a}, {b})"
-    if template.alpha != 1:
-        text = f"torch.mul({text}, {template.alpha!r})"
-    if bias:
-        text = f"torch.add({text}, {bias[0]}, alpha={template.beta!r})"
+    text = template.aten_text([tensor_text(node) for node in buffer.inputs])
     for function in (template.activation, activation or "none"):
         text = _FUNCTIONAL[function].format(text)
     torch_graph.graph().wrapper_code.writeline(f"{tensor_text(output)}.copy_({text})")

@@ -7,30 +7,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
 
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    compile_failed,
-    raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.runtime import Kernel, load_kernel
+from backend.inductor.hip.spec import KernelSpec, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
-from backend.toolchain.errors import ToolchainError
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
@@ -128,7 +123,8 @@ class ROCmTemplateKernel(TemplateKernel):
         wrapper.add_import_once(self.imports)
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
-            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
+            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
+            f"toolchain={toolchain_for(source, target)!r})"
         )
         wrapper.define_kernel(alias, text, origins)
 
@@ -178,36 +174,6 @@ def tensor_text(node: Node) -> str:
 
 OPERANDS = ("a", "b", "bias")
 """The inputs of a matrix product, in the order in which templates name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSpec:
-    """A kernel to compile and how it is called; all that `load_kernel` needs."""
-
-    source: str
-    entry: str
-    target: str
-    pointers: int
-    integers: int
-
-    def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed."""
-        raise_known_failure(self)
-        try:
-            return load_kernel(
-                self.source,
-                entry=self.entry,
-                target=self.target,
-                pointers=self.pointers,
-                integers=self.integers,
-            )
-        except ToolchainError as error:
-            raise compile_failed(self, str(error)) from error
-
-    @property
-    def hash_key(self) -> str:
-        """The same wherever the same source is compiled for the same target."""
-        return kernel_hash(self.source, self.entry, self.target)
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
@@ -284,7 +250,18 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         wide = self.problem().acc == "float32"
         return wide and self.activation == "none" and layout(buffer) == layout(output)
 
-    def reference(self) -> GemmReference:
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        """Python that computes the same of such inputs, by public functions of torch alone."""
+        a, b, *bias = inputs
+        function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
+        text = f"{function}({a}, {b})"
+        if self.alpha != 1:
+            text = f"torch.mul({text}, {self.alpha!r})"
+        if bias:
+            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+        return text
+
+    def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
         return GemmReference(self.alpha, self.beta, self.activation, order)
@@ -309,6 +286,7 @@ class HipTemplate(ROCmTemplate):
             target=str(self.target),
             pointers=kernel.pointers,
             integers=kernel.integers,
+            toolchain=toolchain_for(rendered.source, str(self.target)),
         )
         request = ROCmBenchmarkRequest(
             spec,
