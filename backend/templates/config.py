@@ -49,6 +49,11 @@ class GemmConfig:
         return (self.block_m // self.wave_m) * (self.block_n // self.wave_n)
 
     @property
+    def pipelined(self) -> bool:
+        """Whether tiles come by asynchronous copies, and sums leave through LDS."""
+        return self.stages > 2
+
+    @property
     def description(self) -> str:
         """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
         return _describe(self)

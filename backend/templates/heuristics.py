@@ -16,10 +16,11 @@ from backend.templates.legality import (
     gemm_defect,
     run_length,
     skinny_defect,
+    takes_pipeline,
 )
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
-from backend.templates.units import UNITS, UnitName, is_pipelined, wave_of
+from backend.templates.units import UNITS, UnitName, wave_of
 from backend.toolchain.target import Target
 
 SKINNY_ROWS = 16
@@ -50,7 +51,7 @@ def gemm_configs(
     sizes = _as_kernel(problem, sizes)
     configs = [
         config
-        for tile in tiles(target, problem.a.dtype, shape_class(sizes))
+        for tile in tiles(target, problem.a.dtype, shape_class(sizes), takes_pipeline(problem))
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
@@ -101,13 +102,13 @@ def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> Gemm
         wave_m=tile.wave_m,
         wave_n=tile.wave_n,
         unit=tile.unit,
-        kpack=_kpack(tile.unit, item),
+        kpack=1 if tile.pipelined else _kpack(tile.unit, item),
         stages=tile.stages,
         group_m=max(1, 1024 // tile.block_m),
         xcds=device.xcds,
     )
     threads = config.waves * wave_of(device.target, config.unit)
-    share = VECTOR_BYTES * threads if is_pipelined(tile.unit) else block_k
+    share = VECTOR_BYTES * threads if tile.pipelined else block_k
     return replace(
         config,
         vec_a=_vector(form.left, tile.block_m * share // threads),
@@ -118,11 +119,7 @@ def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> Gemm
 
 def _kpack(unit: UnitName, item: int) -> int:
     """As many instructions as one LDS read of 16 bytes feeds."""
-    return (
-        1
-        if unit == "fma" or is_pipelined(unit)
-        else max(1, VECTOR_BYTES // (UNITS[unit].terms(item) * item))
-    )
+    return 1 if unit == "fma" else max(1, VECTOR_BYTES // (UNITS[unit].terms(item) * item))
 
 
 def _vector(side: Side, elements_per_thread: int) -> int:
@@ -153,7 +150,7 @@ def _blocks(config: GemmConfig, sizes: Sizes) -> int:
 def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time by counting: rounds of blocks over the compute units, what each computes and
     reads, and the sums that a split writes and reads again."""
-    if is_pipelined(config.unit):
+    if config.pipelined:
         return _pipeline_cost(config, sizes, device)
     rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     area = config.block_m * config.block_n

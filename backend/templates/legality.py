@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
-from backend.templates.units import UNITS, MatrixUnit, has_unit, is_pipelined, wave_of
+from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
 
@@ -44,6 +45,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         yield from _unit_defects(config, unit, item)
     else:
         yield from _fma_defects(config)
+    if config.pipelined:
+        yield from _pipeline_defects(config, problem)
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
     yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
     yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
@@ -73,15 +76,20 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
         yield "kpack: an LDS read has 16 bytes at most"
     if config.block_k % (config.kpack * unit.k(item)):
         yield "block_k is no multiple of what one LDS read feeds"
-    if is_pipelined(config.unit):
-        yield from _pipeline_defects(config, item)
-    elif config.stages > 2:
-        yield "stages: 1 or 2 without asynchronous copies"
 
 
-def _pipeline_defects(config: GemmConfig, item: int) -> Iterator[str]:
-    if not 3 <= config.stages <= 5:
-        yield "stages: 3 to 5 with asynchronous copies"
+def takes_pipeline(problem: GemmProblem) -> bool:
+    """Whether asynchronous copies bring what is multiplied: nothing is converted or gathered."""
+    plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
+    return plain and not isinstance(problem, ConvProblem)
+
+
+def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
+    item = problem.a.item_bytes
+    if config.unit != "mma" or config.stages > 5:
+        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma"
+    if not takes_pipeline(problem):
+        yield "asynchronous copies convert and gather nothing"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
@@ -101,8 +109,6 @@ def _piece(vector: int, item: int) -> int:
 def _fma_defects(config: GemmConfig) -> Iterator[str]:
     if config.kpack != 1:
         yield "kpack is for matrix instructions"
-    if config.stages > 2:
-        yield "stages: 1 or 2 without asynchronous copies"
     for wave in (32, 64):
         rows, cols = lane_grid(wave)
         if config.wave_m % rows or config.wave_n % cols:
@@ -122,7 +128,9 @@ def lane_grid(wave: int) -> tuple[int, int]:
 
 
 def run_length(config: GemmConfig, item_bytes: int) -> int:
-    """Neighbouring columns of the result that a lane holds."""
+    """Neighbouring columns of the result that a lane stores."""
+    if config.pipelined:
+        return 8
     if (unit := UNITS.get(config.unit)) is not None:
         return unit.run
     return run_of(config.wave_n // 8, item_bytes)
@@ -212,7 +220,7 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) else 1
-    asked = isinstance(config, GemmConfig) and is_pipelined(config.unit)
+    asked = isinstance(config, GemmConfig) and config.pipelined
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
@@ -229,15 +237,13 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
         sums = config.waves * config.rows * config.cols
         return problem.acc_bytes * sums if config.waves_k > 1 else 0
     item = problem.a.item_bytes
-    pad, outers = 16 // item, (config.block_m, config.block_n)
-    if is_pipelined(config.unit):
+    if config.pipelined:
+        lines = config.block_m + config.block_n
         staged = problem.acc_bytes * config.waves * 16 * staged_line(config.wave_n)
-        return max(sum(outers) * config.block_k * config.stages * item, staged)
-    if config.unit != "fma":
-        values = sum(outer * (config.block_k + pad) for outer in outers)
-    else:
-        values = sum((outer + pad) * config.block_k for outer in outers)
-    return values * config.stages * item
+        return max(lines * config.block_k * config.stages * item, staged)
+    pad = 16 // item if config.unit == "fma" else 0
+    lines = config.block_m + config.block_n + 2 * pad
+    return lines * config.block_k * config.stages * item
 
 
 def staged_line(wave_n: int) -> int:
@@ -253,7 +259,7 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     word = problem.acc_bytes // 4
     sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
-    if is_pipelined(config.unit):
+    if config.pipelined:
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
         values = 2 * (config.wave_m + config.wave_n) * 16 // wave + held // (config.waves * wave)

@@ -14,7 +14,7 @@ from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
 from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
-from backend.templates.units import UNITS, is_pipelined
+from backend.templates.units import UNITS
 
 RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
@@ -86,7 +86,7 @@ def render_gemm(
     """
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
-    template = "pipeline.hip.jinja" if is_pipelined(config.unit) else "gemm.hip.jinja"
+    template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
 
 

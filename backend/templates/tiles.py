@@ -44,6 +44,11 @@ class Tile:
     k_bytes: int
     stages: int = 2
 
+    @property
+    def pipelined(self) -> bool:
+        """As `GemmConfig.pipelined`."""
+        return self.stages > 2
+
 
 def shape_class(sizes: Sizes) -> ShapeClass:
     """What decides the list of tiles; rows and columns are those of the kernel."""
@@ -62,7 +67,7 @@ def shape_class(sizes: Sizes) -> ShapeClass:
 
 _MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
-        Tile(256, 256, 128, 64, "mfma32", 64, 2),  # only where 160 KiB of LDS hold both buffers
+        Tile(256, 256, 128, 64, "mfma32", 64, 2),  # all of 64 KiB
         Tile(256, 256, 128, 64, "mfma32", 64, 1),
         Tile(256, 128, 128, 64, "mfma32", 64),
         Tile(128, 256, 64, 128, "mfma32", 64),
@@ -140,7 +145,7 @@ _WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
     ),
 }
-"""As for gfx11; gfx12 has the same tiles."""
+"""As for gfx11; gfx12 has the same tiles, and mma where its copies have to go through registers."""
 
 _MMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -232,19 +237,24 @@ _CPU = (
 )
 
 
-def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
-    """The best guess first; those of a matrix unit where the device has one for the type."""
+def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tuple[Tile, ...]:
+    """The best guess first; those of a matrix unit where the device has one for the type.
+
+    `pipeline` tells whether the problem takes asynchronous copies.
+    """
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
-    lists = {"": _FMA, "mfma": _MFMA, "mma": _MMA}.get(target.matrix, _WMMA)
+    lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
+    if target.matrix == "mma" and pipeline:
+        lists = _MMA
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
-    """The WMMA units share a list, and so do those of CDNA."""
-    if unit == "wmma_gfx11" and target.matrix == "wmma_gfx12":
-        return "wmma_gfx12"
+    """The units of 32 lanes share a list, and so do those of CDNA."""
+    if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma"):
+        return target.matrix
     return best_unit(target, dtype, unit)
 
 

@@ -1,7 +1,7 @@
 """What multiplies: plain FMA, or a matrix unit. As `rocm_tui/matrix.h` has them.
 
 An instruction computes `m` x `n` of the result, `k` products an element; `groups` lanes divide the
-K of a line. A lane stores `run` neighbouring columns of the result. The layouts stand there, with
+K of a line. A lane holds `run` neighbouring columns of the result. The layouts stand there, with
 their sources.
 """
 
@@ -56,13 +56,8 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
     ),
     "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
     "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
-    "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=8),
+    "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2),
 }
-
-
-def is_pipelined(unit: UnitName) -> bool:
-    """Whether its tiles come by asynchronous copies, and its sums go through LDS."""
-    return unit == "mma"
 
 
 def has_unit(target: Target, unit: UnitName) -> bool:
