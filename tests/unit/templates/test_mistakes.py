@@ -62,7 +62,7 @@ MASKS = [
     (_GEMM, "k_first + args.k_per_part < args.k ?", "true ?"),
     (_GEMM, "row >= args.rows ||", "row > args.rows ||"),
     (_PLAIN, "|| col >= args.cols", ""),
-    (_GEMM, "first + Width <= left", "first < left"),
+    (_GEMM, "if (i < valid) to[i * step]", "to[i * step]"),
     (_PIPELINE, "line < slow_left ?", "line <= slow_left ?"),
     (_PIPELINE, "PIECE : max_of(0, min_of(PIECE,", "PIECE : max_of(0, max_of(PIECE,"),
     (_PIPELINE, "outer_left >= Outer && k_left", "outer_left > 0 && k_left"),
