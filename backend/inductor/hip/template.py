@@ -7,10 +7,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Protocol
-
-import torch
 
 from backend.inductor.alone import importing
 from backend.inductor.benchmark.reference import GemmReference, Reference
@@ -19,55 +16,17 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.operands import SCALES, operand_of, scale_of
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
+from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Options
 
-DTYPES: dict[torch.dtype, DType] = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.float8_e4m3fn: "float8_e4m3fn",
-    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
-    torch.float8_e5m2: "float8_e5m2",
-    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
-    torch.int8: "int8",
-    torch.int32: "int32",
-}
-
 _LOADER = "rocm_tui_load_kernel"
-
-
-def operand_of(name: str, node: Node) -> Operand:
-    """A tensor of the graph as an operand. Raises UnsupportedProblemError for a dtype that no
-    template has."""
-    layout = node.get_layout()
-    dtype = DTYPES.get(node.get_dtype())
-    if dtype is None:
-        raise UnsupportedProblemError(f"{name} is {node.get_dtype()}")
-    return Operand(
-        name=name,
-        dtype=dtype,
-        sizes=tuple(_plain(size) for size in node.get_size()),
-        strides=tuple(_plain(stride) for stride in node.get_stride()),
-        offset=_plain(layout.offset),
-        base_bytes=VECTOR_BYTES if _aligned(node) else node.get_dtype().itemsize,
-    )
-
-
-def _plain(expr: Any) -> Any:
-    return int(expr) if getattr(expr, "is_Integer", False) else expr
-
-
-def _aligned(node: Node) -> bool:
-    """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
-    return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
 
 
 class GraphKernel(Protocol):
@@ -248,7 +207,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
-        scales = tuple(_scale(operands, name) for name in SCALES if name in operands)
+        scales = tuple(scale_of(operands, name) for name in SCALES if name in operands)
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
@@ -396,21 +355,6 @@ def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
     places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
     absent = [at for at, operand in enumerate(inputs) if operand is None]
     return [*(places[template.operands[at]] for at in template.input_reorder), *absent]
-
-
-SCALES = ("scale_a", "scale_b")
-
-
-def _scale(operands: Mapping[str, Operand], name: str) -> Operand:
-    """One number, or one a row of the left factor and a column of the right one. Raises
-    UnsupportedProblemError for those of blocks."""
-    scale, factor, along = operands[name], operands[name[-1]], -2 if name == "scale_a" else -1
-    one = all(size == 1 for size in scale.sizes)
-    lines = [1, 1]
-    lines[along] = factor.sizes[along]
-    if scale.dtype != "float32" or not (one or list(scale.sizes) == lines):
-        raise UnsupportedProblemError(f"{name} is {scale.dtype} of {scale.sizes}")
-    return scale if not one else replace(scale, sizes=(), strides=())
 
 
 def config_dict(config: Any) -> dict[str, Any]:
