@@ -16,7 +16,7 @@ import torch
 from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution
+from backend.inductor.hip import ck, convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -44,6 +44,7 @@ from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
+from backend.templates.ck import ck_configs
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -225,6 +226,10 @@ def _compiled(
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)
+    if template is None and (instances := ck.wanted()) and target.kind != "cuda":
+        with _costing_itself():
+            found = ck_configs(ck.library().operations, problem, instances)
+            choices += generated(make(ck.ROCmCKTemplate), found) if found else []
     return choices
 
 
