@@ -39,9 +39,9 @@ def test_a_worker_finds_backend_and_nothing_beside_it(
 ) -> None:
     monkeypatch.setattr(worker, "BACKEND", tool / "backend")
     monkeypatch.chdir(tool)
-    with worker.spawn_worker(bare, tmp_path / "cache") as started:
-        with pytest.raises(JobFailed, match="No module named 'torch'"):
-            started.exchange({"job": "environment"})
+    missing = pytest.raises(JobFailed, match="No module named 'torch'")
+    with worker.spawn_worker(bare, tmp_path / "cache") as started, missing:
+        started.exchange({"job": "environment"})
 
 
 def test_a_process_of_a_graph_is_not_given_what_lies_where_the_user_stands(
