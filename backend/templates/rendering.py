@@ -87,7 +87,8 @@ def render_gemm(
     """
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
-    return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
+    template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
+    return _render(template, problem, config, name, kernel, input_reorder)
 
 
 def render_conv(

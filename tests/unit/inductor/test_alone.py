@@ -39,10 +39,8 @@ def test_a_worker_finds_backend_and_nothing_beside_it(
 ) -> None:
     monkeypatch.setattr(worker, "BACKEND", tool / "backend")
     monkeypatch.chdir(tool)
-    with (
-        worker.spawn_worker(bare, tmp_path / "cache") as started,
-        pytest.raises(JobFailed, match="No module named 'torch'"),
-    ):
+    missing = pytest.raises(JobFailed, match="No module named 'torch'")
+    with worker.spawn_worker(bare, tmp_path / "cache") as started, missing:
         started.exchange({"job": "environment"})
 
 
