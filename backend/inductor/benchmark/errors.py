@@ -29,7 +29,7 @@ from typing import Any
 import torch
 
 from backend.inductor.torch.tuning import StockNoValidChoicesError, describe
-from backend.templates.errors import TritonError, TritonMissingError
+from backend.templates.errors import TritonCompileError, TritonError
 from backend.toolchain.errors import CompileError, CompileTimeoutError, KernelError, ToolchainError
 
 
@@ -132,10 +132,10 @@ def choice_error(error: Exception) -> ChoiceError:
         return OutOfMemory(describe(error))
     if isinstance(error, KernelError):
         return Refused(describe(error))
-    if isinstance(error, TritonMissingError):
-        return NotCompiled(str(error))
-    if isinstance(error, (TritonError, SyntaxError)):
+    if isinstance(error, (TritonCompileError, SyntaxError)):
         return CompileFailed(str(error))
+    if isinstance(error, TritonError):  # it is not there, or the interpreter is on
+        return NotCompiled(str(error))
     if isinstance(error, ToolchainError):
         return CompileFailed(str(error)) if _said_no(error) else NotCompiled(str(error))
     return ChoiceError(describe(error))

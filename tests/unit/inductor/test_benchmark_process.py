@@ -41,6 +41,7 @@ from backend.inductor.benchmark.process import Bench  # noqa: E402
 from backend.inductor.benchmark.reference import GemmReference  # noqa: E402
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
 from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
+from backend.templates.errors import TritonCompileError, TritonMissingError  # noqa: E402
 from backend.toolchain.errors import (  # noqa: E402
     CompileError,
     CompileTimeoutError,
@@ -228,6 +229,8 @@ def compile_error(kind: type[CompileError], line: str) -> CompileError:
         (compile_error(CompileError, "exit status -9, nothing printed"), NotCompiled, False),
         (compile_error(CompileTimeoutError, "stopped after 300 s"), NotCompiled, False),
         (MissingCompilerError("no compiler"), NotCompiled, False),
+        (TritonCompileError("no"), CompileFailed, True),
+        (TritonMissingError("no Triton"), NotCompiled, False),
         (KernelError("rocm_gemm", 1, "invalid value"), Refused, True),
         (KernelError("rocm_gemm", 2, "out of memory"), OutOfMemory, False),
         (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory, False),
