@@ -14,8 +14,11 @@ ChoiceError             one choice cannot be used
 ├── NotCompiled             there is no compiler, or it was stopped
 ├── TimedOut                it did not end in time
 ├── OutOfMemory             there was no memory for its tensors
-├── ProcessLost             the process that ran it is gone
-└── DeviceLost              the device does nothing more in that process
+├── NotStarted              the process that benchmarks does not come up
+└── ProcessLost             it is gone
+    ├── Killed                  by somebody else
+    └── DeviceLost              its device does nothing more in it
+        └── NoDevice                or did nothing from the beginning
 ErrorFromChoice         any of them, with the choice and its inputs
 NoValidChoicesError     a tuning of which every choice failed
 """
@@ -83,6 +86,16 @@ class Killed(ProcessLost):
 
 class DeviceLost(ProcessLost):
     """After it, or what ran before it, the process can do nothing more on its device."""
+
+
+class NoDevice(DeviceLost):
+    """The process could do nothing on its device before it ran the choice."""
+
+    own = False
+
+
+class NotStarted(ChoiceError):
+    """The process that benchmarks does not come up."""
 
 
 class ErrorFromChoice(RuntimeError):
