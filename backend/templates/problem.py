@@ -68,11 +68,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = epilogue(activation(alpha * a @ b + beta * bias))`, in `acc` until the store.
+    """`out = epilogue(activation(alpha * scales * (a @ b + c @ d) + beta * bias))`, in `acc` until
+    the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
-    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. An `epilogue` stores
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Each of `scales` is a
+    factor of the elements, and broadcasts likewise. An `epilogue` stores
     what it says, and `out` only if a store of it has that name; `out` still tells which way the
     kernel writes. Raises UnsupportedProblemError.
     """
@@ -88,11 +90,16 @@ class GemmProblem:
     """How `a` is computed where it is loaded. Then it is in no memory: its strides mean nothing."""
     b_prologue: Prologue | None = None
     epilogue: Epilogue | None = None
+    scales: tuple[Operand, ...] = ()
+    second: tuple[Operand, Operand] | None = None
+    """c and d, of the sizes, the type and the layouts of a and b."""
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
         if self.bias is not None and not 1 <= len(self.bias.sizes) <= len(self.out.sizes):
             raise UnsupportedProblemError(f"a bias of {len(self.bias.sizes)} dimensions")
+        if any(len(scale.sizes) > len(self.out.sizes) for scale in self.scales):
+            raise UnsupportedProblemError("a scale has more dimensions than the result")
         if self.activation not in ACTIVATIONS:
             raise UnsupportedProblemError(f"no activation {self.activation}")
         if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
@@ -104,8 +111,24 @@ class GemmProblem:
         check_sums(self.acc, self.out)
         if self.acc != "float32" and self.activation not in ("none", "relu"):
             raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
+        if self.acc != "float32" and self.scales:
+            raise UnsupportedProblemError(f"scales of {self.acc}")
+        if self.second is not None:
+            self._check_second(self.second)
         if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
             raise UnsupportedProblemError("whole numbers are only multiplied and added up")
+
+    def _check_second(self, second: tuple[Operand, Operand]) -> None:
+        """Whether the loop over a and b may go on over `second`. Raises UnsupportedProblemError."""
+        if self.batched or self.a_prologue or self.b_prologue:
+            raise UnsupportedProblemError("two products of what is no plain matrix")
+        for first, other in zip((self.a, self.b), second, strict=True):
+            if (first.dtype, first.sizes) != (other.dtype, other.sizes):
+                raise UnsupportedProblemError(
+                    f"{other.name} is not of {first.name}'s type and sizes"
+                )
+            if contiguous_dim(first) != contiguous_dim(other):
+                raise UnsupportedProblemError(f"{other.name} lies otherwise than {first.name}")
 
     @property
     def acc(self) -> DType:
@@ -159,7 +182,8 @@ class GemmProblem:
         a = self.a if self.a_prologue is None else None
         b = self.b if self.b_prologue is None else None
         sources = (source.operand for source in self.sources())
-        return a, b, self.bias, *map(self._operand, self._stored.loads), *sources
+        loads = map(self._operand, self._stored.loads)
+        return (a, b, self.bias, *self.scales, *(self.second or ()), *loads, *sources)
 
     def sources(self) -> tuple[Source, ...]:
         """What the factors are computed from."""
@@ -184,8 +208,16 @@ class GemmProblem:
         return self.epilogue or plain(out, self.acc)
 
     def loads(self) -> tuple[Place, ...]:
-        """What the epilogue reads, as the kernel sees it."""
-        return tuple(place(access, self.flipped) for access in self._stored.loads)
+        """The scales and what the epilogue reads, as the kernel sees them."""
+        return tuple(place(access, self.flipped) for access in self._loaded)
+
+    @property
+    def _loaded(self) -> tuple[Access, ...]:
+        scales = ((scale, broadcast_strides(scale, 3)) for scale in self.scales)
+        return (
+            *(Access(scale.name, scale.dtype, (s[0], s[1], s[2])) for scale, s in scales),
+            *self._stored.loads,
+        )
 
     def stores(self) -> tuple[Place, ...]:
         """What is stored, as the kernel sees it."""
@@ -214,6 +246,7 @@ class GemmProblem:
         prologues = (self.a_prologue, self.b_prologue, None)
         named = zip(("a", "b", "out"), (a, b, out), prologues, strict=True)
         stored = [(suffix, x) for suffix, x, prologue in named if prologue is None]
+        stored += zip("cd", self.second or (), strict=False)
         leading = [
             SizeArg(f"ld_{suffix}", leading_stride(x), strides=((x.name, _other_dim(x)),))
             for suffix, x in stored
@@ -229,7 +262,7 @@ class GemmProblem:
     def _epilogue_args(self) -> tuple[SizeArg, ...]:
         return tuple(
             SizeArg(access.stride(dim), access.strides[dim])
-            for access in self._stored.accesses
+            for access in (*self._loaded, *(store.to for store in self._stored.stores))
             for dim in range(3)
             if access.name != self.out.name and not access.stride(dim).isdigit()
         )
@@ -300,6 +333,14 @@ def broadcast_strides(operand: Operand, rank: int) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Second:
+    """The factor of the second product: its parameter in C, and that of its leading stride."""
+
+    name: str
+    ld: str
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One factor as the kernel sees it: lines of `outer` (rows of the result for the left factor,
     columns for the right one) by K."""
@@ -312,6 +353,7 @@ class Side:
     ld: str
     batch_stride: str
     prologue: Prologue | None = None
+    second: Second | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +373,10 @@ def canonical(problem: GemmProblem) -> Canonical:
     """The problem, or its transpose if `out` is column-major."""
     a = _side(problem.a, "a", -1, problem.a_prologue)
     b = _side(problem.b, "b", -2, problem.b_prologue)
+    if problem.second is not None:
+        c, d = problem.second
+        a = replace(a, vector=min(a.vector, widest_access(c)), second=Second(c.name, "ld_c"))
+        b = replace(b, vector=min(b.vector, widest_access(d)), second=Second(d.name, "ld_d"))
     form = Canonical(a, b, "M", "N", "bias_row", "bias_col", widest_access(problem.out))
     if not problem.flipped:
         return form

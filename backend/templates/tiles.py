@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.templates.problem import Sizes
-from backend.templates.units import UNITS, UnitName
-from backend.toolchain.target import MatrixFamily, Target
+from backend.templates.units import UNITS, UnitName, best_unit
+from backend.toolchain.target import Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
 _Stages = Literal[1, 2]
@@ -191,13 +191,14 @@ def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
-    found = tuple(replace(tile, unit=_own(tile.unit, target.matrix)) for tile in lists[shape])
+    found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
 
 
-def _own(unit: UnitName, family: MatrixFamily) -> UnitName:
-    """The units of 32 lanes share a list."""
-    return family if family and family != "mfma" else unit
+def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
+    """The units of 32 lanes share a list, and so do those of CDNA."""
+    family = target.matrix
+    return family if family and family != "mfma" else best_unit(target, dtype, unit)
 
 
 def _multiplies(unit: UnitName, dtype: str) -> bool:

@@ -13,12 +13,15 @@ from typing import Literal
 
 from backend.toolchain.target import MatrixFamily, Target
 
-UnitName = Literal["fma", "mfma16", "mfma32", "wmma_gfx11", "wmma_gfx12", "mma"]
+UnitName = Literal[
+    "fma", "mfma16", "mfma32", "mfma16_wide", "mfma32_wide", "wmma_gfx11", "wmma_gfx12", "mma"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixUnit:
-    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line."""
+    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line; `arches` those of
+    the family that have it, all if empty."""
 
     family: MatrixFamily
     cpp: str
@@ -29,6 +32,7 @@ class MatrixUnit:
     run: int
     wave: int = 32
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
+    arches: tuple[str, ...] = ()
 
     def k(self, item_bytes: int) -> int:
         """Products that an instruction adds up."""
@@ -44,6 +48,12 @@ _CDNA = ("float16", "bfloat16", "float32")
 UNITS: Mapping[UnitName, MatrixUnit] = {
     "mfma16": MatrixUnit("mfma", "rt::mfma<In, 16>", 16, 16, 32, 4, run=4, wave=64, dtypes=_CDNA),
     "mfma32": MatrixUnit("mfma", "rt::mfma<In, 32>", 32, 32, 16, 2, run=4, wave=64, dtypes=_CDNA),
+    "mfma16_wide": MatrixUnit(
+        "mfma", "rt::mfma<In, 16, 2>", 16, 16, 64, 4, run=4, wave=64, arches=("gfx950",)
+    ),
+    "mfma32_wide": MatrixUnit(
+        "mfma", "rt::mfma<In, 32, 2>", 32, 32, 32, 2, run=4, wave=64, arches=("gfx950",)
+    ),
     "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
     "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
     "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2),
@@ -52,7 +62,20 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
 
 def has_unit(target: Target, unit: UnitName) -> bool:
     """Whether the device has it; the CPU emulates all of them."""
-    return unit == "fma" or target.kind == "cpu" or UNITS[unit].family == target.matrix
+    if unit == "fma" or target.kind == "cpu":
+        return True
+    own = UNITS[unit]
+    return own.family == target.matrix and target.arch in (own.arches or (target.arch,))
+
+
+_WIDE: Mapping[UnitName, UnitName] = {"mfma16": "mfma16_wide", "mfma32": "mfma32_wide"}
+
+
+def best_unit(target: Target, dtype: str, unit: UnitName) -> UnitName:
+    """The unit of the same shape with the highest rate that the device has for the type."""
+    wide = _WIDE.get(unit)
+    fits = wide is not None and has_unit(target, wide) and dtype in UNITS[wide].dtypes
+    return wide if wide is not None and fits and target.kind != "cpu" else unit
 
 
 def wave_of(target: Target, unit: UnitName) -> int:

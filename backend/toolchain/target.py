@@ -18,9 +18,11 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from backend.toolchain.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +175,32 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`."""
+    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`.
+
+    `headers` are folders for `-I`, after ours; `standard` is that of the language, such as `c++20`,
+    or empty for ours.
+    """
 
     level: int = 3
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
     timeout_seconds: float = 300.0
+    headers: tuple[Headers, ...] = ()
+    standard: str = ""
+
+    @property
+    def nameless(self) -> Options:
+        """The same with no path in it: for keys."""
+        return replace(self, headers=tuple(Headers(h.digest, h.digest) for h in self.headers))
+
+    def language(self, usual: str) -> str:
+        """The flag that says the standard."""
+        return f"-std={self.standard or usual}"
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What the caller adds to a command: include folders and flags."""
+        return (*(f"-I{headers.folder}" for headers in self.headers), *self.flags)
 
 
 @dataclass(frozen=True, slots=True)

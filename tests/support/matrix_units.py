@@ -35,6 +35,10 @@ CDNA = (
     Instruction("mfma_float32", torch.float32, 32, 32, 2, 64),
 )
 OTHERS = (
+    Instruction("mfma_wide_half16", torch.float16, 16, 16, 32, 64),
+    Instruction("mfma_wide_half32", torch.float16, 32, 32, 16, 64),
+    Instruction("mfma_wide_bf16_16", torch.bfloat16, 16, 16, 32, 64),
+    Instruction("mfma_wide_bf16_32", torch.bfloat16, 32, 32, 16, 64),
     Instruction("wmma_gfx11_half", torch.float16, 16, 16, 16),
     Instruction("wmma_gfx11_bf16", torch.bfloat16, 16, 16, 16),
     Instruction("wmma_gfx12_half", torch.float16, 16, 16, 16),

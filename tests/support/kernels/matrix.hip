@@ -38,6 +38,12 @@ __global__ void __launch_bounds__(RT_WAVE) tile(const T* A, const T* B, float* D
 #if RT_HAS(RT_MFMA)
 ENTRY(mfma_half16, rt::mfma<rt::half COMMA 16>, rt::half)
 ENTRY(mfma_half32, rt::mfma<rt::half COMMA 32>, rt::half)
+#if defined(RT_CPU) || defined(__gfx950__)
+ENTRY(mfma_wide_half16, rt::mfma<rt::half COMMA 16 COMMA 2>, rt::half)
+ENTRY(mfma_wide_half32, rt::mfma<rt::half COMMA 32 COMMA 2>, rt::half)
+ENTRY(mfma_wide_bf16_16, rt::mfma<rt::bf16 COMMA 16 COMMA 2>, rt::bf16)
+ENTRY(mfma_wide_bf16_32, rt::mfma<rt::bf16 COMMA 32 COMMA 2>, rt::bf16)
+#endif
 ENTRY(mfma_bf16_16, rt::mfma<rt::bf16 COMMA 16>, rt::bf16)
 ENTRY(mfma_bf16_32, rt::mfma<rt::bf16 COMMA 32>, rt::bf16)
 ENTRY(mfma_float16, rt::mfma<float COMMA 16>, float)

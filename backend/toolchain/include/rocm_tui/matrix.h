@@ -1,6 +1,7 @@
 // Matrix units: D += A B of one wave, D of M x N, with K products an element a step; sums in fp32.
 //
 // rt::mfma<T, side>   CDNA (gfx90a, gfx942, gfx950), side 16 or 32, T half, bf16 or float; 64 lanes
+// rt::mfma<T, side, 2>   gfx950: twice the K, T half or bf16
 // rt::wmma_gfx11<T>   RDNA3, 16 x 16 x 16, T half or bf16; 32 lanes
 // rt::wmma_gfx12<T>   RDNA4, the same shape with other lanes
 // rt::mma<T>          NVIDIA from sm_80 on, 16 x 8 x 16, T half or bf16; 32 lanes
@@ -29,6 +30,7 @@ typedef _Float16 halfx16 __attribute__((ext_vector_type(16)));
 typedef short shortx4 __attribute__((ext_vector_type(4)));
 typedef short shortx8 __attribute__((ext_vector_type(8)));
 typedef short shortx16 __attribute__((ext_vector_type(16)));
+typedef __bf16 bfloatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx4 __attribute__((ext_vector_type(4)));
 typedef float floatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx16 __attribute__((ext_vector_type(16)));
@@ -45,7 +47,11 @@ RT_NATIVE(half, 4, halfx4)
 RT_NATIVE(half, 8, halfx8)
 RT_NATIVE(half, 16, halfx16)
 RT_NATIVE(bf16, 4, shortx4)
+#if RT_HAS(RT_MFMA)
+RT_NATIVE(bf16, 8, bfloatx8)
+#else
 RT_NATIVE(bf16, 8, shortx8)
+#endif
 RT_NATIVE(bf16, 16, shortx16)
 RT_NATIVE(float, 1, float)
 RT_NATIVE(float, 4, floatx4)
@@ -68,6 +74,12 @@ RT_MULTIPLY(shortx4, floatx4, mfma_f32_16x16x16bf16_1k, 0, 0, 0)
 RT_MULTIPLY(shortx4, floatx16, mfma_f32_32x32x8bf16_1k, 0, 0, 0)
 RT_MULTIPLY(float, floatx4, mfma_f32_16x16x4f32, 0, 0, 0)
 RT_MULTIPLY(float, floatx16, mfma_f32_32x32x2f32, 0, 0, 0)
+#if defined(__gfx950__) || !defined(__HIP_DEVICE_COMPILE__)
+RT_MULTIPLY(halfx8, floatx4, mfma_f32_16x16x32_f16, 0, 0, 0)
+RT_MULTIPLY(halfx8, floatx16, mfma_f32_32x32x16_f16, 0, 0, 0)
+RT_MULTIPLY(bfloatx8, floatx4, mfma_f32_16x16x32_bf16, 0, 0, 0)
+RT_MULTIPLY(bfloatx8, floatx16, mfma_f32_32x32x16_bf16, 0, 0, 0)
+#endif
 #elif RT_HAS(RT_WMMA_GFX11)
 RT_MULTIPLY(halfx16, floatx8, wmma_f32_16x16x16_f16_w32)
 RT_MULTIPLY(shortx16, floatx8, wmma_f32_16x16x16_bf16_w32)
@@ -89,11 +101,13 @@ RT_FN void multiply_add(const vec<T, Values>& a, const vec<T, Values>& b, vec<fl
 
 #if RT_HAS(RT_MFMA)
 // AMD Instinct MI300 ISA guide, chapter 7, and AMD's matrix instruction calculator. D's registers are
-// neighbours of a column: B^T A^T gives D^T, whose neighbours are those of a row.
-template <class T, int Side>
+// neighbours of a column: B^T A^T gives D^T, whose neighbours are those of a row. `Wide` 2 has twice
+// the K, of two bytes an element, in the same cycles (AMD Instinct MI350 ISA guide).
+template <class T, int Side, int Wide = 1>
 struct mfma {
   static_assert(Side == 16 || Side == 32, "16x16 or 32x32");
-  static constexpr int M = Side, N = Side, K = (sizeof(T) == 4 ? 64 : 256) / Side;
+  static_assert(Wide == 1 || (Wide == 2 && sizeof(T) == 2), "the wide ones are of half and bf16");
+  static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 256) / Side;
   static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1, right_lines = 1;
   static constexpr int registers = M * N / 64, run_length = 4;
   using left = vec<T, terms>;
