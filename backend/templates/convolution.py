@@ -184,9 +184,10 @@ def _filters(weight: Operand) -> tuple[Order, Expr]:
 def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
     """The strides that stand for the gathered factor's: by K, as many elements at once as lie side
     by side in a pixel, where those are channels; else by rows, one at a time."""
-    if order == "rsc" and (is_number(image.strides[1], 1) or channels == 1):
-        n, _, h, w = image.strides
-        return vector_width(image, (n, h, w, channels)), 1
+    n, c, h, w = image.strides
+    vector = vector_width(image, (n, h, w, channels))
+    if order == "rsc" and is_number(c, 1) and vector > 1:
+        return vector, 1
     return 1, _ODD
 
 

@@ -188,12 +188,9 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
         sums = config.waves * config.rows * config.cols
         return problem.acc_bytes * sums if config.waves_k > 1 else 0
     item = problem.a.item_bytes
-    pad, outers = 16 // item, (config.block_m, config.block_n)
-    if config.unit != "fma":
-        values = sum(outer * (config.block_k + pad) for outer in outers)
-    else:
-        values = sum((outer + pad) * config.block_k for outer in outers)
-    return values * config.stages * item
+    pad = 16 // item if config.unit == "fma" else 0
+    lines = config.block_m + config.block_n + 2 * pad
+    return lines * config.block_k * config.stages * item
 
 
 def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:

@@ -71,8 +71,7 @@ class Compiled:
 
     @property
     def toolchain(self) -> str:
-        """What made it, see `backend.toolchain.identity`."""
-        return self.key.rpartition("-")[2]
+        return made_by(self.path)
 
 
 def compile(
@@ -338,6 +337,11 @@ def source_of(entry: Path) -> tuple[Target, str] | None:
         return target, _read(entry.with_suffix(".hip"), _MOST_TEXT).decode()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def made_by(entry: Path) -> str:
+    """The toolchain of a kernel, see `backend.toolchain.identity`."""
+    return entry.stem.rpartition("-")[2]
 
 
 def compiled(entry: Path) -> Compiled | None:

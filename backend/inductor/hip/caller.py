@@ -12,7 +12,7 @@ done before a template and after it; the two wrappers let everything else throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,6 +29,7 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
 from backend.pins.graphs.text import OwnChoice
+from backend.templates.errors import TemplateError
 from backend.templates.problem import Activation
 from backend.toolchain.errors import ToolchainError
 
@@ -135,8 +136,10 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return f"{self.category}-{self.bmreq.spec.hash_key}"
 
     def hash_key(self) -> str:
-        """The name under which the time is kept and pinned: the binary and the config."""
-        return choice_hash(self.category, self.bmreq.spec.hash_key, self.description)
+        """The name under which the time is kept and pinned: the source, the config, and what
+        compiles it."""
+        spec = self.bmreq.spec
+        return choice_hash(self.category, spec.hash_key, self.description, spec.toolchain)
 
     def info_dict(self) -> dict[str, Any]:
         """What Inductor writes into its log of matrix products."""
@@ -163,6 +166,19 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return f"ROCmTemplateCaller({self.name}, {self.description})"
+
+
+def generated(template: Any, configs: Iterable[Any]) -> list[ChoiceCaller]:
+    """A choice a config; its number is its place in the list, so names are the same each time. A
+    config that does not fit costs itself alone."""
+    made = []
+    for number, config in enumerate(configs):
+        with quietly("a choice of ours is not offered"):
+            try:
+                made.append(template.generate(name=f"rocm_{template.name}_{number}", config=config))
+            except TemplateError as error:
+                say_once(f"a choice of ours is not offered: {error}")
+    return made
 
 
 _ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")

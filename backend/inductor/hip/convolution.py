@@ -4,6 +4,7 @@ what its results are checked against.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,17 @@ def keywords(given: Options) -> dict[str, Any]:
     """Those of `torch.convolution` but for the bias."""
     values: dict[str, Any] = {name: list(numbers) for name, numbers in given}
     return values | {"transposed": False, "groups": values["groups"][0]}
+
+
+@contextlib.contextmanager
+def _without_library() -> Iterator[None]:
+    """cuDNN takes TF32 for float32 factors; torch's own convolution computes what it is given."""
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = enabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +89,10 @@ class ConvReference:
         x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
         x, weight, *bias = (tensor.to(wide) for tensor in (x, weight, *bias))
         options = keywords(self.given)
-        values = torch.convolution(x, weight, bias[0] if bias else None, **options)
-        ones = torch.ones_like(weight)
-        seen = torch.convolution(x.square(), ones, None, **options).sqrt()
+        with _without_library():
+            values = torch.convolution(x, weight, bias[0] if bias else None, **options)
+            ones = torch.ones_like(weight)
+            seen = torch.convolution(x.square(), ones, None, **options).sqrt()
         terms = seen * weight.flatten(1).norm(dim=1).view(-1, 1, 1)
         if bias:
             terms = terms + bias[0].abs().view(-1, 1, 1)

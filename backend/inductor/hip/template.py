@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -16,21 +15,17 @@ from backend.inductor.alone import importing
 from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    not_compiled,
-    raise_known_failure,
 )
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.runtime import Kernel, load_kernel
+from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.model.origin import kernel_hash
-from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
-from backend.toolchain.errors import ToolchainError
+from backend.toolchain.target import Options
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
@@ -98,8 +93,10 @@ class ROCmTemplateKernel(TemplateKernel):
         nodes: Mapping[str, Node],
         runtime_arg_info: Sequence[ArgInfo],
         runtime_arg_values: Sequence[int],
+        options: Options = Options(),  # noqa: B008
     ) -> None:
         super().__init__(name, runtime_arg_info, runtime_arg_values)
+        self.options = options
         self.named_nodes = dict(nodes)
 
     @property
@@ -121,14 +118,18 @@ class ROCmTemplateKernel(TemplateKernel):
     def define(self, alias: str, source: str, target: str, origins: str) -> None:
         wrapper = torch_graph.graph().wrapper_code
         if torch_graph.writes_cpp():
-            text = cpp_wrapper.definition(alias, self.name, self.call_args(), source, target)
+            text = cpp_wrapper.definition(
+                alias, self.name, self.call_args(), source, target, self.options
+            )
             wrapper.define_kernel(alias, text, origins, gpu=False)
             return
         assert "'''" not in source and not source.endswith("'")
         wrapper.add_import_once(self.imports)
+        given = "".join(f", {name}={value!r}" for name, value in how(self.options).items())
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
-            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
+            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
+            f"toolchain={toolchain_for(source, target, self.options)!r}{given})"
         )
         wrapper.define_kernel(alias, text, origins)
 
@@ -178,36 +179,6 @@ def tensor_text(node: Node) -> str:
 
 OPERANDS = ("a", "b", "bias")
 """The inputs of a matrix product, in the order in which templates name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSpec:
-    """A kernel to compile and how it is called; all that `load_kernel` needs."""
-
-    source: str
-    entry: str
-    target: str
-    pointers: int
-    integers: int
-
-    def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises ChoiceError."""
-        raise_known_failure(self)
-        try:
-            return load_kernel(
-                self.source,
-                entry=self.entry,
-                target=self.target,
-                pointers=self.pointers,
-                integers=self.integers,
-            )
-        except ToolchainError as error:
-            raise not_compiled(self, error) from error
-
-    @property
-    def hash_key(self) -> str:
-        """The same wherever the same source is compiled for the same target."""
-        return kernel_hash(self.source, self.entry, self.target)
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
@@ -305,7 +276,9 @@ class HipTemplate(ROCmTemplate):
     """A product in HIP; subclasses name the template and what renders it."""
 
     template: ClassVar[str]
-    renders: ClassVar[Callable[..., Rendered]]
+    renders: ClassVar[Callable[..., Any]]
+    options = Options()
+    """How its kernels are compiled."""
 
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
         super().__init__(self.template, input_nodes, layout, **options)
@@ -320,6 +293,8 @@ class HipTemplate(ROCmTemplate):
             target=str(self.target),
             pointers=kernel.pointers,
             integers=kernel.integers,
+            toolchain=toolchain_for(rendered.source, str(self.target), self.options),
+            options=self.options,
         )
         request = ROCmBenchmarkRequest(
             spec,
@@ -337,19 +312,24 @@ class HipTemplate(ROCmTemplate):
             request,
             self,
             config_dict(config),
-            workspace_size(rendered),
+            self.workspace_size(rendered),
         )
+
+    def workspace_size(self, rendered: Any) -> Any:
+        """Bytes, or an expression that is never too small."""
+        return workspace_size(rendered)
 
     def make_kernel_render(
         self,
         buffer: ROCmTemplateBuffer | None,
         *,
-        config: GemmConfig | SkinnyConfig,
+        config: Any,
         activation: Activation | None = None,
-    ) -> tuple[ROCmTemplateKernel, Callable[[], Rendered]]:
+    ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
-        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, (config.split_k,))
+        split = (config.split_k,)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, split, self.options)
         problem = self.problem(nodes, activation)
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
@@ -394,7 +374,7 @@ def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
     return [*template.input_reorder, *absent]
 
 
-def config_dict(config: GemmConfig | SkinnyConfig) -> dict[str, Any]:
+def config_dict(config: Any) -> dict[str, Any]:
     """A config by the names that its description has."""
     pairs = (pair.split("=", 1) for pair in config.description.split(", "))
     return {name: int(value) if value.isdecimal() else value for name, value in pairs}

@@ -29,6 +29,7 @@ from backend.inductor.guard import Entrance, Stock, quietly
 from backend.inductor.hip.caller import ROCmTemplateCaller
 from backend.inductor.hooks import unkept
 from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.torch import own_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller
 
@@ -71,6 +72,13 @@ class CheckingSelector(torch_api.LazySelector):
             raise
         return milliseconds
 
+    log_results = Entrance("_logged")
+
+    @staticmethod
+    def _logged(stock: Stock, name: Any, nodes: Any, timings: Any, *rest: Any, **more: Any) -> Any:
+        with own_choices.logging(timings, log_entry):
+            return stock(name, nodes, timings, *rest, **more)
+
     @classmethod
     def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
         with quietly("our choices are not compiled ahead"):
@@ -90,6 +98,14 @@ class CheckingSelector(torch_api.LazySelector):
         if ours:
             timings |= cls.benchmark_in_current_process(ours, *args, **kwargs)
         return {choice: timings[choice] for choice in choices}
+
+
+def log_entry(choice: ChoiceCaller) -> dict[str, Any] | None:
+    """What torch's log of matrix products says of a choice of ours, beside its time."""
+    if not is_ours(choice):
+        return None
+    info = dict(choice.info_dict())
+    return {"type": str(info.pop("backend", "")).lower(), **info}
 
 
 def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:

@@ -4,9 +4,10 @@ its code calls them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,12 @@ import torch
 from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution
+from backend.inductor.hip import ck, convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
     activation,
+    generated,
     keep_unpacked,
     original_tensors,
     original_weight,
@@ -30,18 +32,19 @@ from backend.inductor.hip.caller import (
 from backend.inductor.hip.convolution import ROCmConvTemplate
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
-from backend.inductor.hooks.checking import CheckingSelector, failures
+from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
+from backend.inductor.torch.own_choices import let_output_be_planned
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.ck import ck_configs
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -136,10 +139,7 @@ def offer(
     if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
-    try:
-        offered = _generated(make, layout.device, rule.template)
-    except UnsupportedProblemError:
-        return []
+    offered = _generated(make, layout.device, rule.template)
     key = torch_api.tuning_key(op, input_nodes, layout, {})
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
@@ -187,16 +187,28 @@ def _generated(
 ) -> list[ChoiceCaller]:
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
-        choices += _compiled(functools.partial(make, target), target, template)
+        with _costing_itself():
+            choices += _compiled(functools.partial(make, target), target, device, template)
     if torch_graph.writes_cpp() or template is not None:
         return choices  # a Triton kernel of ours is a product, and needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
-        choices += triton_template.choices(functools.partial(make, triton), triton, budget())
+        with _costing_itself():
+            choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
 
 
+@contextlib.contextmanager
+def _costing_itself() -> Iterator[None]:
+    """Whatever is wrong with one template, the others are offered."""
+    with quietly("a template of ours is not offered"), contextlib.suppress(UnsupportedProblemError):
+        yield
+
+
 def _compiled(
-    make: Callable[..., Any], target: Target, template: Callable[..., Any] | None
+    make: Callable[..., Any],
+    target: Target,
+    device: torch.device,
+    template: Callable[..., Any] | None,
 ) -> list[ChoiceCaller]:
     gemm = make(template or ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
@@ -204,29 +216,27 @@ def _compiled(
     if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
         say_once(f"our templates are not offered for products above {CPU_FLOP:g} flop on a CPU")
         return []
-    units = torch_api.device_facts().compute_units
+    units = torch_api.device_facts(device).compute_units
     most = budget()
-    gemm_configs = heuristics.gemm_configs(problem, target, sizes, most, units)
-    if template is not None:
-        return _choices(gemm, gemm_configs)
-    skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
-    if not skinny_configs:
-        return _choices(gemm, gemm_configs)
-    return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *_choices(gemm, gemm_configs)]
+    choices: list[ChoiceCaller] = []
+    if template is None:
+        with _costing_itself():
+            few = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
+            choices += generated(make(ROCmSkinnyGemmTemplate), few) if few else []
+    with _costing_itself():
+        many = heuristics.gemm_configs(problem, target, sizes, most, units)
+        choices += generated(gemm, many)
+    if template is None and (instances := ck.wanted()) and target.kind != "cuda":
+        with _costing_itself():
+            found = ck_configs(ck.library().operations, problem, instances)
+            choices += generated(make(ck.ROCmCKTemplate), found) if found else []
+    return choices
 
 
 def budget(env: Mapping[str, str] = os.environ) -> int:
     """The most choices that a template may offer for one tuning."""
     given = env.get(BUDGET, "")
     return int(given) if given.isdecimal() else 8
-
-
-def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time."""
-    return [
-        template.generate(name=f"rocm_{template.name}_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
 
 
 def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:
@@ -289,10 +299,13 @@ class TemplateSelector(CheckedSelector):
         offered = [*choices, *_offered(name, choices, input_nodes, layout)]
         failures().clear()
         try:
-            return stock(name, offered, input_nodes, layout, *args, **kwargs)
+            result = stock(name, offered, input_nodes, layout, *args, **kwargs)
         except torch_api.StockNoValidChoicesError as error:
             shapes = ", ".join("x".join(map(str, node.get_size())) for node in input_nodes)
             raise NoValidChoicesError(name, shapes, failures()) from error
+        with quietly("the output of a choice of ours is not planned"):
+            let_output_be_planned(result, is_ours)
+        return result
 
 
 def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:

@@ -26,7 +26,7 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.benchmark.tensors import unused
 from backend.inductor.guard import say_once
-from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
 from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
@@ -40,7 +40,13 @@ from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.choice import main as compile_child
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES
-from backend.templates.triton.module_file import ENTRY, INTERPRET, INTERPRETER, interpreter_on
+from backend.templates.triton.module_file import (
+    ENTRY,
+    INTERPRET,
+    INTERPRETER,
+    interpreter_on,
+    toolchain,
+)
 
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
@@ -114,7 +120,7 @@ def _target(device: torch.device) -> TritonTarget | Off:
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time.
+    """A choice a config.
 
     `make(TritonGemmTemplate)` gives the template. Raises UnsupportedProblemError.
     """
@@ -131,10 +137,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
     configs = heuristics.configs(
         from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
     )
-    return [
-        template.generate(name=f"rocm_triton_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
+    return generated(template, configs)
 
 
 class TritonGemmCaller(ROCmTemplateCaller):
@@ -246,6 +249,11 @@ class TritonSpec:
     @property
     def entry(self) -> str:
         return ENTRY
+
+    @property
+    def toolchain(self) -> str:
+        """Triton brings its compiler along."""
+        return toolchain()
 
     @property
     def hash_key(self) -> str:

@@ -37,6 +37,7 @@ SELECTING = {
     "system": "torch.tuning:LazySystem.system",
     "get_inputs": "hooks.checking:CheckingSelector._with_expected",
     "benchmark_in_current_process": "hooks.checking:compile_ahead",
+    "log_results": "hooks.checking:CheckingSelector._logged",
 }
 """What our selectors replace, and the function of ours behind it."""
 

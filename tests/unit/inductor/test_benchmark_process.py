@@ -143,34 +143,6 @@ def test_one_that_was_killed_is_tried_again_and_not_blamed(bench: Bench, tmp_pat
     assert len(killed.runs) == 3 and not is_own_fault(caught.value)
 
 
-def test_the_end_of_the_thread_that_began_ends_no_choice_of_another(tmp_path: Path) -> None:
-    """Linux ends a process that asked to end with its parent as soon as the thread ends that
-    started it."""
-    bench = Bench()
-    begun, going = threading.Event(), threading.Event()
-
-    def first() -> None:
-        bench.run(Noted(tmp_path / "first"), 60)
-        begun.set()
-        going.wait(60)
-
-    thread = threading.Thread(target=first)
-    thread.start()
-    assert begun.wait(60)
-    threading.Timer(0.3, going.set).start()
-    slow = Slow(tmp_path / "slow")
-    assert bench.run(slow, 60) == 1.0
-    bench.close()
-    assert not thread.is_alive() and len(slow.runs) == 1
-
-
-class Slow(Noted):
-    def benchmark(self) -> float:
-        self.note()
-        time.sleep(1.0)
-        return 1.0
-
-
 class Meets:
     """It ends when another one has begun."""
 

@@ -61,7 +61,7 @@ MASKS = [
     (_GEMM, "k_first + args.k_per_part < args.k ?", "true ?"),
     (_GEMM, "row >= args.rows ||", "row > args.rows ||"),
     (_PLAIN, "|| col >= args.cols", ""),
-    (_GEMM, "first + Width <= left", "first < left"),
+    (_GEMM, "if (i < valid) to[i * step]", "to[i * step]"),
     (_GEMM, "if (at >= across * lines) return;", ""),
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
