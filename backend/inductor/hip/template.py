@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
-
-import torch
 
 from backend.inductor.alone import importing
 from backend.inductor.benchmark.request import (
@@ -19,51 +17,23 @@ from backend.inductor.benchmark.request import (
     raise_known_failure,
 )
 from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.epilogue import OUT, Fused, fuse
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.operands import address, operand_of
 from backend.inductor.hip.runtime import Kernel, load_kernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.errors import UnsupportedProblemError
+from backend.templates.errors import ExpressionError, UnsupportedProblemError
+from backend.templates.expressions import defect
+from backend.templates.functions import Language
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
+from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.errors import ToolchainError
 
-DTYPES: dict[torch.dtype, DType] = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.int32: "int32",
-}
-
 _LOADER = "rocm_tui_load_kernel"
-
-
-def operand_of(name: str, node: Node) -> Operand:
-    """A tensor of the graph as an operand. Raises KeyError for a dtype that no template has."""
-    layout = node.get_layout()
-    dtype = DTYPES[node.get_dtype()]
-    return Operand(
-        name=name,
-        dtype=dtype,
-        sizes=tuple(_plain(size) for size in node.get_size()),
-        strides=tuple(_plain(stride) for stride in node.get_stride()),
-        offset=_plain(layout.offset),
-        base_bytes=VECTOR_BYTES if _aligned(node) else node.get_dtype().itemsize,
-    )
-
-
-def _plain(expr: Any) -> Any:
-    return int(expr) if getattr(expr, "is_Integer", False) else expr
-
-
-def _aligned(node: Node) -> bool:
-    """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
-    return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
 
 
 class GraphKernel(Protocol):
@@ -76,16 +46,15 @@ class GraphKernel(Protocol):
     def definition(self, alias: str, source: str, target: str) -> str:
         """The Python expression of the loaded kernel, which the graph calls `alias`."""
 
-    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+    def call_kernel(self, name: str, node: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
 
-        `node` is the ROCmTemplateBuffer, `output` the buffer to be written: its own, or that of
-        the activation behind it.
+        `node` is the ROCmTemplateBuffer.
         """
 
 
 class ROCmTemplateKernel(TemplateKernel):
-    """Knows which node each operand is. `nodes` has the inputs by the names of their operands."""
+    """Knows which node each operand is, by its name."""
 
     imports = importing("backend.inductor.hip.runtime", "load_kernel", _LOADER)
 
@@ -122,12 +91,12 @@ class ROCmTemplateKernel(TemplateKernel):
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
         )
 
-    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+    def call_kernel(self, name: str, node: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
         torch_graph.keep_within(self.limits())
         wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
-        arguments = [self._argument(arg, output) for arg in self.call_args()]
+        arguments = [self._argument(arg) for arg in self.call_args()]
         arguments.append("None")
         with torch_graph.workspace(node.get_workspace_size(), device) as memory:
             arguments.append("None" if memory is None else f"{memory.outer_name}.data_ptr()")
@@ -135,27 +104,10 @@ class ROCmTemplateKernel(TemplateKernel):
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
 
-    def _argument(self, arg: CallArg, buffer: Any) -> str:
-        if arg.kind == "output":
-            return address(buffer)
-        if arg.kind == "input":
+    def _argument(self, arg: CallArg) -> str:
+        if arg.kind in ("input", "output"):
             return address(self.named_nodes[arg.name])
         return torch_graph.size_text(arg.value)
-
-
-def address(node: Node) -> str:
-    """Python of the address of a tensor's first element; a view begins within its buffer."""
-    base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
-    offset = node.get_layout().offset if torch_graph.is_view(node) else 0
-    if offset == 0:
-        return base
-    return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
-
-
-def tensor_text(node: Node) -> str:
-    """Python of a tensor; a view is one of its buffer."""
-    text, name = str(node.codegen_reference()), node.get_name()
-    return text.replace(name, torch_graph.real_name(name), 1)
 
 
 OPERANDS = ("a", "b", "bias")
@@ -199,6 +151,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     them. `layout` is that of the output, `target` what `str` names in graphs.
     """
 
+    language: ClassVar[Language] = "cpp"
+
     def __init__(
         self,
         name: str,
@@ -230,10 +184,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         buffer: ROCmTemplateBuffer | None,
         *,
         config: Any,
-        activation: Activation | None = None,
+        fused: Fused | None = None,
     ) -> tuple[Any, Callable[[], Any]]:
         """A new kernel, and what gives its source. `buffer` is the node that has won, if one has,
-        and `activation` what is fused with it."""
+        and `fused` what is fused with it."""
         raise NotImplementedError
 
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
@@ -242,7 +196,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return dict(zip(OPERANDS, nodes, strict=False))
 
     def problem(
-        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
+        self, nodes: Mapping[str, Node] | None = None, fused: Fused | None = None
     ) -> GemmProblem:
         """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
         nodes = self.named_nodes() if nodes is None else nodes
@@ -250,21 +204,23 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
-            out=operand_of("out", self.output_node),
+            out=operand_of(OUT, self.output_node),
             bias=operands.get("bias"),
-            activation=activation or self.activation,
+            activation=self.activation,
             alpha=self.alpha,
             beta=self.beta,
+            epilogue=None if fused is None else fused.epilogue,
         )
 
-    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
-        """Whether an activation behind the kernel may be done in its store, into `output`."""
-
-        def layout(node: Any) -> Any:
-            return list(node.get_size()), list(node.get_stride()), node.get_dtype()
-
-        wide = self.problem().acc == "float32"
-        return wide and self.activation == "none" and layout(buffer) == layout(output)
+    def fuse(
+        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
+    ) -> Fused:
+        """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
+        not stored. Raises ExpressionError where that cannot be."""
+        fused = fuse(buffer, nodes, self.problem().acc, removed)
+        if why := defect(fused.epilogue.steps, self.language):
+            raise ExpressionError(why)
+        return fused
 
     def reference(self) -> GemmReference:
         """What the output is checked against."""
@@ -316,12 +272,13 @@ class HipTemplate(ROCmTemplate):
         buffer: ROCmTemplateBuffer | None,
         *,
         config: GemmConfig | SkinnyConfig,
-        activation: Activation | None = None,
+        fused: Fused | None = None,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Rendered]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
-        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, (config.split_k,))
-        problem = self.problem(nodes, activation)
+        tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, (config.split_k,))
+        problem = self.problem(nodes, fused)
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
@@ -360,9 +317,9 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The template's order of inputs, with a place for the one that is absent."""
-    absent = [index for index, operand in enumerate(problem.inputs()) if operand is None]
-    return [*template.input_reorder, *absent]
+    """The template's order of inputs, then the one that is absent and those of an epilogue."""
+    order = template.input_reorder
+    return [*order, *(at for at in range(len(problem.inputs())) if at not in order)]
 
 
 def config_dict(config: GemmConfig | SkinnyConfig) -> dict[str, Any]:

@@ -41,8 +41,9 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
+from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.environment import check_wanted
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector

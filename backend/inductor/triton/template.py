@@ -25,7 +25,8 @@ from backend.inductor.benchmark.request import (
 from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
+from backend.inductor.hip.operands import tensor_text
+from backend.inductor.hip.template import ROCmTemplate, check_limits
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
