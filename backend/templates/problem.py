@@ -43,6 +43,7 @@ __all__ = [
     "broadcast_strides",
     "canonical",
     "check_factors",
+    "check_sums",
     "contiguous_dim",
     "is_number",
     "leading_stride",
@@ -96,8 +97,7 @@ class GemmProblem:
             )
         for operand in (self.a, self.b, self.out):
             contiguous_dim(operand)
-        if (self.out.dtype in ("float64", "int32")) != (self.acc != "float32"):
-            raise UnsupportedProblemError(f"sums of {self.acc} stored as {self.out.dtype}")
+        check_sums(self.acc, self.out)
         if self.acc != "float32" and self.activation not in ("none", "relu"):
             raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
         if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
@@ -237,6 +237,13 @@ def check_factors(a: Operand, b: Operand, out: Operand) -> None:
         raise UnsupportedProblemError(f"no products of {a.dtype}")
     if a.dtype != b.dtype:
         raise UnsupportedProblemError(f"{a.dtype} times {b.dtype}")
+
+
+def check_sums(acc: DType, out: Operand) -> None:
+    """Raises UnsupportedProblemError where sums of type `acc` are stored as what they are not."""
+    stored = ("float16", "bfloat16", "float32") if acc == "float32" else (acc,)
+    if out.dtype not in stored:
+        raise UnsupportedProblemError(f"sums of {acc} stored as {out.dtype}")
 
 
 def contiguous_dim(operand: Operand) -> Literal[-1, -2]:

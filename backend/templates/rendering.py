@@ -88,6 +88,19 @@ def render_gemm(
     return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
 
 
+def render_conv(
+    problem: GemmProblem,
+    config: GemmConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
+    if (defect := gemm_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
+
+
 def render_skinny(
     problem: GemmProblem,
     config: SkinnyConfig,

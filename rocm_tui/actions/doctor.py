@@ -6,11 +6,13 @@ what is in a mega-cache file, which pins it would hide, what it would overwrite.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from backend.cache.autotune import read_caches
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import BundleInvalid, StoreError, brief
+from backend.pins.leftovers import DAYS, leftovers
 from backend.sharing.bundle import (
     Artifact,
     Bundle,
@@ -164,6 +167,15 @@ def _cache(layout: Layout) -> Iterator[Check]:
         yield Check(f"{name} cache", "ok", f"{graphs} compiled graph(s)")
     logs = list(layout.sessions.glob("*.jsonl"))
     yield Check("sessions", "ok", f"{len(logs)} event log(s)")
+    yield from _leftovers(layout)
+
+
+def _leftovers(layout: Layout) -> Iterator[Check]:
+    with contextlib.suppress(StoreError):  # the cache dir's own check says it
+        found = leftovers(layout, time.time())
+        if found.old:
+            value = f"{len(found.old)} not used for {DAYS:g} days, {found.size / 2**20:.1f} MiB"
+            yield Check("old files", "note", value, "`rocm-tui prune --yes` removes them")
 
 
 def _pins(layout: Layout) -> Iterator[Check]:

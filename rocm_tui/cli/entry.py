@@ -57,6 +57,7 @@ COMMANDS = {
     "graphs": Command("graphs", "list compiled graphs: calls, time, shares, trials"),
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
+    "prune": Command("prune", "list what is old in the cache dir and of no use, or remove it"),
     "doctor": Command("doctor", "check the installation, or mega-cache files"),
 }
 

@@ -112,12 +112,16 @@ def build(
 
 @dataclass(frozen=True)
 class Run:
-    """The operands of one call, by their names in the signature, and its numbers by theirs."""
+    """The operands of one call, by their names in the signature, and its numbers by theirs.
+
+    `product` is what is computed of X and W, in float64.
+    """
 
     tensors: Mapping[str, torch.Tensor]
     numbers: Mapping[str, int]
     output: Memory
     name: str = "Y"
+    product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.matmul
 
 
 def failure(kernel: Kernel, run: Run) -> str | None:
@@ -184,7 +188,8 @@ def difference(rendered: Rendered, run: Run) -> str | None:
     if result.numel() == 0:
         return None
     a, b = t["X"].double(), t["W"].double()
-    exact, size = problem.alpha * (a @ b), abs(problem.alpha) * (a.abs() @ b.abs())
+    exact = problem.alpha * run.product(a, b)
+    size = abs(problem.alpha) * run.product(a.abs(), b.abs())
     if problem.bias is not None and problem.beta != 0:
         bias = problem.beta * t["bias"].double()
         exact, size = exact + bias, size + bias.abs()

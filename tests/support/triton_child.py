@@ -77,7 +77,9 @@ def run(case: Case, folder: Path) -> Numbers:
     arguments = [a, b, *(named[name] for name in choice.extras), out]
     if choice.workspace is not None:
         count = _number(choice.workspace_bytes, case.sizes) // 4
-        arguments.append(torch.full((count,), float("nan")))
+        dtype = getattr(torch, choice.sums)
+        fill = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
+        arguments.append(torch.full((count // (dtype.itemsize // 4),), fill, dtype=dtype))
     sizes = [case.sizes[str(symbol)] for symbol in choice.sizes]
     load_module(write_module(choice, folder), choice.source).launch(*arguments, *sizes)
 
@@ -86,8 +88,12 @@ def run(case: Case, folder: Path) -> Numbers:
     product, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     expected = evaluate(problem.epilogue, product, values)
     k = a.shape[-1]
-    inner = (k + 16) * 2.0**-24 * (size + sum(v.abs() for v in values.values()) + product.abs())
-    allowed = 4 * inner + torch.finfo(out.dtype).eps * expected.abs() + 1e-6
+    unit = {"float32": 2.0**-24, "float64": 2.0**-52, "int32": 0.0}[problem.acc]
+    inner = (k + 16) * unit * (size + sum(v.abs() for v in values.values()) + product.abs())
+    exact = not out.dtype.is_floating_point
+    rounding = 0.0 if exact else torch.finfo(out.dtype).eps
+    tiny = 1e-6 if problem.acc == "float32" else 1e-13
+    allowed = 4 * inner + rounding * expected.abs() + tiny
     out.copy_(torch.full_like(out, 7))
     wrong = torch.where(got.isfinite(), (got - expected).abs() / allowed, torch.inf)
     error = float(wrong.max()) if wrong.numel() else 0.0
@@ -119,10 +125,13 @@ def evaluate(graph: Pointwise, acc: Any, loaded: dict[str, Any]) -> Any:
 
 
 def _random(operand: Operand, numbers: dict[str, int]) -> Any:
-    """Random values with NaN wherever the tensor has no element."""
+    """Random values with NaN wherever the tensor has no element, or the least whole number."""
     import torch
 
     storage, view = _guarded(operand, numbers)
+    if not storage.dtype.is_floating_point:
+        storage.fill_(torch.iinfo(storage.dtype).min)
+        return view.random_(-128, 128)
     storage.fill_(float("nan"))
     view.copy_(torch.randn(view.shape))
     return view

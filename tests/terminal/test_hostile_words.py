@@ -75,6 +75,7 @@ COMMANDS = {
     "import json": "import {share} --python {python} --json",
     "import nothing": "import {log}",
     "doctor": "doctor --python {python}",
+    "prune": "prune --older-than 0",
     "doctor json": "doctor --python {python} --json",
     "doctor of files": "doctor {bundle} {log} {name}",
     "run": "run -- {evil}",

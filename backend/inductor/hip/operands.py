@@ -58,11 +58,13 @@ def _aligned(node: Node) -> bool:
 
 
 def address(node: Node) -> str:
-    """Python of the address of a tensor's first element; a view begins within its buffer."""
+    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
     base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
     offset = node.get_layout().offset if torch_graph.is_view(node) else 0
     if offset == 0:
         return base
+    if torch_graph.writes_cpp():
+        base = f"static_cast<char*>({base})"
     return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from backend.inductor.epilogue import Fused
 from backend.inductor.guard import failure_text, quietly, say_once
+from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.operands import tensor_text
 from backend.inductor.hip.template import GraphKernel
@@ -59,20 +60,25 @@ class ROCmCPPScheduling:
                 template_node, epilogue_nodes, prologue_nodes
             )
         assert not prologue_nodes, "nothing is fused before our kernels"
+        nodes = [template_node, *epilogue_nodes]
+        if torch_graph.writes_cpp() and not self._can_be_called(nodes):
+            self._call_aten(nodes)
+            return None
         try:
-            self._call(template_node, epilogue_nodes)
+            self._call(nodes)
         except Exception as error:  # the outermost boundary: the user's compile must go on
+            if torch_graph.writes_cpp():
+                raise
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
-            self._call_aten(template_node, epilogue_nodes)
+            self._call_aten(nodes)
+            return None
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
         return None
 
-    def _call(self, template_node: Any, epilogue_nodes: Sequence[Any]) -> None:
-        """Define the kernel of a template's node and call it, for the epilogue too."""
-        buffer, nodes = template_node.node, [template_node, *epilogue_nodes]
-        fused = _fused(nodes) if epilogue_nodes else None
-        kernel, render = buffer.make_kernel_render(buffer, fused=fused)
-        source = render().source
+    def _call(self, nodes: Sequence[Any]) -> None:
+        """Define the kernel of a template's node and call it, for what stands behind it too."""
+        buffer, fused = nodes[0].node, _fused(nodes)
+        kernel, source = _rendered(buffer, fused)
         if fused is not None:
             torch_graph.remove_buffers(fused.removed)
         for node in nodes:
@@ -80,17 +86,30 @@ class ROCmCPPScheduling:
         name = self.define_rocm_kernel(kernel, source, buffer, nodes)
         torch_graph.write_origins(self, nodes, name)
         if buffer.choice is not None:
-            torch_graph.graph().wrapper_code.writeline(buffer.choice.comment())
+            torch_graph.write_comment(buffer.choice.text())
         kernel.call_kernel(name, buffer)
 
-    def _call_aten(self, template_node: Any, epilogue_nodes: Sequence[Any]) -> None:
-        """The product by ATen, and what stands behind it as if nothing had been fused."""
-        nodes = [template_node, *epilogue_nodes]
+    def _can_be_called(self, nodes: Sequence[Any]) -> bool:
+        """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
+        try:
+            kernel, source = _rendered(nodes[0].node, _fused(nodes))
+            self.define_rocm_kernel(kernel, source, nodes[0].node, nodes)
+            kernel.arguments()
+        except Exception as error:
+            say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
+            return False
+        return True
+
+    def _call_aten(self, nodes: Sequence[Any]) -> None:
+        """Have ATen do the product, and Inductor what would have been fused with it."""
+        template_node, *behind = nodes
         torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
         template_node.mark_run()
-        write_aten(template_node.node)
-        for node in epilogue_nodes:
+        write = cpp_wrapper.write_aten if torch_graph.writes_cpp() else write_aten
+        write(template_node.node)
+        for node in behind:
             self.codegen_node(node)  # type: ignore[attr-defined]
+        self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
 
     def define_rocm_kernel(
         self,
@@ -106,13 +125,8 @@ class ROCmCPPScheduling:
         if marked in wrapper.src_to_kernel:
             return str(wrapper.src_to_kernel[marked])
         name = f"{kernel.name}_{wrapper.next_kernel_suffix()}"
+        kernel.define(name, source, target, torch_graph.kernel_origins(node_schedule))
         wrapper.src_to_kernel[marked] = name
-        wrapper.add_import_once(kernel.imports)
-        wrapper.define_kernel(
-            name,
-            kernel.definition(name, source, target),
-            torch_graph.kernel_origins(node_schedule),
-        )
         return name
 
 
@@ -134,13 +148,21 @@ def _never(node1: Any, node2: Any) -> bool:
     return False
 
 
-def _fused(nodes: Sequence[Any]) -> Fused:
-    """A template's node and those behind it. Raises TemplateError where they do not fit."""
+def _fused(nodes: Sequence[Any]) -> Fused | None:
+    """What stands behind a template's node, if anything. Raises TemplateError where it does not
+    fit."""
     buffer, behind = nodes[0].node, nodes[1:]
+    if not behind:
+        return None
     names = [name for node in nodes for name in node.get_buffer_names()]
-    removed = pointwise.removable(names, nodes)
-    fused: Fused = buffer.template.fuse(buffer, behind, removed)
+    fused: Fused = buffer.template.fuse(buffer, behind, pointwise.removable(names, nodes))
     return fused
+
+
+def _rendered(buffer: ROCmTemplateBuffer, fused: Fused | None) -> tuple[GraphKernel, str]:
+    """The kernel of a node and its source."""
+    kernel, render = buffer.make_kernel_render(buffer, fused=fused)
+    return kernel, render().source
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.benchmark.tensors import GemmReference
 from backend.inductor.epilogue import OUT, Fused, fuse
+from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.operands import address, operand_of
 from backend.inductor.hip.runtime import Kernel, load_kernel
@@ -37,14 +38,16 @@ _LOADER = "rocm_tui_load_kernel"
 
 
 class GraphKernel(Protocol):
-    """What the scheduling has to know of a kernel. `imports` is what the code of a graph needs
-    before `definition`."""
+    """What the scheduling has to know of a kernel."""
 
     name: str
-    imports: str
 
-    def definition(self, alias: str, source: str, target: str) -> str:
-        """The Python expression of the loaded kernel, which the graph calls `alias`."""
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
+
+    def arguments(self) -> list[str]:
+        """The arguments of a call, but for the workspace. Raises ValueError where the kernel cannot
+        take the sizes."""
 
     def call_kernel(self, name: str, node: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
@@ -84,25 +87,38 @@ class ROCmTemplateKernel(TemplateKernel):
             if arg.kind in ("size", "runtime")
         ]
 
-    def definition(self, alias: str, source: str, target: str) -> str:
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
+        wrapper = torch_graph.graph().wrapper_code
+        if torch_graph.writes_cpp():
+            text = cpp_wrapper.definition(alias, self.name, self.call_args(), source, target)
+            wrapper.define_kernel(alias, text, origins, gpu=False)
+            return
         assert "'''" not in source and not source.endswith("'")
-        return (
+        wrapper.add_import_once(self.imports)
+        text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
         )
+        wrapper.define_kernel(alias, text, origins)
 
     def call_kernel(self, name: str, node: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
-        torch_graph.keep_within(self.limits())
+        arguments = self.arguments()
+        if torch_graph.writes_cpp():
+            cpp_wrapper.write_call(name, arguments, node)
+            return
         wrapper = torch_graph.graph().wrapper_code
         device = node.get_device()
-        arguments = [self._argument(arg) for arg in self.call_args()]
         arguments.append("None")
         with torch_graph.workspace(node.get_workspace_size(), device) as memory:
             arguments.append("None" if memory is None else f"{memory.outer_name}.data_ptr()")
             if device.type == "cpu":
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
+
+    def arguments(self) -> list[str]:
+        torch_graph.keep_within(self.limits())
+        return [self._argument(arg) for arg in self.call_args()]
 
     def _argument(self, arg: CallArg) -> str:
         if arg.kind in ("input", "output"):

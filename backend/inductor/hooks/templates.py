@@ -133,7 +133,10 @@ def offer(
 ) -> list[ChoiceCaller]:
     """Our choices for one question of Inductor's; none where no template fits."""
     rule = RULES.get(op)
-    if rule is None or not torch_api.wants_tuning() or not torch_graph.compiles_to_python():
+    if rule is None or not torch_api.wants_tuning():
+        return []
+    if why := _why_no_calls(op, rule):
+        say_once(f"our templates are not offered: {why}")
         return []
     layout = torch_graph.fixed_layout(layout)
     factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
@@ -148,6 +151,15 @@ def offer(
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
     return offered
+
+
+def _why_no_calls(op: str, rule: Rule) -> str:
+    """Why the code of this graph cannot call our kernels for an op, or nothing."""
+    if why := torch_graph.why_no_calls():
+        return f"{why} does not call our kernels"
+    if torch_graph.writes_cpp() and rule.preprocessor is not None:
+        return f"a C++ wrapper keeps the packed weights of {op}"
+    return ""
 
 
 def _template(
@@ -179,6 +191,8 @@ def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCal
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
         choices += _compiled(functools.partial(make, target), target)
+    if torch_graph.writes_cpp():
+        return choices  # a Triton kernel of ours needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
         choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices

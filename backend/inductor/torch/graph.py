@@ -41,9 +41,44 @@ def constant_bytes(graph: Any) -> int:
     return sum(int(constant.numel() * constant.element_size()) for constant in constants)
 
 
-def compiles_to_python() -> bool:
-    """Whether the wrapper is Python; ahead-of-time compilation makes one in C++."""
-    return not (V.graph.cpp_wrapper or getattr(config, "fx_wrapper", False))
+def writes_cpp() -> bool:
+    """Whether the wrapper is C++, as with `cpp_wrapper` and in AOTInductor."""
+    return bool(V.graph.cpp_wrapper)
+
+
+_CPP_WRAPPERS = ("2.13",)
+"""The versions of torch whose C++ wrapper is known to call our kernels."""
+
+
+def why_no_calls() -> str:
+    """Why the wrapper of this graph cannot call our kernels, or nothing."""
+    if getattr(config, "fx_wrapper", False):
+        return "a wrapper that is an FX graph"
+    if not writes_cpp():
+        return ""
+    version = ".".join(torch.__version__.split(".")[:2])
+    if version not in _CPP_WRAPPERS:
+        return f"a C++ wrapper of torch {version}"
+    if config.aot_inductor.allow_stack_allocation:
+        return "a C++ wrapper with tensors on the stack"
+    return "graphs of constants" if V.graph.is_const_graph else ""
+
+
+@contextlib.contextmanager
+def cpp_stream(device: torch.device) -> Iterator[str]:
+    """C++ of the stream of a device, for the line of a C++ wrapper that is written within."""
+    wrapper = V.graph.wrapper_code
+    if device.type == "cpu":
+        yield "nullptr"
+    elif V.graph.aot_mode:
+        yield "stream"
+    else:
+        wrapper.writeline("{")
+        wrapper.writeline("void* rocm_tui_stream;")
+        call = f"aoti_torch_get_current_cuda_stream({device.index}, &rocm_tui_stream)"
+        wrapper.writeline(f"AOTI_TORCH_ERROR_CODE_CHECK({call});")
+        yield "rocm_tui_stream"
+        wrapper.writeline("}")
 
 
 def is_view(node: Node) -> bool:
@@ -158,8 +193,10 @@ def real_name(name: str) -> str:
 
 
 def size_text(expr: Any) -> str:
-    """Python of a size, for the generated code."""
-    return str(V.graph.wrapper_code.codegen_python_sizevar(expr))
+    """Python of a size, for the generated code; C++ where the wrapper is."""
+    wrapper = V.graph.wrapper_code
+    write = wrapper.codegen_cpp_sizevar if writes_cpp() else wrapper.codegen_python_sizevar
+    return str(write(expr))
 
 
 @contextlib.contextmanager
@@ -190,6 +227,12 @@ def keep_buffers(names: Iterable[str]) -> None:
     """Allocate them after all."""
     for name in names:
         V.graph.removed_buffers.discard(name)
+
+
+def write_comment(text: str) -> None:
+    """A line of the wrapper, as a comment of its language."""
+    wrapper = V.graph.wrapper_code
+    wrapper.writeline(f"{wrapper.comment} {text}")
 
 
 def kernel_origins(node_schedule: Sequence[Any]) -> str:

@@ -22,7 +22,7 @@ from backend.inductor.benchmark.request import (
     compile_failed,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
+from backend.inductor.benchmark.tensors import GemmReference, unused
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.operands import tensor_text
@@ -211,19 +211,25 @@ class TritonKernel:
         self.name = choice.name
         self._nodes = dict(nodes)
 
-    def definition(self, alias: str, source: str, target: str) -> str:
+    def define(self, alias: str, source: str, target: str, origins: str) -> None:
         assert "'''" not in source
-        return f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
+        wrapper = torch_graph.graph().wrapper_code
+        wrapper.add_import_once(self.imports)
+        text = f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
+        wrapper.define_kernel(alias, text, origins)
+
+    def arguments(self, output: Any) -> list[str]:
+        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
+        return [tensor_text(tensor) for tensor in (*inputs, output)]
 
     def call_kernel(self, name: str, node: Any, output: Any) -> None:
         """Triton finds the device and the stream itself: the wrapper has made them current."""
         torch_graph.keep_within(self.choice.limits)
         wrapper = torch_graph.graph().wrapper_code
-        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
-        arguments = [tensor_text(tensor) for tensor in (*inputs, output)]
+        arguments = self.arguments(output)
         with torch_graph.workspace(node.get_workspace_size(), node.get_device()) as memory:
             if memory is not None:
-                arguments.append(f"{memory.outer_name}.view(torch.float32)")
+                arguments.append(f"{memory.outer_name}.view(torch.{self.choice.sums})")
             arguments += [torch_graph.size_text(size) for size in self.choice.sizes]
             wrapper.writeline(f"{name}({', '.join(arguments)})")
 
@@ -300,7 +306,9 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         launch = self.spec.load()
         tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
         if size := self.update_workspace_size():
-            tensors.append(torch.full((size // 4,), torch.nan, device=out.device))
+            dtype = getattr(torch, self.choice.sums)
+            count = size // dtype.itemsize
+            tensors.append(torch.full((count,), unused(dtype), dtype=dtype, device=out.device))
         return functools.partial(launch, *tensors, *self.extra_args)
 
 

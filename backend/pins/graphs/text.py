@@ -49,10 +49,9 @@ class OwnChoice:
     hash: str
     options: Options = ()
 
-    def comment(self) -> str:
-        """The line of the wrapper that says so."""
-        given = f" with {convolution.text_of(self.options)}" if self.options else ""
-        return f"# rocm-tui choice {self.hash}{given} for {self.op} {self.inputs}"
+    def text(self) -> str:
+        """What a comment in the wrapper says of it."""
+        return f"rocm-tui choice {self.hash} for {self.op} {self.inputs}"
 
 
 _OWN_CHOICE = re.compile(

@@ -176,8 +176,8 @@ class TritonChoice:
 
     with tensors by their first element, in the order of `inputs` (operands' names) and `extras`,
     and integers for `sizes`. It starts `kernels` on the current stream and does not wait. Where
-    `workspace` is not None it takes a float32 tensor of that many elements, whose content is
-    arbitrary before and after. `limits` are sizes with the most that each may be.
+    `workspace` is not None it takes a tensor of its dtype and of that many elements, whose content
+    is arbitrary before and after. `limits` are sizes with the most that each may be.
     """
 
     name: str
@@ -200,6 +200,11 @@ class TritonChoice:
             return sympy.Integer(0)
         elements = math.prod(map(sympy.sympify, self.workspace.sizes), start=sympy.Integer(1))
         return elements * ITEM_BYTES[self.workspace.dtype]
+
+    @property
+    def sums(self) -> str:
+        """The dtype of the workspace."""
+        return "float32" if self.workspace is None else self.workspace.dtype
 
     @property
     def grid(self) -> tuple[sympy.Expr, int, int]:

@@ -124,8 +124,23 @@ class _SizePrinter(Printer):  # type: ignore[misc]
         return first
 
 
-DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
+DTYPES: dict[str, str] = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2": "fp8e5",
+    "float8_e5m2fnuz": "fp8e5b16",
+    "int8": "i8",
+    "int32": "i32",
+}
 """torch's dtypes that kernels read and write -> the names in Triton's signatures."""
+
+
+CASTS = ("float16", "bfloat16", "float32")
+"""What a value may be rounded to on its way."""
 
 
 class Pointwise:
@@ -170,7 +185,7 @@ class Constant(Pointwise):
 
 @dataclass(frozen=True, slots=True)
 class Cast(Pointwise):
-    """Rounded to a dtype of `DTYPES`."""
+    """Rounded to a dtype of `CASTS`."""
 
     of: Pointwise
     dtype: str
@@ -227,9 +242,9 @@ def gelu_tanh(x: Pointwise) -> Pointwise:
 
 
 def cast(of: Pointwise, dtype: str) -> Pointwise:
-    """Round to `dtype`. Raises ExpressionError for one that is not in `DTYPES`."""
-    if dtype not in DTYPES:
-        raise ExpressionError(f"no cast to {dtype}; there are {', '.join(DTYPES)}")
+    """Round to `dtype`. Raises ExpressionError for one that is not in `CASTS`."""
+    if dtype not in CASTS:
+        raise ExpressionError(f"no cast to {dtype}; there are {', '.join(CASTS)}")
     if isinstance(of, Constant):
         raise ExpressionError("a cast of a constant: round it before the kernel")
     return Cast(of, dtype)
@@ -250,8 +265,9 @@ def emit(
     values: Mapping[str, str],
     load: Callable[[str], str],
     prefix: str,
+    wide: str = "float32",
 ) -> tuple[list[str], str]:
-    """Statements, and the name of the result.
+    """Statements, and the name of the result. What is loaded is converted to `wide`.
 
     `values` gives the text of each `Value`, `load` of each operand; names of temporaries start with
     `prefix`. A node that occurs twice is computed once. Raises ExpressionError.
@@ -262,7 +278,7 @@ def emit(
         if isinstance(node, Value) and node.name not in values:
             given = ", ".join(values) or "none"
             raise ExpressionError(f"the graph needs value {node.name}; the template gives {given}")
-        text = _text(node, names, values, load)
+        text = _text(node, names, values, load, f".to(tl.{wide})")
         if isinstance(node, Value | Constant):
             names[id(node)] = text
         else:
@@ -276,16 +292,17 @@ def _text(
     names: Mapping[int, str],
     values: Mapping[str, str],
     load: Callable[[str], str],
+    widen: str,
 ) -> str:
     match node:
         case Value(name):
             return values[name]
         case Load(name):
-            return f"{load(name)}.to(tl.float32)"
+            return load(name) + widen
         case Constant(value):
             return _number(value)
         case Cast(of, dtype):
-            return f"{names[id(of)]}.to(tl.{dtype}).to(tl.float32)"
+            return f"{names[id(of)]}.to(tl.{dtype}){widen}"
         case Apply(function, args):
             return FUNCTIONS[function][1].format(*(names[id(arg)] for arg in args))
     raise ExpressionError(f"{type(node).__name__} is no node of a pointwise graph")

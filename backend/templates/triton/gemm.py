@@ -11,13 +11,16 @@ from typing import Literal
 import sympy
 
 from backend.templates.errors import ConfigError, UnsupportedProblemError
+from backend.templates.operand import ACC as SUMS
 from backend.templates.problem import (
     LARGEST_SIZE,
+    DType,
     Expr,
     GemmProblem,
     Operand,
     broadcast_strides,
     check_factors,
+    check_sums,
 )
 from backend.templates.triton.choice import (
     RenderedKernel,
@@ -45,7 +48,7 @@ IndexDtype = Literal["int32", "int64"]
 
 @dataclass(frozen=True, slots=True)
 class TritonGemm:
-    """`out = epilogue(a @ b)`, in fp32 until the store, for any strides.
+    """`out = epilogue(a @ b)`, in `acc` until the store, for any strides.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). `epilogue` has
     the product as `ACC` and may load `extras`, which broadcast to `out`. Raises
@@ -60,6 +63,9 @@ class TritonGemm:
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
+        check_sums(self.acc, self.out)
+        if self.acc == "int32" and self.epilogue != ACC:
+            raise UnsupportedProblemError("whole numbers are only multiplied and added up")
         for operand in (self.a, self.b, self.out, *self.extras):
             if operand.dtype not in DTYPES:
                 raise UnsupportedProblemError(f"{operand.name} is {operand.dtype}")
@@ -78,6 +84,11 @@ class TritonGemm:
         if len(out) == 3:
             pairs += [("the batch", a[0], out[0]), ("the batch", b[0], out[0])]
         return pairs
+
+    @property
+    def acc(self) -> DType:
+        """The type of sums, and of partial sums."""
+        return SUMS[self.a.dtype]
 
     @property
     def batched(self) -> bool:
@@ -191,6 +202,7 @@ def _product(
         kernel,
         _tiles(problem, config.block_m, config.block_n) * config.split_k,
         config.options(arch),
+        ACC=problem.acc,
         BATCHED=problem.batched,
         SPLIT_K=config.split_k,
         NUM_XCDS=config.xcds,
@@ -224,7 +236,7 @@ def _split(
     )
     options = replace(config, num_warps=4, num_stages=1).options(arch)
     total = _template("splitk_sum").generate(
-        kernel, _tiles(problem, _SUM_BLOCK, _SUM_BLOCK), options
+        kernel, _tiles(problem, _SUM_BLOCK, _SUM_BLOCK), options, ACC=problem.acc
     )
     return _product(problem, config, arch, dtype, partials), total
 
@@ -233,7 +245,7 @@ def _partials(problem: TritonGemm, config: TritonGemmConfig) -> Operand:
     """The sums of each split, (split, batch, M, N), contiguous."""
     sizes = (config.split_k, problem.batch, *problem.out.sizes[-2:])
     strides = [math.prod(map(sympy.sympify, sizes[at + 1 :])) for at in range(4)]
-    return Operand("workspace", "float32", sizes, tuple(strides))
+    return Operand("workspace", problem.acc, sizes, tuple(strides))
 
 
 def _padded(operand: Operand) -> Operand:
@@ -275,5 +287,5 @@ def _constants(
     problem: TritonGemm, config: TritonGemmConfig, dtype: IndexDtype
 ) -> tuple[tuple[str, str], ...]:
     even = dict(zip(("EVEN_M", "EVEN_N", "EVEN_K"), _even(problem, config), strict=True))
-    constants = {"ACC_TYPE": "'tl.float32'", "INDEX_DTYPE": f"'tl.{dtype}'"}
+    constants = {"ACC_TYPE": f"'tl.{problem.acc}'", "INDEX_DTYPE": f"'tl.{dtype}'"}
     return tuple((constants | {name: str(value) for name, value in even.items()}).items())

@@ -53,10 +53,18 @@ class TritonArch:
 
 
 ARCHES = {
-    "gfx90a": TritonArch(GPU_ARCHES["gfx90a"], {2: 512, 4: 128}, kpack=2, stages=(2,)),
-    "gfx942": TritonArch(GPU_ARCHES["gfx942"], {2: 1024, 4: 128}, kpack=2, stages=(2,)),
+    "gfx90a": TritonArch(
+        GPU_ARCHES["gfx90a"], {1: 512, 2: 512, 4: 128, 8: 128}, kpack=2, stages=(2,)
+    ),
+    "gfx942": TritonArch(
+        GPU_ARCHES["gfx942"], {1: 2048, 2: 1024, 4: 128, 8: 128}, kpack=2, stages=(2,)
+    ),
     "gfx950": TritonArch(
-        GPU_ARCHES["gfx950"], {2: 2048, 4: 128}, kpack=1, stages=(2, 3), direct_to_lds=True
+        GPU_ARCHES["gfx950"],
+        {1: 4096, 2: 2048, 4: 128, 8: 64},
+        kpack=1,
+        stages=(2, 3),
+        direct_to_lds=True,
     ),
 }
 
@@ -119,7 +127,7 @@ def fits(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> boo
     needed = max(
         registers(config, shape.item_bytes, narrow=True),
         _sums(config) * shape.copies + _OTHER_REGISTERS,
-        _sums(config) * 8 // 3,
+        words(shape.item_bytes) * _sums(config) * 8 // 3,
     )
     return lds_bytes(config, shape.item_bytes, arch) <= arch.lds and needed <= allowed
 
@@ -138,11 +146,16 @@ def registers(config: TritonGemmConfig, item_bytes: int, *, narrow: bool = False
     Triton 3.9 uses about as many. Unaligned rows are loaded an element a register: `narrow`.
     """
     waves_m, waves_n = _waves(config)
-    words = config.block_k * item_bytes // 4
-    wide = (config.block_m + config.block_n) * words // _lanes(config)
+    line = config.block_k * item_bytes // 4
+    wide = (config.block_m + config.block_n) * line // _lanes(config)
     coming = wide * 4 // item_bytes if narrow else wide
-    read = (config.block_m // waves_m + config.block_n // waves_n) * words // WAVE
-    return _sums(config) + coming + read + _OTHER_REGISTERS
+    read = (config.block_m // waves_m + config.block_n // waves_n) * line // WAVE
+    return _sums(config) * words(item_bytes) + coming + read + _OTHER_REGISTERS
+
+
+def words(item_bytes: int) -> int:
+    """Registers of a sum: fp64 alone is summed up in more than one."""
+    return 2 if item_bytes == 8 else 1
 
 
 def _epilogue_copies(graph: Pointwise) -> int:
@@ -172,7 +185,8 @@ def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: Triton
     )
     clocks = rounds * k_blocks * (config.block_k * per_k + _BARRIER_CLOCKS)
     if config.split_k > 1:
-        partials = shape.batch * shape.m * shape.n * 4 * (config.split_k + 1)
+        sums = shape.batch * shape.m * shape.n * 4 * words(shape.item_bytes)
+        partials = sums * (config.split_k + 1)
         clocks += _LAUNCH_CLOCKS + partials / _HBM_BYTES_A_CLOCK
     return clocks
 
@@ -205,7 +219,7 @@ def _candidates(shape: ProductShape, arch: TritonArch) -> Iterator[TritonGemmCon
                     block_k,
                     num_warps=warps,
                     num_stages=stages,
-                    kpack=arch.kpack if shape.item_bytes == 2 else 1,
+                    kpack=arch.kpack if shape.item_bytes <= 2 else 1,
                 )
                 if fits(base, shape, arch):
                     yield from _tuned(base, shape, arch)

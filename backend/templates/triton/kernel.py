@@ -298,7 +298,8 @@ class TritonTemplateKernel:
             self._used_extras[f"in_{name}"] = self._extras[name]
             return self._load(f"in_{name}", self._extras[name], indices, mask)
 
-        lines, result = emit(graph, values, load, prefix)
+        wide = "float64" if self._inputs[0].dtype == "float64" else "float32"
+        lines, result = emit(graph, values, load, prefix, wide)
         return "\n".join([*lines, f"{output_name} = {result}"])
 
     def _load(self, pointer: str, tensor: Operand, indices: Sequence[str], mask: str | None) -> str:

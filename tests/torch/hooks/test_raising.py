@@ -85,7 +85,7 @@ OFFERING = (
     "hooks.templates:CheckingSelector._with_expected",
     "hooks.templates:CheckingSelector._checked",
     "hip.scheduling:ROCmCPPScheduling._concerns",
-    "hip.scheduling:ROCmCPPScheduling._call",
+    "hip.scheduling:ROCmCPPScheduling._defined",
     "hip.caller:ROCmTemplateCaller.hash_key",
     "hip.caller:ROCmTemplateCaller._output_node",
 )

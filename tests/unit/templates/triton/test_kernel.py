@@ -197,7 +197,7 @@ def test_offsets_are_as_wide_as_they_must_be() -> None:
         ({"b": Operand("b", "float32", (512, 256), (256, 1))}, "float16 times float32"),
         ({"a": Operand("a", "float16", (1, 256, 512), (0, 512, 1))}, "all have 2 dimensions"),
         ({"epilogue": Load("bias")}, "loads bias, which is no extra"),
-        ({"extras": (Operand("e", "int8", (1,), (1,)),)}, "e is int8"),  # type: ignore[arg-type]
+        ({"extras": (Operand("e", "int16", (1,), (1,)),)}, "e is int16"),  # type: ignore[arg-type]
     ],
 )
 def test_problems_that_are_none(change: dict[str, object], said: str) -> None:

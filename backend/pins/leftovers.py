@@ -1,0 +1,226 @@
+"""What below `rocm_tui/` of a cache dir is old and of no use any more, and its removal.
+
+Nothing of Inductor's own is touched. What the undo of a pin needs is never old, nor is a session
+that tells of a pinned tuning, nor a log whose program still lives. Lock files stay: they are empty,
+and a lock that is removed while another process waits for it would be held twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.disk import safe
+from backend.disk.layout import Layout
+from backend.errors import CacheUnreadable
+from backend.pins.file import PinFile, read_pin_file
+from backend.pins.state import GraphSweeper
+
+DAYS = 30.0
+"""How long a thing must not have been used to be old, unless told otherwise."""
+_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Files that belong together: what they are, their bytes, and when they were used last, in
+    Unix seconds."""
+
+    kind: str
+    files: tuple[Path, ...]
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """`kept` says in a line each what was not looked through, and why."""
+
+    old: tuple[Leftover, ...]
+    kept: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(leftover.size for leftover in self.old)
+
+
+def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
+    """What is older than `days`. Raises UnsafePath where the folder is not ours alone."""
+    safe.check_folder(layout.root, layout.home)
+    before = now - days * _DAY
+    kept: list[str] = []
+    try:
+        pins = read_pin_file(layout.pins)
+    except CacheUnreadable as error:
+        return Leftovers((), (f"nothing is removed while pins cannot be read: {error}",))
+    sessions = list(_sessions(layout, pins))
+    old = [group for group, needed in sessions if group.used < before and not needed]
+    gone = {path for group in old for path in group.files}
+    told = b"\n".join(_bytes(p) for group, _ in sessions for p in group.files if p not in gone)
+    found = [*_graphs(layout, told), *_trees("trial cache", _folders(layout.graphs))]
+    found += _single("log of a failed worker", layout.home / "failed")
+    found += _evicted(layout, pins)
+    if _tells_use(layout.home):
+        found += _groups("compiled kernel", _below(layout.home / "code"))
+        found += _groups("Triton module", _below(layout.triton))
+    else:
+        kept.append("compiled kernels: this file system does not tell when a file was last read")
+    old += [group for group in found if group.used < before]
+    return Leftovers(tuple(sorted(old, key=lambda group: group.used)), tuple(kept))
+
+
+def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -> bool:
+    """Remove it; False if it was used since it was found. Raises UnsafePath, OSError."""
+    before = now - days * _DAY
+    for path in leftover.files:
+        safe.check_folder(layout.root, path.parent)
+    if max(_used(leftover.kind, path) for path in leftover.files) >= before:
+        return False
+    for path in leftover.files:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return True
+
+
+def _sessions(layout: Layout, pins: PinFile) -> Iterator[tuple[Leftover, bool]]:
+    """Each event log, and whether it is needed still."""
+    hashes = [record.hash.encode() for record in pins.pins]
+    for group in _single("session", layout.sessions):
+        (path,) = group.files
+        yield group, _is_written(path) or any(name in _bytes(path) for name in hashes)
+
+
+def _is_written(path: Path) -> bool:
+    """A writer holds the lock of its log until it has ended."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _graphs(layout: Layout, told: bytes) -> Iterator[Leftover]:
+    """Captured graphs of which no session tells any more, with what belongs to each."""
+    texts = [path for path in _files(layout.graphs) if path.suffix in (".py", ".json")]
+    for group in _groups("captured graph", texts):
+        name = group.files[0].name.partition(".")[0]
+        if name != "accepted" and name.encode() not in told:
+            yield group
+
+
+def _evicted(layout: Layout, pins: PinFile) -> Iterator[Leftover]:
+    """Graphs that a pin moved aside which is forgotten by now, so that no undo brings them back."""
+    sweeper = GraphSweeper(layout)
+    known = {sweeper.folder(record) for record in (*pins.pins, *pins.released)}
+    yield from _trees(
+        "graphs of a forgotten pin", (f for f in _folders(layout.evicted) if f not in known)
+    )
+
+
+def _tells_use(folder: Path) -> bool:
+    """Whether reading a file leaves a trace: else one that is used every day looks old."""
+    try:
+        return not os.statvfs(folder).f_flag & os.ST_NOATIME
+    except OSError:
+        return False
+
+
+def _single(kind: str, folder: Path) -> Iterator[Leftover]:
+    return (_leftover(kind, (path,)) for path in _files(folder))
+
+
+def _trees(kind: str, folders: Iterable[Path]) -> Iterator[Leftover]:
+    return (_leftover(kind, (folder,)) for folder in folders)
+
+
+def _groups(kind: str, files: Iterable[Path]) -> Iterator[Leftover]:
+    """Files of one name, whatever their suffix; locks are none of them."""
+    groups: dict[Path, list[Path]] = {}
+    for path in files:
+        if path.suffix != ".lock":
+            groups.setdefault(path.with_name(path.name.partition(".")[0]), []).append(path)
+    return (_leftover(kind, tuple(sorted(group))) for group in groups.values())
+
+
+def _leftover(kind: str, paths: tuple[Path, ...]) -> Leftover:
+    return Leftover(kind, paths, sum(map(_size, paths)), max(_used(kind, p) for p in paths))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if _is(path, stat.S_ISREG)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in _entries(folder) if _is(path, stat.S_ISDIR)]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All regular files at any depth; links are not followed."""
+    for path in _entries(folder):
+        if _is(path, stat.S_ISDIR):
+            yield from _below(path)
+        elif _is(path, stat.S_ISREG):
+            yield path
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _is(path: Path, kind: Callable[[int], bool]) -> bool:
+    try:
+        return kind(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _size(path: Path) -> int:
+    if _is(path, stat.S_ISDIR):
+        return sum(map(_size, _below(path)))
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+_READ = ("trial cache", "compiled kernel", "Triton module")
+"""Kinds that programs read: a text is read by our own commands, which makes it no younger."""
+
+
+def _used(kind: str, path: Path) -> float:
+    """When it was last written or, where that counts, read; of a folder, its newest file."""
+    if _is(path, stat.S_ISDIR):
+        files = [_used(kind, file) for file in _below(path)]
+        return max(files, default=_status_time(path, written=True))
+    return _status_time(path, written=kind not in _READ)
+
+
+def _status_time(path: Path, written: bool) -> float:
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0.0
+    return status.st_mtime if written else max(status.st_mtime, status.st_atime)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

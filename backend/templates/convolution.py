@@ -1,0 +1,194 @@
+"""A convolution as a product of matrices: its left factor is gathered from the image where it is
+loaded, and stands in no memory.
+
+A row of that factor is a place of the result, (image, row, column), and K goes over the points of
+the kernel and the channels. The right factor is the weight, each of whose filters lies in memory
+as one line of K. So everything that is known of a product holds, but for the loads on one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import sympy
+
+from backend.model.convolution import Options
+from backend.templates.errors import UnsupportedProblemError
+from backend.templates.problem import (
+    Activation,
+    Expr,
+    GemmProblem,
+    Operand,
+    SizeArg,
+    is_number,
+    vector_width,
+)
+
+Order = Literal["rsc", "crs"]
+"""What K goes over, the slowest first: row `r` and column `s` of the kernel, channel `c`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How the kernel goes over the image: pairs are (rows, columns). `image` is N x C x H x W,
+    `channels` are those of one of the `groups`; `places` are the rows and columns of a result.
+
+    `whole` says that a batch of the product is a group, whose rows go on from one image to the
+    next; else it is an image.
+    """
+
+    image: Operand
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    channels: int
+    places: tuple[Expr, Expr]
+    order: Order
+    whole: bool
+
+    def size_args(self) -> tuple[SizeArg, ...]:
+        """What the loads have to know of the image and of the result's places."""
+        image = zip(("image_n", "image_c", "image_h", "image_w"), self.image.strides, strict=True)
+        sizes = zip(("height", "width"), self.image.sizes[2:], strict=True)
+        places = zip(("out_height", "out_width"), self.places, strict=True)
+        return tuple(SizeArg(name, value) for name, value in (*image, *sizes, *places))
+
+
+@dataclass(frozen=True, slots=True)
+class ConvProblem(GemmProblem):
+    """The product that a convolution is. The strides of `a` tell only which of its dimensions is
+    loaded side by side, and how many elements at once; `window` tells where they lie."""
+
+    window: Window | None = None
+
+    def size_args(self) -> tuple[SizeArg, ...]:
+        assert self.window is not None
+        return (*GemmProblem.size_args(self), *self.window.size_args())
+
+
+def convolution_problem(
+    image: Operand,
+    weight: Operand,
+    out: Operand,
+    bias: Operand | None,
+    options: Options,
+    activation: Activation = "none",
+) -> ConvProblem:
+    """`out` (N, O, P, Q) of `image` (N, C, H, W) and `weight` (O, C / groups, R, S).
+
+    Raises UnsupportedProblemError for other than two spatial dimensions, for weights whose filters
+    are no lines, and for results that are no matrices.
+    """
+    given = dict(options)
+    for name in ("transposed", "output_padding"):
+        if any(given.get(name, (0,))):
+            raise UnsupportedProblemError(f"a convolution with {name}")
+    if not len(image.sizes) == len(weight.sizes) == len(out.sizes) == 4:
+        raise UnsupportedProblemError("a convolution of other than two dimensions")
+    (groups,) = given.get("groups", (1,))
+    filters, channels, *kernel = (_number(weight, size) for size in weight.sizes)
+    order, line = _filters(weight)
+    whole = _merged(out, (0, 2, 3))
+    places = whole if whole is not None else _merged(out, (2, 3))
+    if places is None:
+        raise UnsupportedProblemError(f"out: its places are no line (strides {out.strides})")
+    if whole is None and groups > 1:
+        raise UnsupportedProblemError("groups of several images whose channels are not last")
+    window = Window(
+        image,
+        (kernel[0], kernel[1]),
+        _pair(given.get("stride", (1,))),
+        _pair(given.get("padding", (0,))),
+        _pair(given.get("dilation", (1,))),
+        channels,
+        (out.sizes[2], out.sizes[3]),
+        order,
+        whole is not None,
+    )
+    n, _, high, wide = out.sizes
+    each = filters // groups
+    rows, k, cols = high * wide, channels * kernel[0] * kernel[1], each
+    gather = _gathered(image, channels, order)
+    lead: tuple[Expr, ...]
+    leads: tuple[tuple[Expr, ...], ...]
+    if whole is None:
+        lead, leads = (n,), ((0,), (0,), (out.strides[0],))
+    elif groups > 1:
+        rows, lead = n * rows, (groups,)
+        leads = ((0,), (each * line,), (each * out.strides[1],))
+    else:
+        rows, lead, leads = n * rows, (), ((), (), ())
+
+    def matrix(operand: Operand, shape: tuple[Expr, ...], strides: tuple[Expr, ...]) -> Operand:
+        return replace(operand, sizes=(*lead, *shape), strides=strides)
+
+    return ConvProblem(
+        matrix(image, (rows, k), (*leads[0], *gather)),
+        matrix(weight, (k, cols), (*leads[1], 1, line)),
+        matrix(out, (rows, cols), (*leads[2], places, out.strides[1])),
+        bias and _bias(bias, lead if whole is not None else (), each),
+        activation,
+        window=window,
+    )
+
+
+def _bias(bias: Operand, groups: Sequence[Expr], each: int) -> Operand:
+    if not groups:
+        return bias
+    step = bias.strides[0]
+    return replace(bias, sizes=(*groups, 1, each), strides=(each * step, 0, step))
+
+
+def _number(operand: Operand, size: Expr) -> int:
+    if isinstance(size, int) or size.is_Integer:
+        return int(size)
+    raise UnsupportedProblemError(f"{operand.name}: a size that is not known: {size}")
+
+
+def _pair(numbers: Sequence[int]) -> tuple[int, int]:
+    """One number stands for both dimensions."""
+    return numbers[0], numbers[-1]
+
+
+def _merged(operand: Operand, dims: Sequence[int]) -> Expr | None:
+    """The stride of the one dimension that these are together; None if they lie otherwise."""
+    inner: Expr | None = None
+    extent: Expr = 1
+    for dim in reversed(dims):
+        size, stride = operand.sizes[dim], operand.strides[dim]
+        if is_number(size, 1):
+            continue
+        if inner is None:
+            inner, extent = stride, stride * size
+        elif is_number(sympy.expand(stride - extent), 0):
+            extent = extent * size
+        else:
+            return None
+    return 1 if inner is None else inner
+
+
+def _filters(weight: Operand) -> tuple[Order, Expr]:
+    """In which order a filter lies in memory, and the distance of two filters."""
+    orders: tuple[tuple[Order, tuple[int, ...]], ...] = (("rsc", (2, 3, 1)), ("crs", (1, 2, 3)))
+    for order, dims in orders:
+        if (step := _merged(weight, dims)) is not None and is_number(step, 1):
+            return order, weight.strides[0]
+    raise UnsupportedProblemError(
+        f"{weight.name}: its filters are no lines (strides {weight.strides})"
+    )
+
+
+def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
+    """The strides that stand for the gathered factor's: by K, as many elements at once as lie side
+    by side in a pixel, where those are channels; else by rows, one at a time."""
+    if order == "rsc" and (is_number(image.strides[1], 1) or channels == 1):
+        n, _, h, w = image.strides
+        return vector_width(image, (n, h, w, channels)), 1
+    return 1, _ODD
+
+
+_ODD = 3
+"""A distance at which no vector is aligned."""

@@ -1,0 +1,146 @@
+"""What is old below the cache dir, and that nothing else is removed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from backend.errors import UnsafePath
+from backend.pins.file import read_pin_file
+from backend.pins.leftovers import leftovers, remove
+from backend.pins.state import GraphSweeper
+from backend.pins.store import PinStore
+from rocm_tui.cli.entry import main
+from tests.support.pin_lab import KEY, cache_file, make_layout
+
+DAY = 86400.0
+
+
+def put(path: Path, days: float, text: str = "x" * 100) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    when = time.time() - days * DAY
+    os.utime(path, (when, when))
+    return path
+
+
+def kinds(layout: Layout, days: float = 30) -> dict[str, int]:
+    found = leftovers(layout, time.time(), days)
+    counts: dict[str, int] = {}
+    for leftover in found.old:
+        counts[leftover.kind] = counts.get(leftover.kind, 0) + 1
+    return counts
+
+
+def test_only_what_is_old_is_listed_and_removed(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    cached = cache_file(layout).read_bytes()
+    old = [
+        put(layout.sessions / "host-1-1-a.jsonl", 40),
+        put(layout.home / "failed" / "mm.log", 40),
+        put(layout.graphs / "abc1234.py", 40),
+        put(layout.graphs / "abc1234.improve.json", 40),
+        put(layout.trials / "fxgraph" / "aa" / "graph", 40),
+        put(layout.home / "code" / "ab" / "abcd.so", 40),
+        put(layout.home / "code" / "ab" / "abcd.json", 40),
+        put(layout.triton / "module.py", 40),
+        put(layout.evicted / "0123456789abcdef" / "fxgraph" / "x", 40),
+    ]
+    young = [
+        put(layout.sessions / "host-1-2-b.jsonl", 20, '{"graph": "fff1234"}'),
+        put(layout.graphs / "fff1234.py", 40),  # a younger session tells of it
+        put(layout.graphs / "accepted.json", 40),
+        put(layout.home / "locks" / "pins.json.lock", 40, ""),
+        put(layout.home / "code" / "ab" / "abcd.lock", 40, ""),
+        put(layout.home / "code" / "cd" / "cdef.so", 20),
+        put(layout.home / "code" / "cd" / "cdef.json", 40),  # goes with the library
+    ]
+    assert kinds(layout) == {
+        "session": 1, "log of a failed worker": 1, "captured graph": 1, "trial cache": 1,
+        "compiled kernel": 1, "Triton module": 1, "graphs of a forgotten pin": 1,
+    }  # fmt: skip
+    assert main(["prune", "--cache-dir", str(tmp_path)]) == 0
+    assert all(path.exists() for path in old), "without --yes nothing is removed"
+    assert main(["prune", "--yes", "--cache-dir", str(tmp_path)]) == 0
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in young)
+    assert cache_file(layout).read_bytes() == cached
+    assert kinds(layout) == {}
+
+
+def test_what_a_pin_needs_stays(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    store = PinStore(layout)
+    store.pin(None, KEY, "Cpp-c2")
+    (record,) = read_pin_file(layout.pins).pins
+    aside = put(GraphSweeper(layout).folder(record) / "fxgraph" / "x", 400)
+    told = put(layout.sessions / "a.jsonl", 400, json.dumps({"choices": ["Cpp-c2"]}))
+    assert kinds(layout) == {}
+    store.unpin(KEY)
+    assert kinds(layout) == {"session": 1}
+    assert aside.exists() and told.exists()
+
+
+def test_a_log_that_is_written_stays(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    path = put(layout.sessions / "a.jsonl", 400)
+    with path.open("ab") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        assert kinds(layout) == {}
+    assert kinds(layout) == {"session": 1}
+
+
+def test_a_library_that_was_loaded_yesterday_is_used(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    path = put(layout.home / "code" / "ab" / "abcd.so", 400)
+    os.utime(path, (time.time() - DAY, time.time() - 400 * DAY))
+    assert kinds(layout) == {}
+
+
+def test_what_was_used_meanwhile_is_not_removed(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path)
+    path = put(layout.home / "failed" / "mm.log", 40)
+    (found,) = leftovers(layout, time.time()).old
+    path.write_text("again")
+    assert not remove(layout, found, time.time())
+    assert path.exists()
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    layout = make_layout(tmp_path / "cache")
+    outside = put(tmp_path / "outside" / "file", 400)
+    layout.trials.mkdir(parents=True)
+    (layout.trials / "link").symlink_to(outside.parent)
+    (layout.home / "failed").symlink_to(outside.parent)
+    now = time.time() + 40 * DAY
+    (tree,) = [o for o in leftovers(layout, now).old if o.kind == "trial cache"]
+    assert tree.size == 0
+    assert remove(layout, tree, now)
+    assert outside.exists() and not layout.trials.exists()
+    (log,) = [o for o in leftovers(layout, now).old if o.kind == "log of a failed worker"]
+    with pytest.raises(UnsafePath):
+        remove(layout, log, now)
+    assert outside.exists()
+
+
+def test_pins_that_cannot_be_read_keep_everything(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout = make_layout(tmp_path)
+    path = put(layout.home / "failed" / "mm.log", 40)
+    layout.pins.write_text("{")
+    assert main(["prune", "--yes", "--json", "--cache-dir", str(tmp_path)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["leftovers"] == [] and "pins cannot be read" in told["kept"][0]
+    assert path.exists()
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf"])
+def test_days_are_a_number(tmp_path: Path, days: str) -> None:
+    assert main(["prune", "--older-than", days, "--cache-dir", str(tmp_path)]) == 2

@@ -1,0 +1,131 @@
+"""Convolutions on the CPU target: right numbers for drawn images, in memory with guard pages, and
+mistakes in the loads that are found by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.templates.config import GemmConfig
+from backend.templates.convolution import convolution_problem
+from backend.templates.errors import UnsupportedProblemError
+from backend.templates.heuristics import gemm_configs
+from backend.templates.legality import gemm_defect
+from backend.templates.operand import Operand
+from backend.toolchain import targets
+from backend.toolchain.target import Missing, cpu
+from tests.support.conv_lab import Binary, Class, check
+from tests.support.template_lab import Kernel, build
+
+if isinstance(missing := targets.find(cpu()), Missing):
+    pytest.skip(missing.reason, allow_module_level=True)
+
+CLASSES = {
+    "strided": Class("float16", 16, 24, stride=(2, 2), padding=(1, 1), bias=True),
+    "ragged-groups": Class(
+        "float32", 3, 5, (2, 3), (1, 2), (0, 2), (2, 1), groups=2, bias=True, activation="silu"
+    ),
+    "channels-first": Class(
+        "float32", 5, 7, padding=(1, 1), image=False, weight=False, out=False, bias=True
+    ),
+    "channels-first-dilated": Class(
+        "bfloat16", 8, 16, (3, 2), dilation=(2, 2), image=False, weight=False, out=False,
+        activation="relu",
+    ),
+    "mixed": Class("float32", 4, 8, (1, 3), (2, 1), (0, 1), image=False),
+    "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
+}  # fmt: skip
+TILES = (
+    GemmConfig(32, 32, 32, 16, 16, mfma=16, kpack=1, stages=2),
+    GemmConfig(32, 32, 16, 32, 32, stages=1),
+)
+
+
+def binary(name: str, tile: GemmConfig) -> Binary:
+    """With the widest accesses that the class allows."""
+    problem = CLASSES[name].problem()
+    config = next(
+        c
+        for vec in ((a, b, c) for a in (8, 4, 2, 1) for b in (8, 4, 2, 1) for c in (4, 2, 1))
+        if gemm_defect(
+            c := replace(tile, vec_a=vec[0], vec_b=vec[1], vec_c=vec[2]), problem
+        ) is None
+    )  # fmt: skip
+    return Binary(CLASSES[name], config)
+
+
+BINARIES = {
+    f"{name}-{'mfma' if tile.mfma else 'fma'}": binary(name, tile)
+    for at, name in enumerate(CLASSES)
+    for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
+}
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kernel]]:
+    root: Path = tmp_path_factory.mktemp("cache")
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda one: build(one.render(), root), BINARIES.values())
+        yield dict(zip(BINARIES, built, strict=True))
+
+
+def test_vectors_are_as_wide_as_pixels_allow() -> None:
+    assert BINARIES["strided-mfma"].config.vec_a == 8
+    assert binary("ragged-groups", TILES[1]).config.vec_a == 1
+    assert binary("channels-first-dilated", TILES[0]).config.vec_a == 8  # the weight stands first
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_numbers(name: str, kernels: dict[str, Kernel]) -> None:
+    check(kernels[name], BINARIES[name])
+
+
+MISTAKES = [
+    ("strided-mfma", "y >= 0 && ", ""),
+    ("strided-mfma", "x < width", "x <= width"),
+    ("strided-mfma", "at < lines ? y : NOWHERE", "y"),
+    ("strided-mfma", "s * DILATION_W * pixel_w", "s * pixel_h"),
+    ("channels-first-mfma", "k += BLOCK_K", "k += 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "right", "wrong"), MISTAKES)
+def test_a_wrong_load_is_caught(name: str, right: str, wrong: str, tmp_path: Path) -> None:
+    rendered = BINARIES[name].render()
+    assert rendered.source.count(right) == 1
+    with pytest.raises(AssertionError):
+        check(build(rendered, tmp_path, rendered.source.replace(right, wrong)), BINARIES[name])
+
+
+def _operands(channels_last: bool = True) -> dict[str, Operand]:
+    shapes = Class("float32", 4, 8, out=channels_last, bias=True).shapes()
+    return {name: Operand(name, "float32", *shape) for name, shape in shapes.items()}
+
+
+def test_what_no_product_is() -> None:
+    o = _operands()
+    for given, why in (
+        ((("transposed", (1,)),), "transposed"),
+        ((("output_padding", (0, 1)),), "output_padding"),
+    ):
+        with pytest.raises(UnsupportedProblemError, match=why):
+            convolution_problem(o["X"], o["W"], o["Y"], None, given)
+    gaps = replace(o["W"], strides=(72, 1, 24, 8))
+    with pytest.raises(UnsupportedProblemError, match="filters are no lines"):
+        convolution_problem(o["X"], gaps, o["Y"], None, ())
+    holes = replace(o["Y"], strides=(999, 1, 99, 8))
+    with pytest.raises(UnsupportedProblemError, match="places are no line"):
+        convolution_problem(o["X"], o["W"], holes, None, ())
+    first = _operands(channels_last=False)["Y"]
+    with pytest.raises(UnsupportedProblemError, match="groups of several images"):
+        convolution_problem(o["X"], o["W"], first, None, (("groups", (2,)),))
+
+
+def test_configs_are_those_of_the_product() -> None:
+    problem = CLASSES["strided"].problem()
+    sizes = problem.sizes(lambda size: 8 if not isinstance(size, int) else size)
+    assert gemm_configs(problem, cpu(), sizes)
