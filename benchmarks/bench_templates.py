@@ -28,10 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.templates.errors import TemplateError
-from backend.templates.heuristics import gemm_configs, shape_class, skinny_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import DType, Operand, Sizes
 from backend.templates.rendering import Rendered
 from backend.templates.resources_table import Offer, plain_problem
+from backend.templates.tiles import shape_class
 from backend.toolchain import code_cache, loader, targets
 from backend.toolchain.errors import ToolchainError
 from backend.toolchain.target import Missing, Target, amdgpu, cuda, parse_target

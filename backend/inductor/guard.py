@@ -6,7 +6,7 @@ what it ended without us. torch enters our code in these places, and nowhere els
 
 - at the end of `import torch`, and after three of its modules: `hooks/activation.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
-  it: `hooks/selector.py`, `hooks/templates.py`;
+  it: `hooks/selector.py`, `hooks/checking.py`, `hooks/templates.py`;
 - what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that
   does nothing else than to call it, but for samples that catch what they raise: `hooks/graphs.py`,
   `hooks/calls.py`;

@@ -79,6 +79,7 @@ OPS: Mapping[str, Op] = {
     "int_mm": Op(("a", "b"), "_int_mm", result=4),
     "scaled_mm": Op(("a", "b")),
     "mixed_mm": Op(("a", "b")),
+    "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }

@@ -41,7 +41,7 @@ _ATEN = frozenset(
 _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
 """What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
-_OURS = {"rocm_gemm": "gemm", "rocm_skinny": "skinny", "rocm_triton": "triton"}
+_OURS = {"rocm_gemm": "gemm", "rocm_conv": "conv", "rocm_skinny": "skinny", "rocm_triton": "triton"}
 _COMPILERS = (
     ("triton", "triton"),
     ("cpp", "cpp"),
@@ -88,12 +88,25 @@ def kernel_hash(source: str, entry: str, target: str) -> str:
     return _digest(json.dumps([source, entry, target]))
 
 
-def choice_hash(template: str, kernel: str, config: str) -> str:
-    """The name under which a choice of our templates is timed and pinned: `rocm_gemm-...`.
+def choice_hash(template: str, kernel: str, config: str, toolchain: str = "") -> str:
+    """The name under which a choice of our templates is timed and pinned:
+    `rocm_gemm-<source and config>-<toolchain>`.
 
     `kernel` is its `kernel_hash`, `config` its description, which has the runtime arguments too.
+    `toolchain` names what compiles it: headers, flags, compiler. Its times are of that one.
     """
-    return f"rocm_{template}-{_digest(f'{kernel} {config}')}"
+    made = f"rocm_{template}-{_digest(f'{kernel} {config}')}"
+    return f"{made}-{toolchain}" if toolchain else made
+
+
+def toolchain_of(choice: str) -> str:
+    """What a choice of our templates is compiled by; empty where its hash does not tell."""
+    return "".join(choice.split("-", 2)[2:]) if is_own(choice) else ""
+
+
+def any_toolchain(choice: str) -> str:
+    """The hash of a choice of our templates but for the toolchain: of its source and config."""
+    return "-".join(choice.split("-", 2)[:2])
 
 
 def _digest(text: str) -> str:

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 
 from backend.errors import InputsKeyInvalid, brief
+from backend.model.convolution import Options
 
 Shape = tuple[int, ...]
 """Sizes or strides of one operand; `()` is a 0-dim tensor."""
@@ -50,7 +51,8 @@ class Problem:
     `shapes`, `strides`, `dtypes` have one entry an operand, or are empty where unknown. `dims` is
     what an MM log calls (M, K, N), which it gives instead of shapes: the first two sizes of the
     last operand but one, and the last size of the last operand. `threads` is how many the process
-    had: on a CPU the hashes of C++ choices depend on it.
+    had: on a CPU the hashes of C++ choices depend on it. `options` is what a convolution was given
+    besides, where that is known.
     """
 
     op: str
@@ -62,6 +64,7 @@ class Problem:
     inputs_key: str | None = None
     dims: Shape = field(default=(), kw_only=True)
     threads: int | None = field(default=None, kw_only=True)
+    options: Options = field(default=(), kw_only=True)
 
     @property
     def id(self) -> str:

@@ -6,16 +6,17 @@ Graphs that contradict a pin are moved aside, and those that a released pin hide
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY, Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
-from backend.model.origin import kind_of
+from backend.model.origin import any_toolchain, is_own, kind_of
 from backend.model.pin import Pin, PinState
 from backend.model.problem import TuningKey
 from backend.pins.file import Record
@@ -253,6 +254,12 @@ def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatu
         return PinStatus(
             pin, "orphaned", f"{brief(record.label, 60)} is no longer among the choices"
         )
+    if all(_compiled_anew(record.hash, stored[precision]) for precision in held):
+        what = (
+            "its kernel was compiled by other headers, flags or another compiler since, and timed "
+            "anew: pin it again"
+        )
+        return PinStatus(pin, "orphaned", what)
     changes = holding(record, stored)
     if changes and not record.raised:
         what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
@@ -272,6 +279,15 @@ def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatu
     if graphs.doubts:
         return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
     return PinStatus(pin, "active")
+
+
+def _compiled_anew(hash: str, names: Iterable[str]) -> bool:
+    """Whether the same kernel of ours, made by another toolchain, was timed later: new times stand
+    behind the older ones in the file."""
+    later = itertools.dropwhile(hash.__ne__, names)
+    return is_own(hash) and any(
+        name != hash and any_toolchain(name) == any_toolchain(hash) for name in later
+    )
 
 
 def _line(doubt: Doubt) -> str:

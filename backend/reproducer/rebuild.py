@@ -21,7 +21,7 @@ from typing import Any
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable
 from backend.model.ops import OPS, Op
-from backend.model.origin import choice_hash, kernel_hash, own_template
+from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
@@ -36,7 +36,7 @@ from backend.templates.problem import (
 from backend.templates.rendering import Rendered, environment, render_gemm, render_skinny
 from backend.templates.triton.heuristics import ARCHES
 from backend.templates.triton.module_file import ENTRY, INTERPRETER
-from backend.toolchain.target import INCLUDE, Target
+from backend.toolchain.target import INCLUDE, Options, Target, defines
 from backend.toolchain.targets import instruction_set
 
 KERNEL, MAIN, MAKEFILE = "kernel.hip", "main.hip", "Makefile"
@@ -123,7 +123,7 @@ def _build(target: Target) -> dict[str, Any]:
         "default": {"amdgpu": "hip", "cuda": "cuda", "cpu": "cpu"}[target.kind],
         "amd": amd,
         "nvidia": nvidia,
-        "cpu": Target("cpu"),
+        "defines": lambda of: " ".join(defines(of, Options())),
         "cpu_flags": " ".join(instruction_set()),
     }
 
@@ -137,7 +137,7 @@ def kept_source(folder: Path, description: str, hash: str) -> str:
     for source in _sources(folder):
         for target in (INTERPRETER, *ARCHES):
             kernel = kernel_hash(source, ENTRY, target)
-            if choice_hash("triton", kernel, description) == hash:
+            if choice_hash("triton", kernel, description) == any_toolchain(hash):
                 return source
     raise ReproducerError(
         f"the module of {hash[:80]} is not in {folder}: tune again with `--templates` to have it"
@@ -165,7 +165,7 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
         except TemplateError as error:
             raise ReproducerError(f"the config does not fit its inputs: {error}") from error
         kernel = kernel_hash(rendered.source, rendered.name, str(target))
-        if choice_hash(template, kernel, rendered.config.description) == hash:
+        if choice_hash(template, kernel, rendered.config.description) == any_toolchain(hash):
             return rendered
     raise ReproducerError(
         f"{hash[:80]} was made for {op} with factors that its inputs do not tell, for another "

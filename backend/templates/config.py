@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import Any, Literal, cast, get_args
 
 from backend.model.choice import parse_config
 from backend.templates.errors import ConfigError
+from backend.templates.units import UnitName
 
 
 def _describe(config: GemmConfig | SkinnyConfig) -> str:
@@ -19,12 +20,12 @@ class GemmConfig:
     """A tiled product through LDS. Tiles are in elements, rows by columns of the result.
 
     A block computes `block_m` x `block_n`, `block_k` products at a time; each of its waves
-    `wave_m` x `wave_n` of that. `mfma` is the side of a matrix instruction, 16 or 32, and 0 is
-    plain FMA. `kpack` is how many of these instructions one LDS read feeds. `vec_*` are elements
-    an access of the left factor, the right factor and the result. `stages` 2 has two LDS buffers,
-    1 has one. Blocks go through `group_m` rows of tiles before the next column; `xcds` is how many
-    dies, each with its own L2, the hardware deals blocks to in turn. `split_k` parts of K are
-    summed in a second kernel; it is a runtime argument, and no part of the source.
+    `wave_m` x `wave_n` of that. `unit` is what multiplies. `kpack` is how many of its instructions
+    one LDS read feeds. `vec_*` are elements an access of the left factor, the right factor and the
+    result. `stages` 2 has two LDS buffers, 1 has one. Blocks go through `group_m` rows of tiles
+    before the next column; `xcds` is how many dies, each with its own L2, the hardware deals blocks
+    to in turn. `split_k` parts of K are summed in a second kernel; it is a runtime argument, and no
+    part of the source.
     """
 
     block_m: int
@@ -32,7 +33,7 @@ class GemmConfig:
     block_k: int
     wave_m: int
     wave_n: int
-    mfma: Literal[0, 16, 32] = 0
+    unit: UnitName = "fma"
     kpack: int = 1
     vec_a: int = 1
     vec_b: int = 1
@@ -93,13 +94,22 @@ class SkinnyConfig:
 
 
 def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
-    """The config of a choice of `gemm` or `skinny`, from its description. Raises ConfigError."""
-    kind = {"gemm": GemmConfig, "skinny": SkinnyConfig}.get(template)
+    """The config of a choice of a template, from its description. Raises ConfigError."""
+    kind = {"gemm": GemmConfig, "conv": GemmConfig, "skinny": SkinnyConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)
     try:
-        values = {field.name: int(given[field.name.upper()]) for field in fields(kind)}
+        values = {f.name: _value(f.name, given[f.name.upper()]) for f in fields(kind)}
     except (KeyError, ValueError):
         raise ConfigError(f"{description[:200]!r} is no config of ours") from None
-    return kind(**values)  # type: ignore[no-any-return]
+    return cast("GemmConfig | SkinnyConfig", kind(**values))
+
+
+def _value(name: str, text: str) -> Any:
+    """Raises ValueError."""
+    if name != "unit":
+        return int(text)
+    if text not in get_args(UnitName):
+        raise ValueError(f"no unit {text[:40]}")
+    return text

@@ -3,6 +3,7 @@
 TemplateError
 ├── UnsupportedProblemError   no template computes this: layout, dtype, shape
 ├── ConfigError               the config does not fit the problem or the target
+│   └── UncompiledError       there is no compiler, and its library was not made before
 ├── RenderError               a template asked its kernel for something it does not have
 │   ├── HookError             a Triton template and its hooks do not fit together
 │   └── ExpressionError       a size or a pointwise expression has no Triton form
@@ -24,6 +25,10 @@ class UnsupportedProblemError(TemplateError):
 
 class ConfigError(TemplateError):
     """A config that may not be rendered for this problem or target; says which rule it breaks."""
+
+
+class UncompiledError(ConfigError):
+    """No compiler is here, and none has compiled this kernel before."""
 
 
 class RenderError(TemplateError):

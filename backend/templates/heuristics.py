@@ -1,32 +1,15 @@
 """Which configs are offered for a problem: a list by device and shape, pruned, ordered, cut.
 
 Nothing is compiled or measured here, and nothing depends on anything but the arguments.
-
-What the numbers of the tiles weigh against each other:
-- A tile of M x N reads (M + N) K elements for M N K products: larger ones need less of L2 and LDS.
-- A tile needs M N fp32 sums in registers: 64 x 64 a wave of 64 are 64 registers a lane, 128 x 64
-  are 128, beyond which the 512 of a CDNA lane hold one wave a SIMD and nothing hides a load.
-- A block of 4 waves has one on each SIMD of a compute unit; 8 only for tiles that need them.
-- Two LDS buffers need one barrier a step in place of two, and twice the LDS: of 64 KiB a block of
-  256 x 256 by 64 bytes of K has room for one.
-- A problem with few tiles leaves compute units idle: smaller tiles, or K in parts.
-- Matrix instructions of 32 x 32 read fewer LDS bytes a product; those of 16 x 16 fit small tiles
-  and leave more independent ones in flight.
-- 64 bytes of K a line are four 16-byte loads: half a cache line of CDNA, which has 128 bytes; 128
-  bytes are a whole one, and need half of the barriers.
-- Without matrix cores (RDNA, NVIDIA, whose own matrix instructions these templates do not use) a
-  lane has 8 x 8 sums at most: 64 registers, and 16 LDS reads feed 64 FMA.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.legality import (
-    MATRIX_DTYPES,
     DeviceLimits,
     device_defect,
     device_of,
@@ -34,143 +17,10 @@ from backend.templates.legality import (
     run_length,
     skinny_defect,
 )
-from backend.templates.problem import GemmProblem, Side, Sizes, canonical
+from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
+from backend.templates.tiles import Tile, shape_class, tiles
+from backend.templates.units import UNITS, UnitName, wave_of
 from backend.toolchain.target import Target
-
-ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
-_Side = Literal[0, 16, 32]
-_Stages = Literal[1, 2]
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Block, wave, and matrix instruction; `k_bytes` of a line of each factor a step."""
-
-    block_m: int
-    block_n: int
-    wave_m: int
-    wave_n: int
-    mfma: _Side
-    k_bytes: int
-    stages: _Stages = 2
-
-
-def shape_class(sizes: Sizes) -> ShapeClass:
-    """What decides the list of tiles; rows and columns are those of the kernel."""
-    if sizes.m <= 16:
-        return "decode"
-    if sizes.k >= 8 * max(sizes.m, sizes.n) and sizes.m * sizes.n <= 1024 * 1024:
-        return "large-k"
-    if sizes.m * sizes.n <= 256 * 256:
-        return "small"
-    if sizes.m >= 4 * sizes.n:
-        return "tall"
-    if sizes.n >= 4 * sizes.m:
-        return "wide"
-    return "square"
-
-
-_MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
-    "square": (
-        Tile(256, 256, 128, 64, 32, 64, 2),  # only where 160 KiB of LDS hold both buffers
-        Tile(256, 256, 128, 64, 32, 64, 1),
-        Tile(256, 128, 128, 64, 32, 64),
-        Tile(128, 256, 64, 128, 32, 64),
-        Tile(128, 128, 64, 64, 32, 64),
-        Tile(128, 128, 64, 64, 32, 64, 1),  # 20 KiB: three blocks a compute unit
-        Tile(128, 128, 64, 64, 16, 64),
-        Tile(128, 128, 64, 64, 16, 128, 1),
-        Tile(128, 64, 64, 32, 16, 64),
-    ),
-    "tall": (
-        Tile(256, 128, 128, 64, 32, 64),
-        Tile(256, 64, 64, 64, 32, 64),
-        Tile(128, 128, 64, 64, 16, 64),
-        Tile(128, 64, 64, 32, 16, 64),
-        Tile(128, 32, 32, 32, 16, 128),
-        Tile(64, 32, 32, 16, 16, 128),
-    ),
-    "wide": (
-        Tile(128, 256, 64, 128, 32, 64),
-        Tile(64, 256, 64, 64, 32, 64),
-        Tile(128, 128, 64, 64, 16, 64),
-        Tile(64, 128, 32, 64, 16, 64),
-        Tile(32, 128, 32, 32, 16, 128),
-        Tile(32, 64, 16, 32, 16, 128),
-    ),
-    "small": (
-        Tile(64, 64, 32, 32, 32, 128),
-        Tile(64, 64, 32, 32, 16, 128),
-        Tile(64, 32, 32, 16, 16, 128),
-        Tile(32, 64, 16, 32, 16, 128),
-        Tile(32, 32, 16, 16, 16, 128),
-    ),
-    "large-k": (
-        Tile(128, 128, 64, 64, 32, 64),
-        Tile(128, 128, 64, 64, 16, 128, 1),
-        Tile(64, 64, 32, 32, 16, 128),
-        Tile(32, 64, 16, 32, 16, 128),
-        Tile(32, 32, 16, 16, 16, 128),
-    ),
-    "decode": (
-        Tile(16, 64, 16, 16, 16, 256),
-        Tile(16, 128, 16, 32, 16, 128),
-        Tile(16, 256, 16, 64, 16, 64),
-    ),
-}
-
-_FMA: dict[ShapeClass, tuple[Tile, ...]] = {
-    "square": (
-        Tile(128, 128, 32, 64, 0, 32),
-        Tile(128, 64, 32, 64, 0, 32),
-        Tile(64, 128, 32, 64, 0, 32),
-        Tile(64, 64, 32, 32, 0, 32),
-        Tile(64, 64, 32, 32, 0, 64, 1),
-    ),
-    "tall": (
-        Tile(256, 64, 32, 64, 0, 32),
-        Tile(128, 64, 32, 64, 0, 32),
-        Tile(128, 32, 32, 32, 0, 32),
-        Tile(64, 32, 32, 16, 0, 64),
-    ),
-    "wide": (
-        Tile(64, 256, 32, 64, 0, 32),
-        Tile(64, 128, 32, 64, 0, 32),
-        Tile(32, 128, 32, 32, 0, 32),
-        Tile(32, 64, 16, 32, 0, 64),
-    ),
-    "small": (
-        Tile(64, 64, 32, 32, 0, 32),
-        Tile(32, 64, 16, 32, 0, 64),
-        Tile(64, 32, 32, 16, 0, 64),
-        Tile(32, 32, 16, 16, 0, 64),
-    ),
-    "large-k": (
-        Tile(128, 64, 32, 64, 0, 32),
-        Tile(64, 64, 32, 32, 0, 32),
-        Tile(32, 32, 16, 16, 0, 64),
-    ),
-    "decode": (
-        Tile(16, 64, 16, 16, 0, 64),
-        Tile(16, 128, 16, 32, 0, 64),
-    ),
-}
-
-_CPU = (
-    # A fiber a thread: few threads with much work each; one with matrix instructions, so that tests
-    # and the demo run that path too.
-    Tile(64, 64, 64, 64, 0, 128, 1),
-    Tile(64, 64, 32, 32, 16, 64, 2),
-    Tile(32, 32, 32, 32, 0, 128, 2),
-)
-
-
-def tiles(arch: str, has_mfma: bool, shape: ShapeClass) -> tuple[Tile, ...]:
-    """The best guess first. `arch` "" is the CPU."""
-    if not arch:
-        return _CPU
-    return (_MFMA if has_mfma else _FMA)[shape]
-
 
 SKINNY_ROWS = 16
 """Up to so many rows the skinny template is offered."""
@@ -195,10 +45,9 @@ def gemm_configs(
     """
     device = device_of(target, compute_units)
     sizes = _as_kernel(problem, sizes)
-    matrix = target.has_mfma and problem.a.dtype in MATRIX_DTYPES
     configs = [
         config
-        for tile in tiles(target.arch, matrix, shape_class(sizes))
+        for tile in tiles(target, problem.a.dtype, shape_class(sizes))
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
@@ -248,20 +97,24 @@ def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> Gemm
         block_k=block_k,
         wave_m=tile.wave_m,
         wave_n=tile.wave_n,
-        mfma=tile.mfma,
-        # One LDS read of 16 bytes: two instructions' worth of fp16 and bf16, four of fp32.
-        kpack=(2 if item == 2 else 4) if tile.mfma else 1,
+        unit=tile.unit,
+        kpack=_kpack(tile.unit, item),
         stages=tile.stages,
         group_m=max(1, 1024 // tile.block_m),
         xcds=device.xcds,
     )
-    threads = config.waves * device.target.wave
+    threads = config.waves * wave_of(device.target, config.unit)
     return replace(
         config,
         vec_a=_vector(form.left, tile.block_m * block_k // threads),
         vec_b=_vector(form.right, tile.block_n * block_k // threads),
         vec_c=min(form.out_vector, run_length(config, item)),
     )
+
+
+def _kpack(unit: UnitName, item: int) -> int:
+    """As many instructions as one LDS read of 16 bytes feeds."""
+    return 1 if unit == "fma" else max(1, VECTOR_BYTES // (UNITS[unit].terms(item) * item))
 
 
 def _vector(side: Side, elements_per_thread: int) -> int:

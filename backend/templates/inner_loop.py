@@ -26,6 +26,7 @@ from backend.templates.rendering import Rendered, render_gemm
 from backend.templates.resources_table import plain_problem, put_between_markers
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, compile_choice
 from backend.templates.triton.gemm import from_gemm, generate
+from backend.templates.units import UNITS as MATRIX_UNITS
 from backend.toolchain import code_cache, loader, targets
 from backend.toolchain.assembly import Trip, assembly, functions, main_loop
 from backend.toolchain.banks import Conflicts, conflicts, traced
@@ -134,7 +135,7 @@ def tritons(problem: GemmProblem, config: GemmConfig, target: Target, root: Path
         config.block_k,
         group_m=config.group_m,
         num_warps=config.waves,
-        matrix_instr_nonkdim=config.mfma if config.mfma in (16, 32) else 0,
+        matrix_instr_nonkdim=MATRIX_UNITS[config.unit].m if target.matrix == "mfma" else 0,
         xcds=config.xcds,
     )
     choice = generate(from_gemm(problem), twin, target.arch)
@@ -279,9 +280,8 @@ def _ratio(value: float | None) -> str:
 
 
 def _short(config: GemmConfig) -> str:
-    core = f"mfma {config.mfma}" if config.mfma else "FMA"
     tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
-    return f"{tile}, wave {config.wave_m}x{config.wave_n}, {core}, stages {config.stages}"
+    return f"{tile}, wave {config.wave_m}x{config.wave_n}, {config.unit}, stages {config.stages}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
+from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
-
-MATRIX_DTYPES = ("float16", "bfloat16", "float32")
-"""What matrix instructions multiply here."""
 
 
 def gemm_defect(config: GemmConfig, problem: GemmProblem) -> str | None:
@@ -35,10 +33,10 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     )
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
-    if config.mfma:
-        if problem.a.dtype not in MATRIX_DTYPES:
-            yield f"no matrix instruction multiplies {problem.a.dtype}"
-        yield from _mfma_defects(config, item)
+    if (unit := UNITS.get(config.unit)) is not None:
+        if problem.a.dtype not in unit.dtypes:
+            yield f"{config.unit} does not multiply {problem.a.dtype}"
+        yield from _unit_defects(config, unit, item)
     else:
         yield from _fma_defects(config)
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
@@ -63,12 +61,12 @@ def _positive(*values: int) -> Iterator[str]:
         yield "a size below 1"
 
 
-def _mfma_defects(config: GemmConfig, item: int) -> Iterator[str]:
-    if config.wave_m % config.mfma or config.wave_n % config.mfma:
+def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[str]:
+    if config.wave_m % unit.m or config.wave_n % unit.n:
         yield "the wave's tile is no multiple of the matrix instruction"
-    if config.kpack * mfma_operands(config.mfma, item) * item > VECTOR_BYTES:
+    if config.kpack > 1 and config.kpack * unit.terms(item) * item > VECTOR_BYTES:
         yield "kpack: an LDS read has 16 bytes at most"
-    if config.block_k % (config.kpack * mfma_k(config.mfma, item)):
+    if config.block_k % (config.kpack * unit.k(item)):
         yield "block_k is no multiple of what one LDS read feeds"
 
 
@@ -88,16 +86,6 @@ def _vector_defects(name: str, width: int, most: int) -> Iterator[str]:
         yield f"{name}: the operand's alignment allows {most}"
 
 
-def mfma_k(side: int, item_bytes: int) -> int:
-    """Products a matrix instruction adds up; as `rt::mfma<T, M>::K`."""
-    return (64 if item_bytes == 4 else 256) // side
-
-
-def mfma_operands(side: int, item_bytes: int) -> int:
-    """Elements of a factor that a lane gives to a matrix instruction."""
-    return mfma_k(side, item_bytes) * side // 64
-
-
 def lane_grid(wave: int) -> tuple[int, int]:
     """How the lanes of a wave share its tile without matrix cores: rows by columns."""
     return (8, 8) if wave == 64 else (4, 8)
@@ -105,8 +93,8 @@ def lane_grid(wave: int) -> tuple[int, int]:
 
 def run_length(config: GemmConfig, item_bytes: int) -> int:
     """Neighbouring columns of the result that a lane holds."""
-    if config.mfma:
-        return 4
+    if (unit := UNITS.get(config.unit)) is not None:
+        return unit.run
     return run_of(config.wave_n // 8, item_bytes)
 
 
@@ -177,18 +165,19 @@ def device_defect(
     config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: DeviceLimits
 ) -> str | None:
     """Why the config should not be compiled for this device; None if nothing speaks against it."""
-    threads = config.waves * on.target.wave
+    wave = wave_of(on.target, config.unit) if isinstance(config, GemmConfig) else on.target.wave
+    threads = config.waves * wave
     if threads > _MAX_THREADS:
         return f"{threads} threads a block, {_MAX_THREADS} are allowed"
-    if isinstance(config, GemmConfig) and config.mfma and not on.target.has_mfma:
-        return f"{on.target} has no matrix instructions of this kind"
+    if isinstance(config, GemmConfig) and not has_unit(on.target, config.unit):
+        return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) else 1
     if (lds := lds_bytes(config, problem)) * together > on.lds_bytes:
         return f"{lds} bytes of LDS, a block may have {on.lds_bytes // together}"
     waves = max(-(-config.waves // _SIMDS), together)
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
-    if (count := registers(config, problem, on.target.wave)) > most:
+    if (count := registers(config, problem, wave)) > most:
         return f"about {count} registers a thread, at most {most} for {config.waves} waves a block"
     return None
 
@@ -200,7 +189,7 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
         return problem.acc_bytes * sums if config.waves_k > 1 else 0
     item = problem.a.item_bytes
     pad, outers = 16 // item, (config.block_m, config.block_n)
-    if config.mfma:
+    if config.unit != "fma":
         values = sum(outer * (config.block_k + pad) for outer in outers)
     else:
         values = sum((outer + pad) * config.block_k for outer in outers)
@@ -215,9 +204,10 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     word = problem.acc_bytes // 4
     sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
-    if config.mfma:
-        lines = (config.wave_m + config.wave_n) // config.mfma
-        return sums + staged * item // 4 + lines * 4 + _ADDRESSES
+    if (unit := UNITS.get(config.unit)) is not None:
+        lanes = unit.wave // unit.groups  # each has a line
+        values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)
+        return sums + (staged + values // min(lanes, unit.m)) * item // 4 + _ADDRESSES
     rows, cols = lane_grid(wave)
     factors = word * (config.wave_m // rows + config.wave_n // cols)
     return sums + staged * item // 4 + factors + _ADDRESSES

@@ -25,6 +25,7 @@ from backend.templates.operand import (
     is_number,
     vector_width,
 )
+from backend.templates.prologue import Prologue, Source
 
 __all__ = [
     "ACTIVATIONS",
@@ -67,11 +68,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
-    """`out = epilogue(activation(alpha * a @ b + beta * bias))`, in `acc` until the store.
+    """`out = epilogue(activation(alpha * scales * (a @ b + c @ d) + beta * bias))`, in `acc` until
+    the store.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N); either dimension
     of a matrix may be the contiguous one. `bias` has up to `out`'s rank and broadcasts to it, by a
-    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. An `epilogue` stores
+    missing dimension, by size 1 or by stride 0; with `beta` 0 it is not read. Each of `scales` is a
+    factor of the elements, and broadcasts likewise. An `epilogue` stores
     what it says, and `out` only if a store of it has that name; `out` still tells which way the
     kernel writes. Raises UnsupportedProblemError.
     """
@@ -83,12 +86,20 @@ class GemmProblem:
     activation: Activation = "none"
     alpha: float = 1.0
     beta: float = 1.0
+    a_prologue: Prologue | None = None
+    """How `a` is computed where it is loaded. Then it is in no memory: its strides mean nothing."""
+    b_prologue: Prologue | None = None
     epilogue: Epilogue | None = None
+    scales: tuple[Operand, ...] = ()
+    second: tuple[Operand, Operand] | None = None
+    """c and d, of the sizes, the type and the layouts of a and b."""
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
         if self.bias is not None and not 1 <= len(self.bias.sizes) <= len(self.out.sizes):
             raise UnsupportedProblemError(f"a bias of {len(self.bias.sizes)} dimensions")
+        if any(len(scale.sizes) > len(self.out.sizes) for scale in self.scales):
+            raise UnsupportedProblemError("a scale has more dimensions than the result")
         if self.activation not in ACTIVATIONS:
             raise UnsupportedProblemError(f"no activation {self.activation}")
         if not (math.isfinite(self.alpha) and math.isfinite(self.beta)):
@@ -100,8 +111,24 @@ class GemmProblem:
         check_sums(self.acc, self.out)
         if self.acc != "float32" and self.activation not in ("none", "relu"):
             raise UnsupportedProblemError(f"{self.activation} of {self.acc}")
+        if self.acc != "float32" and self.scales:
+            raise UnsupportedProblemError(f"scales of {self.acc}")
+        if self.second is not None:
+            self._check_second(self.second)
         if self.acc == "int32" and (self.alpha != 1 or self.bias is not None):
             raise UnsupportedProblemError("whole numbers are only multiplied and added up")
+
+    def _check_second(self, second: tuple[Operand, Operand]) -> None:
+        """Whether the loop over a and b may go on over `second`. Raises UnsupportedProblemError."""
+        if self.batched or self.a_prologue or self.b_prologue:
+            raise UnsupportedProblemError("two products of what is no plain matrix")
+        for first, other in zip((self.a, self.b), second, strict=True):
+            if (first.dtype, first.sizes) != (other.dtype, other.sizes):
+                raise UnsupportedProblemError(
+                    f"{other.name} is not of {first.name}'s type and sizes"
+                )
+            if contiguous_dim(first) != contiguous_dim(other):
+                raise UnsupportedProblemError(f"{other.name} lies otherwise than {first.name}")
 
     @property
     def acc(self) -> DType:
@@ -152,7 +179,16 @@ class GemmProblem:
 
     def inputs(self) -> tuple[Operand | None, ...]:
         """In the order in which a template names them."""
-        return self.a, self.b, self.bias, *map(self._operand, self._stored.loads)
+        a = self.a if self.a_prologue is None else None
+        b = self.b if self.b_prologue is None else None
+        sources = (source.operand for source in self.sources())
+        loads = map(self._operand, self._stored.loads)
+        return (a, b, self.bias, *self.scales, *(self.second or ()), *loads, *sources)
+
+    def sources(self) -> tuple[Source, ...]:
+        """What the factors are computed from."""
+        prologues = (self.a_prologue, self.b_prologue)
+        return tuple(source for p in prologues if p is not None for source in p.sources)
 
     def outputs(self) -> tuple[Operand, ...]:
         """What is stored, in the order of the signature."""
@@ -172,8 +208,16 @@ class GemmProblem:
         return self.epilogue or plain(out, self.acc)
 
     def loads(self) -> tuple[Place, ...]:
-        """What the epilogue reads, as the kernel sees it."""
-        return tuple(place(access, self.flipped) for access in self._stored.loads)
+        """The scales and what the epilogue reads, as the kernel sees them."""
+        return tuple(place(access, self.flipped) for access in self._loaded)
+
+    @property
+    def _loaded(self) -> tuple[Access, ...]:
+        scales = ((scale, broadcast_strides(scale, 3)) for scale in self.scales)
+        return (
+            *(Access(scale.name, scale.dtype, (s[0], s[1], s[2])) for scale, s in scales),
+            *self._stored.loads,
+        )
 
     def stores(self) -> tuple[Place, ...]:
         """What is stored, as the kernel sees it."""
@@ -190,7 +234,7 @@ class GemmProblem:
         return statements(self.activation, self._stored, self.acc)
 
     def size_args(self) -> tuple[SizeArg, ...]:
-        """Sizes, then leading strides, then batch strides, then the strides of the bias."""
+        """Sizes, then leading strides, batch strides, the strides of the bias and of sources."""
         a, b, out = self.a, self.b, self.out
         sizes = [
             SizeArg("M", self.m, sizes=((a.name, -2), (out.name, -2))),
@@ -199,21 +243,26 @@ class GemmProblem:
         ]
         if self.batched:
             sizes.append(SizeArg("B", self.batch, sizes=tuple((x.name, 0) for x in (a, b, out))))
+        prologues = (self.a_prologue, self.b_prologue, None)
+        named = zip(("a", "b", "out"), (a, b, out), prologues, strict=True)
+        stored = [(suffix, x) for suffix, x, prologue in named if prologue is None]
+        stored += zip("cd", self.second or (), strict=False)
         leading = [
             SizeArg(f"ld_{suffix}", leading_stride(x), strides=((x.name, _other_dim(x)),))
-            for suffix, x in (("a", a), ("b", b), ("out", out))
+            for suffix, x in stored
         ]
         batch = [
             SizeArg(f"batch_{suffix}", x.strides[0], strides=((x.name, 0),))
-            for suffix, x in (("a", a), ("b", b), ("out", out))
+            for suffix, x in stored
             if self.batched
         ]
-        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args())
+        of_sources = [arg for source in self.sources() for arg in source.size_args()]
+        return (*sizes, *leading, *batch, *self._bias_args(), *self._epilogue_args(), *of_sources)
 
     def _epilogue_args(self) -> tuple[SizeArg, ...]:
         return tuple(
             SizeArg(access.stride(dim), access.strides[dim])
-            for access in self._stored.accesses
+            for access in (*self._loaded, *(store.to for store in self._stored.stores))
             for dim in range(3)
             if access.name != self.out.name and not access.stride(dim).isdigit()
         )
@@ -284,6 +333,14 @@ def broadcast_strides(operand: Operand, rank: int) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Second:
+    """The factor of the second product: its parameter in C, and that of its leading stride."""
+
+    name: str
+    ld: str
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One factor as the kernel sees it: lines of `outer` (rows of the result for the left factor,
     columns for the right one) by K."""
@@ -295,6 +352,8 @@ class Side:
     """Elements that may be loaded at once along the contiguous dimension."""
     ld: str
     batch_stride: str
+    prologue: Prologue | None = None
+    second: Second | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,8 +371,12 @@ class Canonical:
 
 def canonical(problem: GemmProblem) -> Canonical:
     """The problem, or its transpose if `out` is column-major."""
-    a = _side(problem.a, "a", k_dim=-1)
-    b = _side(problem.b, "b", k_dim=-2)
+    a = _side(problem.a, "a", -1, problem.a_prologue)
+    b = _side(problem.b, "b", -2, problem.b_prologue)
+    if problem.second is not None:
+        c, d = problem.second
+        a = replace(a, vector=min(a.vector, widest_access(c)), second=Second(c.name, "ld_c"))
+        b = replace(b, vector=min(b.vector, widest_access(d)), second=Second(d.name, "ld_d"))
     form = Canonical(a, b, "M", "N", "bias_row", "bias_col", widest_access(problem.out))
     if not problem.flipped:
         return form
@@ -322,11 +385,9 @@ def canonical(problem: GemmProblem) -> Canonical:
     )
 
 
-def _side(operand: Operand, suffix: str, k_dim: int) -> Side:
-    return Side(
-        operand,
-        k_fast=contiguous_dim(operand) == k_dim,
-        vector=widest_access(operand),
-        ld=f"ld_{suffix}",
-        batch_stride=f"batch_{suffix}",
-    )
+def _side(operand: Operand, suffix: str, k_dim: int, prologue: Prologue | None) -> Side:
+    if prologue is None:
+        k_fast, vector = contiguous_dim(operand) == k_dim, widest_access(operand)
+    else:
+        k_fast, vector = prologue.k_fast, prologue.vector(operand.item_bytes)
+    return Side(operand, k_fast, vector, f"ld_{suffix}", f"batch_{suffix}", prologue)

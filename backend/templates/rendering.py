@@ -14,6 +14,7 @@ from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
 from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
+from backend.templates.units import UNITS
 
 RUNTIME_ARGS = (ArgInfo("split_k", "int64_t"),)
 """What the caller of either template chooses at run time."""
@@ -131,6 +132,7 @@ def _render(
             problem=problem,
             form=canonical(problem),
             config=config.binary,
+            unit=UNITS.get(config.unit) if isinstance(config, GemmConfig) else None,
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.templates.config import GemmConfig, SkinnyConfig
-from backend.templates.heuristics import ShapeClass, gemm_configs, shape_class, skinny_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.tiles import ShapeClass, shape_class
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
 from backend.toolchain.target import Missing, Target
@@ -133,9 +134,8 @@ def short(offer: Offer) -> str:
     """The config without what follows from the problem."""
     c = offer.config
     if isinstance(c, GemmConfig):
-        core = f"mfma {c.mfma}" if c.mfma else "FMA"
         return (
-            f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {core}, "
+            f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {c.unit}, "
             f"stages {c.stages}"
         )
     return f"{c.rows} rows, {c.cols} columns, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"

@@ -1,10 +1,11 @@
 """Compiled kernels below Inductor's cache dir, named by all that went into them.
 
-`rocm_tui/code/<2>/<key>.so` (or `.co`), with the source `.hip`, the command and what it printed
-`.log`, and `.json` that says the hash of the artefact: it is written last, and without it, or with
-a file that differs from it, the kernel is compiled again. One process at a time compiles a key.
+`rocm_tui/code/<2>/<source>-<toolchain>.so` (or `.co`), with the source `.hip`, the command and what
+it printed `.log`, and `.json` that says the hash of the artefact: it is written last, and without
+it, or with a file that differs from it, the kernel is compiled again. One process at a time
+compiles a key.
 
-What lies there, whichever compiler made it, can be read where none is installed.
+What lies there, whichever compiler made it, can be read and loaded where none is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,24 @@ from filelock import FileLock, Timeout
 from backend.disk import trusted
 from backend.errors import UnsafePath
 from backend.toolchain import targets
-from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
-from backend.toolchain.target import INCLUDE, Compiler, Finished, Options, Target, parse_target, run
+from backend.toolchain.errors import (
+    CacheError,
+    CompileError,
+    CompileTimeoutError,
+    MissingCompilerError,
+)
+from backend.toolchain.identity import source_key, toolchain_of
+from backend.toolchain.target import (
+    Compiler,
+    Finished,
+    Missing,
+    Options,
+    Target,
+    parse_target,
+    run,
+)
 
-_FORMAT = 1
+_FORMAT = 2
 _ERROR_LINE = re.compile(r"\berror\b|undefined (reference|symbol)|\bfatal\b", re.IGNORECASE)
 
 
@@ -55,6 +69,10 @@ class Compiled:
     loadable: bool
     log: str
 
+    @property
+    def toolchain(self) -> str:
+        return made_by(self.path)
+
 
 def compile(
     source: str,
@@ -63,41 +81,73 @@ def compile(
     *,
     cache_root: Path,
     compiler: Compiler | None = None,
+    toolchain: str = "",
 ) -> Compiled:
     """Compile `source` for `target`, or take it from the cache below `cache_root`.
 
-    `cache_root` is Inductor's cache dir. Raises MissingCompilerError, CompileError,
-    CompileTimeoutError, and CacheError where the folder is not ours alone.
+    `cache_root` is Inductor's cache dir. What this `toolchain` made is taken without asking for a
+    compiler; where there is none at all, what any made last. Raises MissingCompilerError,
+    CompileError, CompileTimeoutError, HeadersError where the caller's headers are gone or are
+    others by now, and CacheError where the folder is not ours alone.
     """
-    compiler = compiler or targets.require(target)
-    entry = _Entry.of(source, compiler, options, cache_root)
-    if cached := entry.load():
+    made = source_key(source, target, options)
+    if toolchain and (cached := _Entry.of(f"{made}-{toolchain}", cache_root).load(target)):
         return cached
-    with entry.locked(options.timeout_seconds):
-        return entry.load() or entry.build(source, options)
+    found = compiler or targets.find(target)
+    if isinstance(found, Missing):
+        if latest := _latest(made, target, cache_root):
+            return latest
+        raise MissingCompilerError(f"target {target} is off: {found.reason}")
+    entry = _Entry.of(f"{made}-{toolchain_of(found, options)}", cache_root)
+    if cached := entry.load(target):
+        return cached
+    entry.make_folder()
+    with entry.locked(target, options.timeout_seconds):
+        return entry.load(target) or entry.build(source, found, options)
 
 
-def cache_key(source: str, compiler: Compiler, options: Options) -> str:
-    """SHA-256 of source, headers, command, compiler version and target; no path goes in."""
-    # Three folders up from the program is ROCm's, which stands in its command.
-    nameless = replace(compiler, executable=(f"/ROCM/llvm/bin/{compiler.driver}",))
-    command = targets.commands(nameless, Path("SOURCE"), Path("OUTPUT"), options, Path("INCLUDE"))
-    parts = [_FORMAT, source, _headers_hash(), command, compiler.version, str(compiler.target)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+def toolchain(
+    source: str,
+    target: Target,
+    options: Options = Options(),  # noqa: B008
+    *,
+    cache_root: Path,
+) -> str | None:
+    """The toolchain whose library `compile` would give: that which is here, else that of the last
+    compile of this source; None where neither is to be had."""
+    compiler = targets.find(target)
+    if isinstance(compiler, Missing):
+        latest = _latest(source_key(source, target, options), target, cache_root)
+        return latest.toolchain if latest is not None and latest.loadable else None
+    return toolchain_of(compiler, options) if compiler.loadable else None
+
+
+def _latest(made: str, target: Target, cache_root: Path) -> Compiled | None:
+    """What was compiled last of those of one source, by whatever compiler."""
+
+    def time_of(path: Path) -> int:
+        with suppress(OSError):
+            return path.stat().st_mtime_ns
+        return 0
+
+    places = (code_folder(cache_root) / made[:2]).glob(f"{made}-*.json")
+    for place in sorted(places, key=time_of, reverse=True):
+        if compiled := _Entry.of(place.stem, cache_root).load(target):
+            return compiled
+    return None
+
+
+def has_libraries(target: Target, cache_root: Path) -> bool:
+    """Whether anything that can be loaded was compiled for this target, from whatever source."""
+    for entry in entries(cache_root):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            if entry.with_suffix(".so").is_file() and _meta(entry)["target"] == str(target):
+                return True
+    return False
 
 
 def code_folder(cache_root: Path) -> Path:
     return cache_root / "rocm_tui" / "code"
-
-
-@lru_cache(maxsize=1)
-def _headers_hash() -> str:
-    digest = hashlib.sha256()
-    for header in sorted(INCLUDE.rglob("*.h")):
-        text = header.read_bytes()
-        digest.update(f"{header.relative_to(INCLUDE).as_posix()}\0{len(text)}\0".encode())
-        digest.update(text)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,106 +155,109 @@ class _Entry:
     key: str
     root: Path
     folder: Path
-    compiler: Compiler
 
     @classmethod
-    def of(cls, source: str, compiler: Compiler, options: Options, cache_root: Path) -> _Entry:
-        key = cache_key(source, compiler, options)
-        folder = code_folder(cache_root) / key[:2]
-        _make_private(cache_root, folder)
-        return cls(key, cache_root, folder, compiler)
+    def of(cls, key: str, cache_root: Path) -> _Entry:
+        return cls(key, cache_root, code_folder(cache_root) / key[:2])
 
     def file(self, suffix: str) -> Path:
         return self.folder / f"{self.key}{suffix}"
 
-    @property
-    def artefact(self) -> Path:
-        return self.file(self.compiler.suffix)
+    def make_folder(self) -> None:
+        _make_private(self.root, self.folder)
 
     @contextmanager
-    def locked(self, timeout: float) -> Iterator[None]:
+    def locked(self, target: Target, timeout: float) -> Iterator[None]:
         lock = FileLock(self.file(".lock"))
         try:
             with lock.acquire(timeout=timeout):
                 yield
         except Timeout:
             raise CompileTimeoutError(
-                str(self.compiler.target),
-                self.compiler.executable[-1],
+                str(target),
+                "another process's compile",
                 (f"another process has been compiling it for {timeout:g} s",),
                 self.file(".hip"),
                 self.file(".log"),
             ) from None
 
-    def load(self) -> Compiled | None:
+    def load(self, target: Target) -> Compiled | None:
         """What the cache holds, if it is whole."""
         try:
             meta: dict[str, Any] = json.loads(self._read(self.file(".json")))
-            content = self._read(self.artefact)
-            whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(content)
-            if not whole or not self.file(".hip").is_file():
+            artefact = self.file(str(meta["suffix"]))
+            whole = meta["format"] == _FORMAT and meta["sha256"] == _sha256(self._read(artefact))
+            if not whole or artefact.parent != self.folder or not self.file(".hip").is_file():
                 return None
-            return _compiled(meta, self.compiler.target, self.artefact)
+            return _compiled(meta, target, artefact)
         except (OSError, UnsafePath, ValueError, KeyError, TypeError):
             return None
 
     def _read(self, path: Path) -> bytes:
         return trusted.read_file(self.root, path)
 
-    def build(self, source: str, options: Options) -> Compiled:
+    def build(self, source: str, compiler: Compiler, options: Options) -> Compiled:
         """Compile under the lock. Nothing is at its final name before it is whole."""
+        for headers in options.headers:
+            headers.check()
         self._sweep()
-        source_path = self.file(".hip")
+        source_path, artefact = self.file(".hip"), self.file(compiler.suffix)
         _write(source_path, source.encode())
         workdir = Path(tempfile.mkdtemp(prefix=f".{self.key}-", dir=self.folder))
         try:
-            output = workdir / f"kernel{self.compiler.suffix}"
+            output = workdir / f"kernel{compiler.suffix}"
             began = time.monotonic()
-            command, log = self._run(source_path, output, options, workdir)
+            command, log = self._run(compiler, source_path, output, options)
             seconds = time.monotonic() - began
             digest = _sha256(output.read_bytes())
             output.chmod(output.stat().st_mode & ~0o022)
             _sync(output)
-            output.replace(self.artefact)
+            output.replace(artefact)
         finally:
             shutil.rmtree(workdir, ignore_errors=True)
         meta = {
             "format": _FORMAT,
-            "target": str(self.compiler.target),
-            "compiler": self.compiler.version,
+            "target": str(compiler.target),
+            "compiler": compiler.version,
+            "suffix": compiler.suffix,
             "command": command,
             "seconds": seconds,
             "sha256": digest,
             "log": log,
         }
         _write(self.file(".json"), json.dumps(meta, indent=1).encode())
-        return replace(_compiled(meta, self.compiler.target, self.artefact), from_cache=False)
+        return replace(_compiled(meta, compiler.target, artefact), from_cache=False)
 
-    def _run(self, source: Path, output: Path, options: Options, workdir: Path) -> tuple[str, str]:
-        commands = targets.commands(self.compiler, source, output, options)
+    def _run(
+        self, compiler: Compiler, source: Path, output: Path, options: Options
+    ) -> tuple[str, str]:
+        commands = targets.commands(compiler, source, output, options)
         # What a person can paste: the result at its final name.
         shell = " && ".join(shlex.join(command) for command in commands)
-        shell = shell.replace(str(output), str(self.artefact))
+        shell = shell.replace(str(output), str(self.file(compiler.suffix)))
         log = ""
         deadline = time.monotonic() + options.timeout_seconds
         for command in commands:
-            finished = run(command, deadline - time.monotonic(), workdir)
+            finished = run(command, deadline - time.monotonic(), output.parent)
             log += finished.text
             if finished.code != 0 or finished.timed_out:
-                raise self._error(finished, shell, log, options)
+                raise self._error(compiler, finished, shell, log, options)
         if not output.is_file():
-            raise self._error(Finished(0, "the compiler wrote nothing"), shell, log, options)
+            nothing = Finished(0, "the compiler wrote nothing")
+            raise self._error(compiler, nothing, shell, log, options)
         self._write_log(shell, log)
         return shell, log
 
-    def _error(self, finished: Finished, shell: str, log: str, options: Options) -> CompileError:
+    def _error(
+        self, compiler: Compiler, finished: Finished, shell: str, log: str, options: Options
+    ) -> CompileError:
         self._write_log(shell, log)
         kind = CompileTimeoutError if finished.timed_out else CompileError
         errors = first_errors(finished.text) or (f"exit status {finished.code}, nothing printed",)
         if finished.timed_out:
             errors = (f"stopped after {options.timeout_seconds:g} s", *errors[:4])
         files = self.file(".hip"), self.file(".log")
-        return kind(str(self.compiler.target), shell, errors, *files)
+        return kind(str(compiler.target), shell, errors, *files)
 
     def _write_log(self, shell: str, log: str) -> None:
         _write(self.file(".log"), f"{shell}\n{log}".encode())
@@ -284,6 +337,11 @@ def source_of(entry: Path) -> tuple[Target, str] | None:
         return target, _read(entry.with_suffix(".hip"), _MOST_TEXT).decode()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def made_by(entry: Path) -> str:
+    """The toolchain of a kernel, see `backend.toolchain.identity`."""
+    return entry.stem.rpartition("-")[2]
 
 
 def compiled(entry: Path) -> Compiled | None:

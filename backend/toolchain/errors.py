@@ -5,6 +5,7 @@ ToolchainError
 ├── CompileError           the compiler said no
 │   └── CompileTimeoutError    it did not end in time
 ├── CacheError             the code cache cannot be used
+├── HeadersError           a folder of headers is gone, or has changed
 └── LoadError              a library or its entry cannot be loaded
     └── KernelError        an entry returned an error code
 """
@@ -24,6 +25,10 @@ class MissingCompilerError(ToolchainError):
 
 class CacheError(ToolchainError):
     """The code cache's folder cannot be trusted or written."""
+
+
+class HeadersError(ToolchainError):
+    """A folder of headers cannot be read, or is no more what it was."""
 
 
 class CompileError(ToolchainError):

@@ -18,9 +18,11 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
+
+from backend.toolchain.headers import Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,22 @@ class ComputeUnit:
     scalars: int = 0
 
 
+MatrixFamily = Literal["", "mfma", "wmma_gfx11", "wmma_gfx12", "mma"]
+"""The units of `rocm_tui/matrix.h` that a device has; "" if none."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuArch:
     """`compute_units` is how many the largest board has, 0 where our templates have no configs for
     the architecture. `registers` is the most that a thread may have. `xcds` are dies with an L2
-    each; `mfma` tells whether `rt::mfma` works.
+    each; `matrix` tells which matrix unit it has.
     """
 
     unit: ComputeUnit
     compute_units: int = 0
     registers: int = 0
     xcds: int = 1
-    mfma: bool = False
+    matrix: MatrixFamily = ""
 
 
 _CDNA = ComputeUnit(8, 512, 8, 64 * 1024, 512, blocks=16, scalars=100)
@@ -69,20 +75,20 @@ def _sm(warps: int, shared: int, blocks: int) -> ComputeUnit:
 
 
 GPU_ARCHES: Mapping[str, GpuArch] = {
-    "gfx90a": GpuArch(_CDNA, 110, 512, mfma=True),
+    "gfx90a": GpuArch(_CDNA, 110, 512, matrix="mfma"),
     **dict.fromkeys(("gfx940", "gfx941"), GpuArch(_CDNA)),
-    "gfx942": GpuArch(_CDNA, 304, 512, xcds=8, mfma=True),
-    "gfx950": GpuArch(_CDNA_950, 256, 512, xcds=8, mfma=True),
-    **dict.fromkeys(
-        ("gfx1030", "gfx1031", "gfx1032", "gfx1102", "gfx1103", "gfx1150"), GpuArch(_RDNA_SMALL)
-    ),
-    "gfx1100": GpuArch(_RDNA_LARGE, 96, 256),
-    **dict.fromkeys(("gfx1101", "gfx1151", "gfx1200"), GpuArch(_RDNA_LARGE)),
-    "gfx1201": GpuArch(_RDNA_LARGE, 64, 256),
-    "sm_80": GpuArch(_sm(64, 164, 32)),
-    **dict.fromkeys(("sm_86", "sm_89"), GpuArch(_sm(48, 100, 16))),
-    "sm_90": GpuArch(_sm(64, 228, 32), 132, 168),  # three blocks of 128 threads
-    "sm_90a": GpuArch(_sm(64, 228, 32)),
+    "gfx942": GpuArch(_CDNA, 304, 512, xcds=8, matrix="mfma"),
+    "gfx950": GpuArch(_CDNA_950, 256, 512, xcds=8, matrix="mfma"),
+    **dict.fromkeys(("gfx1030", "gfx1031", "gfx1032"), GpuArch(_RDNA_SMALL)),
+    **dict.fromkeys(("gfx1102", "gfx1103", "gfx1150"), GpuArch(_RDNA_SMALL, matrix="wmma_gfx11")),
+    "gfx1100": GpuArch(_RDNA_LARGE, 96, 256, matrix="wmma_gfx11"),
+    **dict.fromkeys(("gfx1101", "gfx1151"), GpuArch(_RDNA_LARGE, matrix="wmma_gfx11")),
+    "gfx1200": GpuArch(_RDNA_LARGE, matrix="wmma_gfx12"),
+    "gfx1201": GpuArch(_RDNA_LARGE, 64, 256, matrix="wmma_gfx12"),
+    "sm_80": GpuArch(_sm(64, 164, 32), 108, 255, matrix="mma"),
+    "sm_86": GpuArch(_sm(48, 100, 16), 84, 255, matrix="mma"),
+    "sm_89": GpuArch(_sm(48, 100, 16), 142, 255, matrix="mma"),
+    **dict.fromkeys(("sm_90", "sm_90a"), GpuArch(_sm(64, 228, 32), 132, 255, matrix="mma")),
 }
 
 
@@ -124,20 +130,20 @@ class Target:
 
     @property
     def wave(self) -> int:
-        """Threads of a wave, as `RT_WAVE` in the kernel."""
+        """Threads of a wave, as `RT_WAVE` in the kernel; on the CPU 64, unless a source says 32."""
         return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32
 
     @property
-    def has_mfma(self) -> bool:
-        """Whether `rt::mfma` works, as `RT_HAS_MFMA` in the kernel."""
-        return self.kind == "cpu" or (self.known is not None and self.known.mfma)
+    def matrix(self) -> MatrixFamily:
+        """The matrix unit of the device; "" for the CPU too, which emulates all of them."""
+        return self.known.matrix if self.known is not None else ""
 
     @property
     def lds_bytes(self) -> int:
         """The most LDS that a block may declare statically."""
         if self.kind == "cuda":
             return 48 * 1024
-        return self.known.unit.lds if self.known is not None and self.known.mfma else 64 * 1024
+        return self.known.unit.lds if self.known and self.matrix == "mfma" else 64 * 1024
 
 
 def amdgpu(arch: str) -> Target:
@@ -169,12 +175,32 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`."""
+    """How to compile. `flags` go to the compiler as they are; `defines` are `-DNAME=VALUE`.
+
+    `headers` are folders for `-I`, after ours; `standard` is that of the language, such as `c++20`,
+    or empty for ours.
+    """
 
     level: int = 3
     defines: tuple[tuple[str, str], ...] = ()
     flags: tuple[str, ...] = ()
     timeout_seconds: float = 300.0
+    headers: tuple[Headers, ...] = ()
+    standard: str = ""
+
+    @property
+    def nameless(self) -> Options:
+        """The same with no path in it: for keys."""
+        return replace(self, headers=tuple(Headers(h.digest, h.digest) for h in self.headers))
+
+    def language(self, usual: str) -> str:
+        """The flag that says the standard."""
+        return f"-std={self.standard or usual}"
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What the caller adds to a command: include folders and flags."""
+        return (*(f"-I{headers.folder}" for headers in self.headers), *self.flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +231,12 @@ class Missing:
 
 def defines(target: Target, options: Options) -> list[str]:
     """The macros that host and device code must agree on; the caller's go before them."""
-    own = {"RT_WAVE": str(target.wave), "RT_HAS_MFMA": str(int(target.has_mfma))}
+    own = {} if target.kind == "cpu" else {"RT_WAVE": str(target.wave), "RT_MATRIX": _macro(target)}
     return [f"-D{name}={value}" for name, value in {**own, **dict(options.defines)}.items()]
+
+
+def _macro(target: Target) -> str:
+    return f"RT_{(target.matrix or 'no_matrix').upper()}"
 
 
 def first_on_path(names: Iterable[str]) -> str | None:

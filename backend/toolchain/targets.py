@@ -137,7 +137,7 @@ def _clang_commands(
     """One command; three for zig, whose clang cannot call its own linker."""
     arch = compiler.target.arch
     common = [
-        *("-x", "hip", f"--offload-arch={arch}", "-std=c++17", f"-O{options.level}"),
+        *("-x", "hip", f"--offload-arch={arch}", options.language("c++17"), f"-O{options.level}"),
         *defines(compiler.target, options),
     ]
     if compiler.driver in ("rocm", "hipcc"):
@@ -146,7 +146,7 @@ def _clang_commands(
         *common,
         *("-nogpuinc", "-nogpulib", "--cuda-device-only", "--no-gpu-bundle-output"),
         *(f"-I{include / 'amdgpu'}", f"-I{include}"),
-        *options.flags,
+        *options.given,
     ]
     if compiler.driver == "clang":
         return ((*compiler.executable, *device, str(source), "-o", str(output)),)
@@ -190,7 +190,7 @@ def _library(
         *compiler.executable,
         *common,
         *("-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}"),
-        *options.flags,
+        *options.given,
         str(source),
         *runtime,
         *("-o", str(output)),
@@ -282,12 +282,18 @@ def _cpp_commands(
     return (
         (
             *compiler.executable,
-            *("-x", "c++", "-std=c++20", f"-O{min(options.level, 2)}", *instruction_set()),
+            *(
+                "-x",
+                "c++",
+                options.language("c++20"),
+                f"-O{min(options.level, 2)}",
+                *instruction_set(),
+            ),
             *("-ffp-contract=fast", "-fno-strict-aliasing", "-Wno-psabi", *unique),
             *("-shared", "-fPIC", "-fvisibility=hidden"),
             *defines(compiler.target, options),
             *(f"-I{include / 'cpu'}", f"-I{include}"),
-            *options.flags,
+            *options.given,
             *(str(source), "-o", str(output)),
         ),
     )
@@ -330,11 +336,17 @@ def _nvcc_commands(
     return (
         (
             *compiler.executable,
-            *("-x", "cu", f"-arch={compiler.target.arch}", "-std=c++17", f"-O{options.level}"),
+            *(
+                "-x",
+                "cu",
+                f"-arch={compiler.target.arch}",
+                options.language("c++17"),
+                f"-O{options.level}",
+            ),
             *("-shared", "-Xcompiler=-fPIC,-fvisibility=hidden", "-Xptxas=-v"),
             *defines(compiler.target, options),
             *(f"-I{include / 'cuda'}", f"-I{include}"),
-            *options.flags,
+            *options.given,
             *(str(source), "-o", str(output)),
         ),
     )

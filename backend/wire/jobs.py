@@ -247,7 +247,7 @@ class TuneResult(_Result):
 class TuneJob(WorkerJob[TuneResult]):
     """Tune the key (`op`, `inputs`, `precision`); without `inputs` the op with these `shapes` and
     `dtypes` (one for all, or one each), and where given `strides` (else contiguous), `device` (else
-    the GPU, else the CPU) and `precision`.
+    the GPU, else the CPU) and `precision`. `options`: what a convolution is given besides.
 
     `backends` and `search_space` are Inductor's options; `templates` offers our kernels too;
     `budget` is in seconds from the first choice on; `any_mode` tunes in this mode even if the cache
@@ -270,6 +270,7 @@ class TuneJob(WorkerJob[TuneResult]):
     budget: Seconds | None = None
     mode: Mode = 0
     any_mode: bool = False
+    options: str = ""
     broken: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -15,9 +15,10 @@ import torch
 
 from backend.inductor.benchmark.request import Question, forget_problem
 from backend.inductor.torch import tuning as torch_api
+from backend.model.convolution import Options
 from backend.model.problem import TuningKey
 from backend.processes.shared import Mark
-from backend.worker.problem import NotRebuildable, Rebuilt, ours, rebuild, specs_of
+from backend.worker.problem import NotRebuildable, Rebuilt, options_of, ours, rebuild_key
 
 
 class _Caught(Exception):
@@ -44,7 +45,7 @@ MOST_KEPT = 8
 MOST_BYTES = 256 << 20
 """Of frozen weights; those of linear layers alone are, on a CPU."""
 
-_Asked = tuple[TuningKey, tuple[tuple[str, bool], ...], int, bool]
+_Asked = tuple[TuningKey, Options, tuple[tuple[str, bool], ...], int, bool]
 _kept: OrderedDict[_Asked, Captured] = OrderedDict()
 
 
@@ -58,10 +59,11 @@ def question_of(
 ) -> Captured:
     """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
     earlier job where it is kept. Raises NotRebuildable."""
-    asked = (key, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
+    given = options_of(key, hashes)
+    asked = (key, given, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
     kept = _kept.pop(asked, None)
     if kept is None or not kept.prepared.issuperset(hashes):
-        program = rebuild(key.op, specs_of(key))
+        program = rebuild_key(key, hashes)
         kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
     _kept[asked] = kept
     while len(_kept) > 1 and (
@@ -97,7 +99,9 @@ def capture(
     """
     selector = _Selector(key, hashes, templates, mark or Mark())
     torch_api.set_selector(selector)
-    settings = torch_api.compile_settings(mode, freezing=program.freezing, graph_cache=False)
+    settings = torch_api.compile_settings(
+        {**mode, **program.settings}, freezing=program.freezing, graph_cache=False
+    )
     reason = "nothing"
     try:
         with settings, torch.no_grad():

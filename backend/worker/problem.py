@@ -8,7 +8,7 @@ program made here leads Inductor to the very same key is for the caller to check
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,9 +16,11 @@ import torch
 from backend.errors import InputsKeyInvalid
 from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
+from backend.model.convolution import Options
 from backend.model.ops import OPS, Op
 from backend.model.problem import Shape, TensorSpec, TuningKey, parse_inputs_key
 from backend.wire.jobs import BadJob, TuneJob
+from backend.worker import convolution
 
 
 class NotRebuildable(Exception):
@@ -27,15 +29,40 @@ class NotRebuildable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Call `function(*arguments)` under torch.compile, with `freezing` set as it says."""
+    """Call `function(*arguments)` under torch.compile, with `freezing` set as it says, and
+    Inductor's other `settings`."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     freezing: bool
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
-def rebuild(op: str, specs: Sequence[TensorSpec]) -> Rebuilt:
-    """The op `op` on inputs like `specs`. Raises NotRebuildable."""
+def rebuild_key(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Rebuilt:
+    """The op of a key, of which the choices `hashes` are known, and maybe what it was `told` beside
+    its inputs. Raises NotRebuildable."""
+    return rebuild(key.op, specs_of(key), options_of(key, hashes, told))
+
+
+def options_of(key: TuningKey, hashes: Sequence[str] = (), told: str = "") -> Options:
+    """What the op of a key was given beside its inputs. Raises NotRebuildable."""
+    try:
+        return convolution.options_of(key, hashes, told)
+    except convolution.OptionsUnknown as error:
+        raise NotRebuildable(str(error)) from error
+
+
+def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuilt:
+    """The op `op` on inputs like `specs`, a convolution with the options `given`. Raises
+    NotRebuildable."""
+    if op == "convolution":
+        if not given or not OPS[op].takes(len(specs)):
+            raise NotRebuildable(
+                f"convolution cannot be rebuilt: {len(specs)} inputs, with "
+                f"{convolution.text_of(given) or 'a stride and a padding that nothing tells'}"
+            )
+        program = _plain(convolution.function_of(given), specs)
+        return replace(program, settings=convolution.SETTINGS)
     row = _KNOWN.get(op)
     if row is None:
         known = ", ".join(_KNOWN)

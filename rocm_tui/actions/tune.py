@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backend.model import convolution
 from backend.model.choice import sort_choices
 from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
@@ -55,7 +56,9 @@ def problem_of(tuning: Tuning) -> Problem:
             f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
         )
     inputs_key = tuning.inputs_key if tuning.precision is not None else None
-    return replace(tuning.problem, inputs_key=inputs_key, dims=())
+    told = {convolution.of_hash(choice.hash or "") for choice in tuning.choices} - {()}
+    options = told.pop() if len(told) == 1 else ()
+    return replace(tuning.problem, inputs_key=inputs_key, dims=(), options=options)
 
 
 def words_of(problem: Problem) -> dict[str, Any]:
@@ -91,6 +94,7 @@ def tune_job(problem: Problem, options: TuneOptions) -> TuneJob:
         strides=() if by_key else problem.strides,
         device=None if by_key else problem.device,
         threads=problem.threads,
+        options=convolution.text_of(problem.options),
         backends=options.backends or None,
         search_space=None if space is None else _SEARCH_SPACES[space],
         templates=options.templates,

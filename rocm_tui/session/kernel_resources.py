@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.model.choice import Choice
-from backend.model.origin import choice_hash, kernel_hash, template_of
+from backend.model.origin import (
+    any_toolchain,
+    choice_hash,
+    kernel_hash,
+    template_of,
+    toolchain_of,
+)
 from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError
 from backend.toolchain import code_cache
@@ -74,8 +80,10 @@ class KernelResources:
             place
             for kernel, places in self._kernels[template].items()
             for place in places
-            if choice_hash(template, kernel, config.description) == hash_
+            if choice_hash(template, kernel, config.description) == any_toolchain(hash_)
         ]
+        made = [place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])]
+        entries = made or entries
         if not entries:
             return Unknown(f"its kernel is not in the code cache below {self._root}")
         answers = {_measure(entry, target, config) for entry, target in entries}

@@ -72,7 +72,7 @@ class Ran:
     @property
     def kernels_compiled(self) -> list[str]:
         """Commands that compiled kernels of ours."""
-        return [line for line in self.commands.splitlines() if "-DRT_WAVE" in line]
+        return [line for line in self.commands.splitlines() if "rocm_tui/code/" in line]
 
     @property
     def libraries(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import sympy
 import torch
@@ -39,6 +39,13 @@ class Class:
     alpha: float = 1.0
     beta: float = 1.0
     out: DType | None = None
+    scales: Literal["none", "one", "lines"] = "none"
+    """Of the factors: one number each, or one a row of the left and a column of the right one."""
+    second: bool = False
+
+    @property
+    def bias_dtype(self) -> DType:
+        return self.out if self.out and self.dtype.startswith("float8") else self.dtype
 
     def problem(self) -> GemmProblem:
         """With symbols for everything that comes at run time."""
@@ -50,7 +57,18 @@ class Class:
                 sizes, strides = (B, *sizes), (self.vector * M * P, *strides)
             return Operand(name, dtype, sizes, strides)
 
-        bias = Operand("bias", self.dtype, (N,), (P,)) if self.bias else None
+        bias = Operand("bias", self.bias_dtype, (N,), (P,)) if self.bias else None
+        scales: tuple[Operand, ...] = ()
+        if self.scales == "one":
+            one = Operand("scale_a", "float32", (1,), (1,))
+            scales = one, Operand("scale_b", "float32", (), ())
+        elif self.scales == "lines":
+            rows = Operand("scale_a", "float32", (M, 1), (P, 1))
+            scales = rows, Operand("scale_b", "float32", (1, N), (N, 1))
+        second = (
+            operand("C", self.dtype, M, K, self.a_k_fast),
+            operand("D", self.dtype, K, N, not self.b_k_fast),
+        )
         return GemmProblem(
             operand("X", self.dtype, M, K, self.a_k_fast),
             operand("W", self.dtype, K, N, not self.b_k_fast),
@@ -59,6 +77,8 @@ class Class:
             self.activation,
             self.alpha,
             self.beta,
+            scales=scales,
+            second=second if self.second else None,
         )
 
 
@@ -98,7 +118,7 @@ class Binary:
         kind = f"{k.dtype}{lay}{k.vector}"
         if isinstance(c, GemmConfig):
             tile = f"{c.block_m}x{c.block_n}x{c.block_k}-{c.wave_m}x{c.wave_n}"
-            return f"gemm-{tile}-mfma{c.mfma}-stages{c.stages}-{kind}"
+            return f"gemm-{tile}-{c.unit}-stages{c.stages}-{kind}"
         return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
 
 
@@ -107,7 +127,7 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     c, item = offered.config, ITEM_BYTES[offered.problem_class.dtype]
     if isinstance(c, GemmConfig):
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
-        return "gemm", *tile, c.mfma, c.kpack, c.stages, item
+        return "gemm", *tile, c.unit, c.kpack, c.stages, item
     lanes = c.cols if offered.problem_class.b_k_fast else c.cols // c.vec_b
     return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
 
@@ -176,7 +196,11 @@ def runs(draw: st.DrawFn, binary: Binary) -> Run:
         ("X", "a", m, k, c.a_k_fast, c.dtype),
         ("W", "b", k, n, not c.b_k_fast, c.dtype),
         ("Y", "out", m, n, c.out_row_major, c.out or c.dtype),
+        ("C", "c", m, k, c.a_k_fast, c.dtype),
+        ("D", "d", k, n, not c.b_k_fast, c.dtype),
     ):
+        if name in ("C", "D") and not c.second:
+            continue
         fast, slow = (cols, rows) if row_major else (rows, cols)
         ld = _rounded(fast, c.vector) + c.vector * draw(st.sampled_from([0, 0, 1, 3]))
         step = _rounded(ld * max(slow, 1), c.vector) + c.vector * draw(st.sampled_from([0, 1]))
@@ -191,6 +215,15 @@ def runs(draw: st.DrawFn, binary: Binary) -> Run:
         numbers |= {f"ld_{suffix}": ld, f"batch_{suffix}": step}
     if c.bias:
         numbers |= _add_bias(draw, c, (batch, m, n), tensors)
+    if c.scales != "none":
+        gap = draw(st.integers(1, 3))
+        layouts = {"scale_a": ((1,), (1,)), "scale_b": ((), ())}
+        if c.scales == "lines":
+            layouts = {"scale_a": ((m, 1), (gap, 1)), "scale_b": ((1, n), (max(n, 1), 1))}
+        for name, (sizes, strides) in layouts.items():
+            _, tensors[name] = memory_for(torch.float32, sizes, strides)
+            _fill(tensors[name])
+        numbers["scale_a_row"] = gap
     return Run(tensors, numbers, memories["Y"])
 
 
@@ -218,7 +251,7 @@ def _add_bias(
         flat = draw(st.integers(0, 4)) == 0
         strides.insert(0, 0 if flat else step * gap)
         step *= 1 if flat else max(n, 1) * gap
-    _, bias = memory_for(getattr(torch, c.dtype), sizes, tuple(strides))
+    _, bias = memory_for(getattr(torch, c.bias_dtype), sizes, tuple(strides))
     _fill(bias)
     whole_bias = bias.expand(shape)
     tensors["bias"] = whole_bias

@@ -188,14 +188,18 @@ def difference(rendered: Rendered, run: Run) -> str | None:
     if result.numel() == 0:
         return None
     a, b = t["X"].double(), t["W"].double()
-    exact = problem.alpha * run.product(a, b)
-    size = abs(problem.alpha) * run.product(a.abs(), b.abs())
+    exact, size = run.product(a, b), run.product(a.abs(), b.abs())
+    if problem.second is not None:
+        c, d = (t[factor.name].double() for factor in problem.second)
+        exact, size = exact + run.product(c, d), size + run.product(c.abs(), d.abs())
+    for factor in (problem.alpha, *(t[scale.name].double() for scale in problem.scales)):
+        exact, size = exact * factor, size * abs(factor)
     if problem.bias is not None and problem.beta != 0:
         bias = problem.beta * t["bias"].double()
         exact, size = exact + bias, size + bias.abs()
     # Sums in any order (Higham, "Accuracy and Stability", 3.1), one rounding in the end, and
     # an activation whose slope is at most 1.13 and whose own error is a few units of fp32.
-    steps = run.numbers["K"] + 8
+    steps = run.numbers["K"] * (1 if problem.second is None else 2) + 8
     exact = ACTIVATION[problem.activation](exact)
     unit = SUMS[problem.acc]
     bound = unit * (1.2 * steps * size + 8 * exact.abs() + 4 * size.clamp(max=1))

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from backend.processes.supervisor import apart
 
+KEPT_SECONDS = 10.0
+"""So long after a choice the inputs of its tuning are kept for the next one."""
 IDLE_SECONDS = 300.0
 """On a GPU an idle process keeps memory that the program may need."""
+
+FORGET = "forget"
+"""What is sent at the end of a tuning; there is no answer to it."""
 
 
 def main(handle: int) -> None:
@@ -25,27 +31,28 @@ def _serve(handle: int) -> int:
     pipe = Connection(handle)
     os.dup2(2, 1)  # what a kernel prints is no output of the program
 
-    from backend.inductor.benchmark import request as _  # noqa: F401 - torch, before the first clock
+    # torch, before the first clock; and not before the supervisor has forked.
+    from backend.inductor.benchmark.answers import answer, forget
 
     pipe.send("ready")
-    while pipe.poll(IDLE_SECONDS):
+    while _comes(pipe, forget):
         try:
             request = pipe.recv()
         except EOFError:
             return 0
-        pipe.send(_answer(request))
+        if request == FORGET:
+            forget()
+            continue
+        said = answer(request)
+        pipe.send(said.value)
+        if said.last:
+            return 0
     return 0
 
 
-def _answer(request: object) -> object:
-    # torch is not loaded before the supervisor has forked.
-    from backend.inductor.benchmark.tensors import ChoiceError, Computed
-    from backend.inductor.torch.tuning import describe
-
-    try:
-        answer = request.benchmark()  # type: ignore[attr-defined]
-        return answer if isinstance(answer, Computed) else float(answer)
-    except ChoiceError as error:
-        return error
-    except Exception as error:  # the outermost boundary of a choice
-        return ChoiceError(describe(error))
+def _comes(pipe: Connection, forget: Callable[[], None]) -> bool:
+    """Whether there is something to read, before it was idle for too long."""
+    if pipe.poll(KEPT_SECONDS):
+        return True
+    forget()
+    return pipe.poll(IDLE_SECONDS)

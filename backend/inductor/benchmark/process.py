@@ -1,7 +1,11 @@
-"""A process that benchmarks for us and may crash or hang: then its choice has failed, nothing else.
+"""A process for each device that benchmarks for us and may crash or hang: then its choice has
+failed, nothing else.
 
 One is started when first needed, serves one choice after the other, and is started again after it
 was lost. It ends with us, however we end, and by itself when it was idle for long.
+
+A kernel may damage what runs after it. So one after which the process or its device was lost is run
+again where nothing has run before, and is to blame only if that is lost too, twice.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from multiprocessing import Pipe
@@ -20,15 +25,17 @@ from typing import Any
 from torch import Tensor
 
 from backend.inductor import alone
-from backend.inductor.benchmark.tensors import (
+from backend.inductor.benchmark.child import FORGET
+from backend.inductor.benchmark.errors import (
     ChoiceError,
-    Computed,
     Crashed,
-    OnGiven,
+    DeviceLost,
+    Killed,
+    ProcessLost,
     TimedOut,
-    packed,
-    unpacked,
+    choice_error,
 )
+from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
 from backend.processes import supervisor, tree
 
 SECONDS = "ROCM_TUI_BENCHMARK_SECONDS"
@@ -41,25 +48,32 @@ MOST_SECONDS = 86400.0
 _SERVE = "from backend.inductor.benchmark.child import main; main(int(sys.argv[2]))"
 
 
+TRIALS = 2
+"""Fresh processes that a choice must end to be blamed for it."""
+
+
 def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = None) -> float:
-    """Milliseconds of `request.benchmark()`, run in the process; `out`, if there is one, gets what
-    it makes of `inputs`. Raises ChoiceError leaves."""
+    """Milliseconds of `request.benchmark()`, run in the process of its device; `out`, if there is
+    one, gets what it makes of `inputs`. Raises ChoiceError."""
     seconds = allowed_seconds()
     if seconds == 0:
-        return float(request.benchmark(*inputs, out=out))
+        try:
+            return float(request.benchmark(*inputs, out=out))
+        except Exception as error:
+            raise choice_error(error) from error
+    bench = bench_of(str(request.device))
     if out is None:
-        return float(_run(request, seconds))
-    answer: Computed = _run(OnGiven(request, tuple(map(packed, inputs))), seconds)
+        return float(bench.run(request, seconds))
+    answer: Computed = bench.run(OnGiven(request, tuple(map(packed, inputs))), seconds)
     out.copy_(unpacked(answer.output))
     return answer.milliseconds
 
 
-def _run(request: Any, seconds: float) -> Any:
-    with _lock:
-        try:
-            return _current().run(request, seconds)
-        except _Idle:  # it ended by itself while we were about to ask
-            return _current().run(request, seconds)
+def forget() -> None:
+    """A tuning is over: let no process keep its tensors. One that serves another tuning of this
+    program finds out by itself."""
+    for bench in tuple(_benches.values()):
+        bench.forget()
 
 
 def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
@@ -71,7 +85,7 @@ def allowed_seconds(env: Mapping[str, str] = os.environ) -> float:
     return min(seconds, MOST_SECONDS) if seconds >= 0 else DEFAULT_SECONDS
 
 
-class _Idle(Crashed):
+class _Idle(ProcessLost):
     """The process ended as it does when nobody needs it."""
 
 
@@ -125,16 +139,18 @@ class BenchmarkProcess:
         self._process = self._keeper.process
         theirs.close()
         self._ready = False
+        self.fresh = True
 
     def alive(self) -> bool:
         return self.pid == os.getpid() and self._process.poll() is None
 
     def run(self, request: Any, seconds: float) -> float | Computed:
-        """What `request.benchmark()` says. Raises Crashed, TimedOut, or a ChoiceError with what
-        the process said."""
+        """What `request.benchmark()` says. Raises ProcessLost, TimedOut, or a ChoiceError with
+        what the process said."""
         try:
             if not self._ready:
                 self._wait_until_ready()
+            self.fresh = False
             self._pipe.send(request)
             if not self._pipe.poll(seconds):
                 self.close()
@@ -144,14 +160,20 @@ class BenchmarkProcess:
             raise
         except (EOFError, OSError) as error:
             how = self._how_it_ended()
-            kind = _Idle if self._process.returncode == 0 else Crashed
-            raise kind(f"crashed: {how}") from error
+            raise _lost_as(self._process.returncode)(f"crashed: {how}") from error
         except Exception as error:  # no answer of ours, so nothing can be told of what it is
             self.close()
-            raise Crashed("crashed: it wrote into the pipe of its process") from error
+            raise ProcessLost("crashed: it wrote into the pipe of its process") from error
+        if isinstance(answer, DeviceLost):
+            self.close()
         if isinstance(answer, (float, Computed)):
             return answer
         raise answer if isinstance(answer, ChoiceError) else ChoiceError(str(answer))
+
+    def forget(self) -> None:
+        """Let it give back the memory of its last tuning; nothing where it is gone."""
+        with contextlib.suppress(OSError):
+            self._pipe.send(FORGET)
 
     def _received(self, seconds: float) -> object:
         """What a kernel wrote there may say that gigabytes follow, for which we do not wait."""
@@ -200,32 +222,82 @@ class BenchmarkProcess:
         return f"its process died of signal {-code}"
 
 
+def _lost_as(code: int | None) -> type[ProcessLost]:
+    """By how it ended. Memory that runs out ends it by SIGKILL, and so do people."""
+    if code == 0:
+        return _Idle
+    return Killed if code in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP) else ProcessLost
+
+
+class Bench:
+    """The process of one device, started again where it was lost; one choice at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: BenchmarkProcess | None = None
+
+    def run(self, request: Any, seconds: float) -> Any:
+        """See `BenchmarkProcess.run`; raises Crashed instead of ProcessLost where the choice is to
+        blame. One that was lost late is not tried again: it would take several times as long as a
+        choice may."""
+        with self._lock:
+            end, trials = time.monotonic() + seconds, 0
+            while True:
+                process = self._current()
+                trials += process.fresh
+                try:
+                    return process.run(request, seconds)
+                except ProcessLost as error:
+                    if isinstance(error, _Idle) and not trials:
+                        continue  # it ended by itself while we were about to ask
+                    if trials == TRIALS and error.own:
+                        raise Crashed(str(error)) from error
+                    if trials == TRIALS or time.monotonic() > end:
+                        raise
+
+    def forget(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._process is not None and self._process.alive():
+                    self._process.forget()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the process, if there is one."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _current(self) -> BenchmarkProcess:
+        if self._process is None or not self._process.alive():
+            self._process = BenchmarkProcess()
+        return self._process
+
+
+_benches: dict[str, Bench] = {}
+"""By device: those of several devices run side by side."""
 _lock = threading.Lock()
-_process: BenchmarkProcess | None = None
 
 
-def _current() -> BenchmarkProcess:
-    global _process
-    if _process is None or not _process.alive():
-        if _process is None:
+def bench_of(device: str) -> Bench:
+    with _lock:
+        if not _benches:
             atexit.register(shut_down)
-        _process = BenchmarkProcess()
-    return _process
+        return _benches.setdefault(device, Bench())
 
 
 def shut_down() -> None:
-    """End the process, if there is one."""
-    global _process
-    if _process is not None:
-        _process.close()
-        _process = None
+    """End the processes."""
+    for bench in tuple(_benches.values()):
+        bench.close()
 
 
 def _after_fork() -> None:
-    # The child has neither the lock nor the process of its parent.
-    global _lock, _process
+    # The child has neither the locks nor the processes of its parent.
+    global _lock
     _lock = threading.Lock()
-    _process = None
+    _benches.clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -13,19 +13,17 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from backend.inductor.benchmark.tensors import (
-    CompileFailed,
-    Expected,
-    GemmReference,
-    TensorPlan,
-    check_untouched,
-    make_inputs,
-)
+from backend.inductor.benchmark.errors import ChoiceError, choice_error
+from backend.inductor.benchmark.places import Place, place_of
+from backend.inductor.benchmark.reference import Expected, Reference, check_untouched
+from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.choices import Run
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
+from backend.templates.errors import TritonError
+from backend.toolchain.errors import CompileError
 
 
 class Spec(Hashable, Protocol):
@@ -37,24 +35,30 @@ class Spec(Hashable, Protocol):
     def target(self) -> str: ...
     @property
     def hash_key(self) -> str: ...
+    @property
+    def toolchain(self) -> str: ...
 
     def load(self) -> Any:
-        """What starts it. Raises CompileFailed, each time the same one."""
+        """What starts it. Raises ChoiceError."""
 
 
-_failed: dict[Spec, str] = {}
+_failed: dict[Spec, tuple[type[ChoiceError], str]] = {}
 
 
-def compile_failed(spec: Spec, reason: str) -> CompileFailed:
-    """An error for `reason`, which will be said again instead of trying again."""
-    _failed[spec] = reason
-    return CompileFailed(reason)
+def not_compiled(spec: Spec, error: Exception) -> ChoiceError:
+    """What to raise where `error` is why a kernel cannot be loaded. What a compiler said, or that
+    it took too long, will be said again instead of trying again."""
+    failure = choice_error(error)
+    if isinstance(error, (CompileError, TritonError, SyntaxError)):
+        _failed[spec] = type(failure), str(failure)
+    return failure
 
 
 def raise_known_failure(spec: Spec) -> None:
-    """Raises CompileFailed where this kernel could not be compiled before."""
+    """Raises ChoiceError where this kernel could not be compiled before."""
     if spec in _failed:
-        raise CompileFailed(_failed[spec])
+        kind, reason = _failed[spec]
+        raise kind(reason)
 
 
 class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
@@ -70,7 +74,7 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         input_tensor_meta: Sequence[Any],
         output_tensor_meta: Any,
         extra_args: Sequence[int],
-        reference: GemmReference | None,
+        reference: Reference | None,
     ) -> None:
         super().__init__(spec.entry, list(input_tensor_meta), output_tensor_meta, tuple(extra_args))
         self.spec: Spec = spec
@@ -78,8 +82,17 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         self.workspace_size = 0
         self._workspace: Tensor | None = None
 
+    @property
+    def device(self) -> torch.device:
+        """Where it runs, whichever device is current."""
+        return torch.device(self.output_tensor_meta.device)
+
+    @property
+    def place(self) -> Place:
+        return place_of(self.device)
+
     def precompile(self) -> None:
-        """Fill the code cache. Raises CompileFailed."""
+        """Fill the code cache. Raises ChoiceError."""
         self.spec.load()
 
     def update_workspace_size(self) -> int:
@@ -88,20 +101,20 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         return self.workspace_size
 
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
-        """A function that starts the kernel once; all that are made share a workspace, so they
-        belong to one stream."""
-        kernel = self.spec.load()
-        size = self.update_workspace_size()
+        """A function that starts the kernel once, to be called where its device is current; all
+        that are made share a workspace, so they belong to one stream."""
+        with self.place.current():
+            kernel = self.spec.load()
+            size = self.update_workspace_size()
         if size and not _fits(self._workspace, size, out.device):
             self._workspace = torch.empty(size, dtype=torch.uint8, device=out.device)
-        stream = torch.cuda.current_stream(out.device).cuda_stream if out.is_cuda else None
         return functools.partial(
             kernel,
             *(tensor.data_ptr() for tensor in (*input_tensors, out)),
             *self.extra_args,
             None,
             None if self._workspace is None else self._workspace.data_ptr(),
-            stream,
+            self.place.stream(),
         )
 
     def cleanup_run_fn(self) -> None:
@@ -112,12 +125,14 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         `input_tensors`.
 
         The tensors that Inductor offers are not timed: its rivals share them, and they have no
-        guard around them. Raises a ChoiceError leaf, or KernelError for an error code.
+        guard around them. Its device is the current one meanwhile, whichever was before. Raises a
+        ChoiceError leaf, KernelError for an error code, or what torch raises.
         """
-        milliseconds = self._timed()
-        if out is not None:
-            out.copy_(self.computed(input_tensors))
-        return milliseconds
+        with self.place.current():
+            milliseconds = self._timed()
+            if out is not None:
+                out.copy_(self.computed(input_tensors))
+            return milliseconds
 
     def computed(self, values: Sequence[Tensor]) -> Tensor:
         """What the kernel makes of these values, in memory of our own."""
@@ -128,30 +143,31 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         ]
         output = plan_of(self.output_tensor_meta).make()
         try:
-            self.make_run_fn(*inputs, out=output)()
-            if output.is_cuda:
-                torch.cuda.synchronize(output.device)
+            with self.place.current():
+                self.make_run_fn(*inputs, out=output)()
+                self.place.wait()
             return output
         finally:
             self.cleanup_run_fn()
 
     def expected(self) -> Expected | None:
         """What comes out of the inputs that `make_inputs` makes for it; None if that is unknown."""
-        return _problem(tuple(map(plan_of, self.input_tensor_meta)), self.reference)[1]
+        return None if self.reference is None else self.reference.expected(self._inputs())
+
+    def _inputs(self) -> list[Tensor]:
+        return _inputs_of(tuple(map(plan_of, self.input_tensor_meta)))
 
     def _timed(self) -> float:
-        plans = tuple(plan_of(meta) for meta in self.input_tensor_meta)
-        inputs, expected = _problem(plans, self.reference)
+        inputs, expected = self._inputs(), self.expected()
         output = plan_of(self.output_tensor_meta).make()
         try:
             run = self.make_run_fn(*inputs, out=output)
             run()
-            if output.is_cuda:
-                torch.cuda.synchronize(output.device)
+            self.place.wait()
             if expected is not None:
                 expected.check(output)
                 check_untouched(output)
-            return torch_graph.time_gpu(run) if output.is_cuda else torch_graph.time_cpu(run)
+            return self.place.time(run)
         finally:
             self.cleanup_run_fn()
 
@@ -171,17 +187,14 @@ def plan_of(meta: Any) -> TensorPlan:
 
 
 @functools.lru_cache(maxsize=1)
-def _problem(
-    plans: tuple[TensorPlan, ...], reference: GemmReference | None
-) -> tuple[list[Tensor], Expected | None]:
-    """The inputs of a tuning and what they lead to, once for all of its choices."""
-    inputs = make_inputs(plans)
-    return inputs, None if reference is None else reference.expected(inputs)
+def _inputs_of(plans: tuple[TensorPlan, ...]) -> list[Tensor]:
+    """Those of a tuning, once for all of its choices."""
+    return make_inputs(plans)
 
 
 def forget_problem() -> None:
     """Let go of the inputs of the last tuning: they may be large, and are on its device."""
-    _problem.cache_clear()
+    _inputs_of.cache_clear()
 
 
 Operands = Mapping[str, tuple[Tensor, ...]]

@@ -1,5 +1,4 @@
-"""Tensors to run a choice on; whether what came out is what ATen computes; why a choice of ours
-cannot be used.
+"""Tensors to run a choice on.
 
 What no kernel may touch is NaN: the memory around each tensor and between its rows, and the output
 before the run. So a read past an edge shows as a NaN in the result, an element that is not written
@@ -9,16 +8,6 @@ there it is the least one; their sums are exact, and one product too many is ano
 Whoever calls `benchmark(*inputs, out=out)` finds the result in `out` afterwards. Inductor itself
 looks there only with `select_algorithm.VERIFY`; a tuning that nobody checks that way is spared the
 copies.
-
-Inductor sets a choice aside for a RuntimeError alone:
-
-ChoiceError             one choice cannot be used
-├── CompileFailed       the compiler said no, or there is none
-├── WrongResult         it computes other numbers than ATen
-├── Crashed             the process that ran it is gone
-└── TimedOut            it did not end in time
-ErrorFromChoice         any of them, with the choice and its inputs
-NoValidChoicesError     a tuning of which every choice failed
 """
 
 from __future__ import annotations
@@ -26,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,55 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import ChoiceError
 from backend.inductor.torch.graph import Node
-from backend.inductor.torch.tuning import StockNoValidChoicesError
-from backend.templates.problem import Activation
-
-
-class ChoiceError(RuntimeError):
-    """The root: `str()` is one line for a person."""
-
-
-class CompileFailed(ChoiceError):
-    """It does not compile here."""
-
-
-class WrongResult(ChoiceError):
-    """It does not compute what ATen computes."""
-
-
-class Crashed(ChoiceError):
-    """It killed the process that benchmarked it."""
-
-
-class TimedOut(ChoiceError):
-    """It was stopped."""
-
-
-class ErrorFromChoice(RuntimeError):
-    """What happened, to which choice, on which inputs; `choice` is the caller."""
-
-    intended = True
-    """An answer to torch, no failure of the hooks (see `guard.beside`)."""
-
-    def __init__(self, cause: object, choice: Any, inputs: str) -> None:
-        config = f" ({choice.description})" if choice.description else ""
-        super().__init__(f"{cause}; choice {choice.name}{config} on {inputs}")
-        self.choice = choice
-
-
-class NoValidChoicesError(StockNoValidChoicesError):  # type: ignore[misc]
-    """No choice is left: says of which op, on which inputs, and what each one died of."""
-
-    intended = True
-
-    def __init__(self, op: str, inputs: str, failures: Iterable[tuple[str, str]]) -> None:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures)
-        super().__init__(
-            f"no choice for {op}({inputs}) can be used: {reasons or 'none was offered'}. "
-            "Add ATEN to TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS to have one that always works"
-        )
-
 
 GUARD = 256
 """Elements of NaN before and after each tensor: more than a vector, and a multiple of it."""
@@ -134,114 +76,39 @@ def storage_of(tensor: Tensor) -> Tensor:
     return tensor.as_strided((count,), (1,), 0)
 
 
+CHUNK_BYTES = 256 << 20
+"""Of memory that filling and checking take beside the tensors themselves."""
+
+
 def make_inputs(plans: Sequence[TensorPlan], seed: int = 0) -> list[Tensor]:
     """Random numbers, the same each time: normal ones, or any whole one of the type. A broadcast
     dimension repeats one value."""
     generator = torch.Generator().manual_seed(seed)
-    return [plan.holding(_drawn(plan, generator)) for plan in plans]
+    made = []
+    for plan in plans:
+        tensor = plan.make()
+        values = tensor.as_strided(plan.distinct, plan.strides, tensor.storage_offset())
+        _fill(values, generator)
+        made.append(tensor)
+    return made
 
 
-def _drawn(plan: TensorPlan, generator: torch.Generator) -> Tensor:
-    if plan.dtype.is_floating_point:
-        return torch.randn(plan.distinct, generator=generator)
-    limits = torch.iinfo(plan.dtype)
-    return torch.randint(limits.min, limits.max + 1, plan.distinct, generator=generator)
+def _fill(values: Tensor, generator: torch.Generator) -> None:
+    """They are drawn on the CPU in a wide type, some lines after the other."""
+    dim = next((dim for dim, size in enumerate(values.shape) if size > 1), None)
+    if dim is None or 8 * values.numel() <= CHUNK_BYTES // 2:
+        values.copy_(_drawn(values, generator))
+        return
+    lines = max(1, CHUNK_BYTES // 16 * values.shape[dim] // values.numel())
+    for part in values.split(lines, dim):
+        _fill(part, generator)
 
 
-@dataclass(frozen=True, slots=True)
-class GemmReference:
-    """`activation(beta * bias + alpha * (A @ B))`, of inputs A, B and, where there is one, bias."""
-
-    alpha: float = 1.0
-    beta: float = 1.0
-    activation: Activation = "none"
-    order: tuple[int, ...] = (0, 1, 2)
-    """Where A, B and bias stand among the inputs."""
-
-    def expected(self, inputs: Sequence[Tensor]) -> Expected:
-        """By ATen, in a wider dtype than the inputs; whole numbers are exact in fp64."""
-        ordered = [inputs[index] for index in self.order if index < len(inputs)]
-        dtype = ordered[0].dtype
-        narrow = dtype.is_floating_point and dtype != torch.float64
-        wide = torch.float32 if narrow and ordered[0].is_cuda else torch.float64
-        a, b, *rest = (tensor.to(wide) for tensor in ordered)
-        values = self.alpha * torch.matmul(a, b)
-        terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
-        if rest:
-            values = values + self.beta * rest[0]
-            terms = terms + (self.beta * rest[0]).abs()
-        return Expected(_activated(values, self.activation), terms, _epsilon_of_sums(dtype))
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """The true values, and for each a bound of the terms that were summed up for it.
-
-    By Cauchy and Schwarz a dot product's terms are bound by the lengths of row and column.
-    """
-
-    values: Tensor
-    terms: Tensor
-    epsilon: float = torch.finfo(torch.float32).eps
-    """Of the type that a kernel sums up in."""
-
-    def check(self, output: Tensor) -> None:
-        """Raises WrongResult, with the largest error and its place."""
-        unwritten = int(output.isnan().sum())
-        if unwritten:
-            at = output.isnan().nonzero()[0].tolist()
-            raise WrongResult(
-                f"wrong result: {unwritten} of {output.numel()} elements are NaN, "
-                f"the first at {at}: not written, or read past an edge"
-            )
-        error = (output.to(self.values.dtype) - self.values).abs()
-        rounding = 2 * epsilon_of(output.dtype) * self.values.abs()
-        allowed = rounding + 8 * self.epsilon * self.terms + 1e-30
-        excess = error / allowed
-        if output.numel() and not bool((excess <= 1).all()):
-            worst = int(excess.argmax())
-            place = [int(i) for i in torch.unravel_index(torch.tensor(worst), output.shape)]
-            raise WrongResult(
-                f"wrong result: max error {error.flatten()[worst].item():.3g} at {place}, where "
-                f"{allowed.flatten()[worst].item():.3g} is allowed"
-            )
-
-
-def epsilon_of(dtype: torch.dtype) -> float:
-    """The distance of 1 to the next number; none for whole numbers."""
-    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-
-
-def _epsilon_of_sums(dtype: torch.dtype) -> float:
-    """By the type of the factors. Of fp64 the sums that are compared with are as far off again."""
-    if dtype == torch.float64:
-        return 2 * epsilon_of(dtype)
-    return epsilon_of(torch.float32 if dtype.is_floating_point else dtype)
-
-
-def check_untouched(output: Tensor) -> None:
-    """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
-    nothing = unused(output.dtype)
-    output.fill_(nothing)
-    memory = storage_of(output)
-    kept = memory.isnan() if math.isnan(nothing) else memory == nothing
-    written = int((~kept).sum())
-    if written:
-        raise WrongResult(f"wrong result: {written} elements outside of the output were written")
-
-
-def _activated(values: Tensor, activation: Activation) -> Tensor:
-    functional = torch.nn.functional
-    match activation:
-        case "relu":
-            return functional.relu(values)
-        case "gelu":
-            return functional.gelu(values)
-        case "gelu_tanh":
-            return functional.gelu(values, approximate="tanh")
-        case "silu":
-            return functional.silu(values)
-    return values
+def _drawn(values: Tensor, generator: torch.Generator) -> Tensor:
+    if values.dtype.is_floating_point:
+        return torch.randn(values.shape, generator=generator)
+    limits = torch.iinfo(values.dtype)
+    return torch.randint(limits.min, limits.max + 1, values.shape, generator=generator)
 
 
 Arrange = Callable[[Sequence[Tensor]], list[Tensor]]
@@ -345,6 +212,10 @@ class OnGiven:
 
     request: Any
     inputs: tuple[Values, ...]
+
+    @property
+    def device(self) -> str:
+        return str(self.request.device)
 
     def benchmark(self) -> Computed:
         """The time is that on inputs of our own, which have guards; so a kernel that writes

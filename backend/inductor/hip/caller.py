@@ -12,19 +12,15 @@ done before a template and after it; the two wrappers let everything else throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import ChoiceError, ErrorFromChoice
 from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
-from backend.inductor.benchmark.tensors import (
-    ChoiceError,
-    ErrorFromChoice,
-    OpInputs,
-    results_are_read,
-)
+from backend.inductor.benchmark.tensors import OpInputs, results_are_read
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
@@ -33,6 +29,7 @@ from backend.inductor.torch.tuning import ChoiceCaller
 from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
 from backend.pins.graphs.text import OwnChoice
+from backend.templates.errors import TemplateError
 from backend.templates.problem import Activation
 from backend.toolchain.errors import ToolchainError
 
@@ -139,8 +136,10 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         return f"{self.category}-{self.bmreq.spec.hash_key}"
 
     def hash_key(self) -> str:
-        """The name under which the time is kept and pinned: the binary and the config."""
-        return choice_hash(self.category, self.bmreq.spec.hash_key, self.description)
+        """The name under which the time is kept and pinned: the source, the config, and what
+        compiles it."""
+        spec = self.bmreq.spec
+        return choice_hash(self.category, spec.hash_key, self.description, spec.toolchain)
 
     def info_dict(self) -> dict[str, Any]:
         """What Inductor writes into its log of matrix products."""
@@ -152,7 +151,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
     def _output_node(self) -> Any:
         own = None
         if self.tuning is not None:
-            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key())
+            given = getattr(self.template, "given", ())
+            own = OwnChoice(self.tuning.op, self.tuning.inputs, self.hash_key(), given)
         return torch_graph.tensor_box(
             ROCmTemplateBuffer(
                 layout=self.layout,
@@ -166,6 +166,19 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
 
     def __str__(self) -> str:
         return f"ROCmTemplateCaller({self.name}, {self.description})"
+
+
+def generated(template: Any, configs: Iterable[Any]) -> list[ChoiceCaller]:
+    """A choice a config; its number is its place in the list, so names are the same each time. A
+    config that does not fit costs itself alone."""
+    made = []
+    for number, config in enumerate(configs):
+        with quietly("a choice of ours is not offered"):
+            try:
+                made.append(template.generate(name=f"rocm_{template.name}_{number}", config=config))
+            except TemplateError as error:
+                say_once(f"a choice of ours is not offered: {error}")
+    return made
 
 
 _ASKED = ("__str__", "hash_key", "kernel_hash_key", "call_name", "info_dict")

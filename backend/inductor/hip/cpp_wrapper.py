@@ -148,6 +148,8 @@ def write_aten(buffer: Any) -> None:
     template = buffer.template
     a, b, *bias = (node.codegen_reference() for node in buffer.inputs)
     names = ("bmm", "baddbmm") if len(buffer.get_size()) == 3 else ("mm", "addmm")
+    if template.problem().acc == "int32":
+        names = ("_int_mm", "")
     arguments = [buffer.codegen_reference(), *bias, a, b]
     if bias:
         arguments += [repr(template.beta), repr(template.alpha)]

@@ -40,15 +40,25 @@ class Kernel:
 
 
 def load_kernel(
-    source: str, *, entry: str, target: str, pointers: int, integers: int, alias: str = ""
+    source: str,
+    *,
+    entry: str,
+    target: str,
+    pointers: int,
+    integers: int,
+    alias: str = "",
+    toolchain: str = "",
 ) -> Kernel:
     """The kernel of `source`, which takes `pointers` tensors and `integers` numbers.
 
-    Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. Raises what
-    the toolchain raises where the kernel must be compiled and cannot be.
+    Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. What
+    `toolchain` made of it is loaded without asking for a compiler. Raises what the toolchain raises
+    where the kernel must be compiled and cannot be.
     """
     root = cache_dir()
-    compiled = code_cache.compile(source, parse_target(target), cache_root=root)
+    compiled = code_cache.compile(
+        source, parse_target(target), cache_root=root, toolchain=toolchain
+    )
     kernel = Kernel(loader.load(compiled.path, root), entry, pointers, integers)
     if alias:
         setattr(kernel, alias, kernel)

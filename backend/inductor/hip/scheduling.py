@@ -3,7 +3,7 @@
 Our scheduling is a subclass of the one that had it: Inductor asks for classes in some places, and
 meets what it knows.
 
-Pointwise nodes behind a product, our kernels do in their store: see `inductor/epilogue.py`. What
+Pointwise nodes behind a product, our kernels do in their store: see `epilogue.py`. What
 they cannot do is refused before it is fused, and left to Inductor.
 """
 
@@ -13,10 +13,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from backend.inductor.epilogue import Fused
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer
+from backend.inductor.hip.epilogue import Fused
 from backend.inductor.hip.operands import tensor_text
 from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
@@ -184,14 +184,8 @@ _FUNCTIONAL: dict[Activation, str] = {
 
 def write_aten(buffer: ROCmTemplateBuffer) -> None:
     """Write into the wrapper what computes a product without a kernel of ours, which has won and
-    cannot be called after all. Only public functions of torch are called, so the graph needs none
-    of our code."""
+    cannot be called after all."""
     template = buffer.template
-    a, b, *bias = (tensor_text(node) for node in buffer.inputs)
-    text = f"torch.matmul({a}, {b})"
-    if template.alpha != 1:
-        text = f"torch.mul({text}, {template.alpha!r})"
-    if bias:
-        text = f"torch.add({text}, {bias[0]}, alpha={template.beta!r})"
+    text = template.aten_text([tensor_text(node) for node in buffer.inputs])
     text = _FUNCTIONAL[template.activation].format(text)
     torch_graph.graph().wrapper_code.writeline(f"{tensor_text(buffer)}.copy_({text})")

@@ -7,24 +7,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    compile_failed,
-    raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference
-from backend.inductor.epilogue import OUT, Fused, fuse
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.epilogue import OUT, Fused, fuse
 from backend.inductor.hip.operands import address, operand_of
-from backend.inductor.hip.runtime import Kernel, load_kernel
+from backend.inductor.hip.spec import KernelSpec, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.model.origin import kernel_hash
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ExpressionError, UnsupportedProblemError
 from backend.templates.expressions import defect
@@ -32,7 +29,6 @@ from backend.templates.functions import Language
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
-from backend.toolchain.errors import ToolchainError
 
 _LOADER = "rocm_tui_load_kernel"
 
@@ -97,7 +93,8 @@ class ROCmTemplateKernel(TemplateKernel):
         wrapper.add_import_once(self.imports)
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
-            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r})"
+            f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
+            f"toolchain={toolchain_for(source, target)!r})"
         )
         wrapper.define_kernel(alias, text, origins)
 
@@ -128,36 +125,6 @@ class ROCmTemplateKernel(TemplateKernel):
 
 OPERANDS = ("a", "b", "bias")
 """The inputs of a matrix product, in the order in which templates name them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSpec:
-    """A kernel to compile and how it is called; all that `load_kernel` needs."""
-
-    source: str
-    entry: str
-    target: str
-    pointers: int
-    integers: int
-
-    def load(self) -> Kernel:
-        """Compile it or take it from the cache. Raises CompileFailed."""
-        raise_known_failure(self)
-        try:
-            return load_kernel(
-                self.source,
-                entry=self.entry,
-                target=self.target,
-                pointers=self.pointers,
-                integers=self.integers,
-            )
-        except ToolchainError as error:
-            raise compile_failed(self, str(error)) from error
-
-    @property
-    def hash_key(self) -> str:
-        """The same wherever the same source is compiled for the same target."""
-        return kernel_hash(self.source, self.entry, self.target)
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
@@ -211,9 +178,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         nodes = self.input_nodes if buffer is None else buffer.inputs
         return dict(zip(OPERANDS, nodes, strict=False))
 
-    def problem(
-        self, nodes: Mapping[str, Node] | None = None, fused: Fused | None = None
-    ) -> GemmProblem:
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
         """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
@@ -225,7 +190,6 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             activation=self.activation,
             alpha=self.alpha,
             beta=self.beta,
-            epilogue=None if fused is None else fused.epilogue,
         )
 
     def fuse(
@@ -233,12 +197,24 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     ) -> Fused:
         """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
         not stored. Raises ExpressionError where that cannot be."""
-        fused = fuse(buffer, nodes, self.problem().acc, removed)
+        problem = self.problem()
+        fused = fuse(buffer, problem.out, nodes, problem.acc, removed)
         if why := defect(fused.epilogue.steps, self.language):
             raise ExpressionError(why)
         return fused
 
-    def reference(self) -> GemmReference:
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        """Python that computes the same of such inputs, by public functions of torch alone."""
+        a, b, *bias = inputs
+        function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
+        text = f"{function}({a}, {b})"
+        if self.alpha != 1:
+            text = f"torch.mul({text}, {self.alpha!r})"
+        if bias:
+            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+        return text
+
+    def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
         return GemmReference(self.alpha, self.beta, self.activation, order)
@@ -263,6 +239,7 @@ class HipTemplate(ROCmTemplate):
             target=str(self.target),
             pointers=kernel.pointers,
             integers=kernel.integers,
+            toolchain=toolchain_for(rendered.source, str(self.target)),
         )
         request = ROCmBenchmarkRequest(
             spec,
@@ -294,7 +271,7 @@ class HipTemplate(ROCmTemplate):
         nodes = self.named_nodes(buffer)
         tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
         kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, (config.split_k,))
-        problem = self.problem(nodes, fused)
+        problem = with_epilogue(self.problem(nodes), fused)
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
@@ -311,6 +288,10 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def with_epilogue(problem: GemmProblem, fused: Fused | None) -> GemmProblem:
+    return problem if fused is None else replace(problem, epilogue=fused.epilogue)
 
 
 def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import torch
 
+from backend.disk.layout import cache_dir
 from backend.inductor.hooks import environment as templates_wanted
 from backend.inductor.torch import tuning as torch_api
-from backend.toolchain import targets
+from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 
 CONVOLUTION = "conv:"
@@ -119,10 +120,10 @@ def template_target(device: torch.device) -> Target:
 
 
 def no_library(target: Target) -> str:
-    """Why none can be made for it here; nothing if one can."""
+    """Why none can be loaded for it here; nothing if one can be made, or was made before."""
     compiler = targets.find(target)
     if isinstance(compiler, Missing):
-        return compiler.reason
+        return "" if code_cache.has_libraries(target, cache_dir()) else compiler.reason
     return "" if compiler.loadable else f"{compiler.version} makes no library"
 
 

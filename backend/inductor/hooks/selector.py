@@ -12,6 +12,7 @@ left to whatever version of torch runs.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from backend.cache.lookup import TunedCache
 from backend.disk.layout import Layout
 from backend.errors import StoreError, UnsafePath
 from backend.inductor.guard import Entrance, Stock, beside, quietly, say_once, shielded, when_aside
-from backend.inductor.hooks import compiling, tuning_watch
+from backend.inductor.hooks import compiling, tuning_watch, unkept
 from backend.inductor.hooks.environment import home
 from backend.inductor.hooks.recording import Recorder, recorder
 from backend.inductor.hooks.tuning_watch import (
@@ -59,13 +60,21 @@ class TunedLookup(torch_api.LazySystem):
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if benchmark is None:
-            return stock(choices, op, inputs, benchmark, *args, **kwargs)
+        problem = (op, inputs, args, *kwargs.values())
+        tried = unkept.tried(problem)
+        asked = [choice for choice in choices if tried and choice.hash_key() not in tried]
+        with unkept.looking_up(problem) as measured:
 
-        def undisturbed(candidates: Any) -> Any:
-            return beside(benchmark, self._without_folding, candidates)
+            def undisturbed(candidates: Any) -> Any:
+                timings = beside(benchmark, self._without_folding, candidates)
+                measured(timings)
+                return timings
 
-        return stock(choices, op, inputs, undisturbed, *args, **kwargs)
+            asking = None if benchmark is None else undisturbed
+            timings = stock(asked or choices, op, inputs, asking, *args, **kwargs)
+        if not asked or len(timings) < len(asked):
+            return timings
+        return {choice: timings.get(choice, math.inf) for choice in choices}
 
     def _without_folding(self, stock: Stock, candidates: Any) -> Any:
         with self._tuned().measuring():
@@ -83,7 +92,7 @@ class TunedLookup(torch_api.LazySystem):
 
     def _insert(self, stock: Stock, local_cache: dict[str, Any]) -> None:
         try:
-            self._tuned().insert(written(local_cache))
+            self._tuned().insert(unkept.kept(written(local_cache)))
         except UnsafePath as error:
             say_once(f"timings are kept by PyTorch alone, which may lose some: {error}")
             self._keep_as_stock(local_cache)
@@ -91,7 +100,7 @@ class TunedLookup(torch_api.LazySystem):
     def _keep_as_stock(self, local_cache: dict[str, Any]) -> None:
         with quietly("timings are not kept"):
             cached = super().get_local_cache()
-            for tuned in written(local_cache):
+            for tuned in unkept.kept(written(local_cache)):
                 by_inputs = cached.setdefault(tuned.op, {})
                 by_inputs.setdefault(tuned.inputs, {}).setdefault(tuned.precision, {}).update(
                     tuned.timings

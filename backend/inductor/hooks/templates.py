@@ -1,8 +1,5 @@
 """Our templates in Inductor: which choices of ours stand for an op beside Inductor's own, and how
 its code calls them.
-
-`ROCM_TUI_CHECK=1`: every choice's output is compared with ATen's before it may win. Choices of our
-templates are checked in any case, where they are benchmarked.
 """
 
 from __future__ import annotations
@@ -10,30 +7,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.tensors import (
-    Arrange,
-    ChoiceError,
-    ErrorFromChoice,
-    NoValidChoicesError,
-    OpInputs,
-    WrongResult,
-    epsilon_of,
-    unread_results,
-)
+from backend.inductor.benchmark.errors import NoValidChoicesError
+from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
+from backend.inductor.hip import convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
-    ROCmTemplateCaller,
     activation,
+    generated,
     keep_unpacked,
     original_tensors,
     original_weight,
@@ -41,21 +29,22 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
+from backend.inductor.hip.convolution import ROCmConvTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
-from backend.inductor.hooks.environment import check_wanted
+from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
+from backend.inductor.torch.own_choices import let_output_be_planned
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
-from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -84,17 +73,23 @@ class Rule:
     postprocessor: Callable[[Sequence[Node], Any], Any] | None = None
     tensors: Arrange | None = None
     """What the preprocessor does, done to tensors."""
+    template: Callable[..., Any] | None = None
+    """The one that computes the op; without, it is a product."""
 
     def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The op's tensors as those of a template."""
         if self.tensors is not None:
             return self.tensors(tensors)
-        return [tensors[index] for index in self.op.order]
+        return self.ordered(tensors)
+
+    def ordered(self, inputs: Sequence[Any]) -> list[Any]:
+        """The op's inputs in the order of a template; the last ones may be missing."""
+        return [inputs[index] for index in self.op.order if index < len(inputs)]
 
     @property
     def input_reorder(self) -> list[int] | None:
-        """The order in which the C entry takes its inputs: that of the op."""
-        if self.preprocessor is not None:
+        """The order in which the C entry takes its inputs: that of the op, where it is another."""
+        if self.preprocessor is not None or self.op.reorder == sorted(self.op.reorder):
             return None
         return self.op.reorder
 
@@ -113,6 +108,7 @@ RULES = {
     "int_mm": Rule(OPS["int_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
     "packed_linear": Rule(
         OPS["packed_linear"],
         preprocessor=original_weight,
@@ -143,10 +139,7 @@ def offer(
     if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
-    try:
-        offered = _generated(make, layout.device)
-    except UnsupportedProblemError:
-        return []
+    offered = _generated(make, layout.device, rule.template)
     key = torch_api.tuning_key(op, input_nodes, layout, {})
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
@@ -159,6 +152,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
+    if torch_graph.writes_cpp() and rule.template is not None:
+        return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
 
@@ -181,51 +176,63 @@ def _template(
             layout=layout,
             **options,
         )
-    nodes = [input_nodes[index] for index in rule.op.order]
+    nodes = rule.ordered(input_nodes)
     for node in nodes:
         node.freeze_layout()  # the strides go into the source
     return kind(nodes, layout, **options)
 
 
-def _generated(make: Callable[..., Any], device: torch.device) -> list[ChoiceCaller]:
+def _generated(
+    make: Callable[..., Any], device: torch.device, template: Callable[..., Any] | None
+) -> list[ChoiceCaller]:
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
-        choices += _compiled(functools.partial(make, target), target)
-    if torch_graph.writes_cpp():
-        return choices  # a Triton kernel of ours needs Python to be launched
+        with _costing_itself():
+            choices += _compiled(functools.partial(make, target), target, device, template)
+    if torch_graph.writes_cpp() or template is not None:
+        return choices  # a Triton kernel of ours is a product, and needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
-        choices += triton_template.choices(functools.partial(make, triton), triton, budget())
+        with _costing_itself():
+            choices += triton_template.choices(functools.partial(make, triton), triton, budget())
     return choices
 
 
-def _compiled(make: Callable[..., Any], target: Target) -> list[ChoiceCaller]:
-    gemm = make(ROCmGemmTemplate)
+@contextlib.contextmanager
+def _costing_itself() -> Iterator[None]:
+    """Whatever is wrong with one template, the others are offered."""
+    with quietly("a template of ours is not offered"), contextlib.suppress(UnsupportedProblemError):
+        yield
+
+
+def _compiled(
+    make: Callable[..., Any],
+    target: Target,
+    device: torch.device,
+    template: Callable[..., Any] | None,
+) -> list[ChoiceCaller]:
+    gemm = make(template or ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
     sizes = problem.sizes(torch_graph.size_hint)
     if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
         say_once(f"our templates are not offered for products above {CPU_FLOP:g} flop on a CPU")
         return []
-    units = torch_api.device_facts().compute_units
+    units = torch_api.device_facts(device).compute_units
     most = budget()
-    skinny_configs = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
-    gemm_configs = heuristics.gemm_configs(problem, target, sizes, most, units)
-    if not skinny_configs:
-        return _choices(gemm, gemm_configs)
-    return [*_choices(make(ROCmSkinnyGemmTemplate), skinny_configs), *_choices(gemm, gemm_configs)]
+    choices: list[ChoiceCaller] = []
+    if template is None:
+        with _costing_itself():
+            few = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
+            choices += generated(make(ROCmSkinnyGemmTemplate), few) if few else []
+    with _costing_itself():
+        many = heuristics.gemm_configs(problem, target, sizes, most, units)
+        choices += generated(gemm, many)
+    return choices
 
 
 def budget(env: Mapping[str, str] = os.environ) -> int:
     """The most choices that a template may offer for one tuning."""
     given = env.get(BUDGET, "")
     return int(given) if given.isdecimal() else 8
-
-
-def _choices(template: Any, configs: Iterable[GemmConfig | SkinnyConfig]) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time."""
-    return [
-        template.generate(name=f"rocm_{template.name}_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
 
 
 def _of_aten(choices: Sequence[ChoiceCaller], factors: Factors) -> dict[str, Any] | None:
@@ -248,80 +255,6 @@ def target_of(device: torch.device) -> Target | None:
 
 DEVICES = ("cpu", "cuda")
 """ROCm's devices are called `cuda` too."""
-
-_here = threading.local()
-
-
-def failures() -> list[tuple[str, str]]:
-    """Name and reason of each choice that failed in this thread, since somebody cleared it."""
-    failed: list[tuple[str, str]] = _here.__dict__.setdefault("failures", [])
-    return failed
-
-
-class CheckingSelector(torch_api.LazySelector):
-    """The stock selector, which compares outputs where that is wanted, and remembers failures."""
-
-    get_inputs = Entrance("_with_expected")
-    benchmark_choice = Entrance("_checked")
-
-    @staticmethod
-    def _with_expected(stock: Stock, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = stock(choices, *args, **kwargs)
-        aten = next((choice for choice in choices if torch_api.is_extern(choice)), None)
-        if check_wanted() and aten is not None and tensors.expected is None:
-            inputs, output = tensors.get_benchmark_tensors(True).unpack()
-            aten.benchmark(*inputs, out=output)
-            tensors.expected = output.clone()
-        return tensors
-
-    @staticmethod
-    def _checked(stock: Stock, choice: ChoiceCaller, autotune_args: Any) -> Any:
-        try:
-            with contextlib.nullcontext() if torch_api.verifies() else unread_results():
-                milliseconds = stock(choice, autotune_args)
-            if autotune_args.expected is not None and not _checks_itself(choice):
-                compare(autotune_args.extern.output_tensor, autotune_args.expected, choice)
-        except RuntimeError as error:
-            failures().append((str(choice.name), torch_api.describe(error)))
-            raise
-        return milliseconds
-
-    @classmethod
-    def benchmark_in_current_process(cls, choices: Any, *args: Any, **kwargs: Any) -> Any:
-        with quietly("our choices are not compiled ahead"):
-            compile_ahead(choices)
-        return super().benchmark_in_current_process(choices, *args, **kwargs)
-
-
-def compile_ahead(choices: Iterable[ChoiceCaller]) -> None:
-    """Compile ours side by side, each binary once. Torch leaves that out on some Pythons.
-
-    What fails is said when its choice is benchmarked, and does not compile again then.
-    """
-    binaries = {choice.kernel_hash_key(): choice for choice in choices if _checks_itself(choice)}
-    if not binaries:
-        return
-    with ThreadPoolExecutor(min(len(binaries), os.cpu_count() or 1)) as pool:
-        for compiling in [pool.submit(choice.precompile) for choice in binaries.values()]:
-            with contextlib.suppress(ChoiceError):
-                compiling.result()
-
-
-def _checks_itself(choice: ChoiceCaller) -> bool:
-    return isinstance(getattr(choice, "_wrapped", choice), ROCmTemplateCaller)
-
-
-def compare(output: torch.Tensor, expected: torch.Tensor, choice: ChoiceCaller) -> None:
-    """Raises ErrorFromChoice. Both are rounded sums, in orders of their own."""
-    wide = torch.float32 if output.is_cuda else torch.float64
-    error = (output.to(wide) - expected.to(wide)).abs()
-    worst = float(error.max()) if error.numel() else 0.0
-    scale = float(expected.to(wide).abs().max()) if error.numel() else 0.0
-    exact = not output.dtype.is_floating_point
-    allowed = 0.0 if exact else 8 * epsilon_of(output.dtype) * scale + 1e-4 * scale
-    if not worst <= allowed:  # a NaN is not
-        cause = WrongResult(f"wrong result: max error {worst:.3g}, where {allowed:.3g} is allowed")
-        raise ErrorFromChoice(cause, choice, f"{tuple(output.shape)} {output.dtype}")
 
 
 def install() -> None:
@@ -362,10 +295,13 @@ class TemplateSelector(CheckedSelector):
         offered = [*choices, *_offered(name, choices, input_nodes, layout)]
         failures().clear()
         try:
-            return stock(name, offered, input_nodes, layout, *args, **kwargs)
+            result = stock(name, offered, input_nodes, layout, *args, **kwargs)
         except torch_api.StockNoValidChoicesError as error:
             shapes = ", ".join("x".join(map(str, node.get_size())) for node in input_nodes)
             raise NoValidChoicesError(name, shapes, failures()) from error
+        with quietly("the output of a choice of ours is not planned"):
+            let_output_be_planned(result, is_ours)
+        return result
 
 
 def _offered(name: str, choices: Any, input_nodes: Any, layout: Any) -> list[Any]:

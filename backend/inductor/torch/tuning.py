@@ -192,6 +192,15 @@ def selected_choice(result: Any) -> ChoiceCaller | None:
     return result[1] if isinstance(result, tuple) else None
 
 
+def deferred(result: Any) -> Any:
+    """The buffer of a selection that was put off until fusions are benchmarked; else None."""
+    kind = getattr(ir, "MultiTemplateBuffer", None)
+    buffer = result[0] if isinstance(result, tuple) else result
+    while buffer is not None and kind is not None and not isinstance(buffer, kind):
+        buffer = getattr(buffer, "data", None)
+    return None if kind is None else buffer
+
+
 def watch_deferred(
     result: Any,
     choices: Sequence[ChoiceCaller],
@@ -203,12 +212,8 @@ def watch_deferred(
     A Triton choice is final when the buffer is finalised with it, from torch 2.15 on one of
     NVIDIA's GEMMs too; any other when the scheduler takes its output node.
     """
-    node = result[0] if isinstance(result, tuple) else result
-    kind = getattr(ir, "MultiTemplateBuffer", None)
-    buffer = node
-    while buffer is not None and kind is not None and not isinstance(buffer, kind):
-        buffer = getattr(buffer, "data", None)
-    if buffer is None or kind is None:
+    buffer = deferred(result)
+    if buffer is None:
         return False
     _call_after(buffer, "_choice_timings_fn", lambda timings, *_: on_timings(timings))
     for name in _FINALIZING:

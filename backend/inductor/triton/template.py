@@ -17,29 +17,37 @@ from torch import Tensor
 
 from backend.inductor import alone
 from backend.inductor.alone import importing
+from backend.inductor.benchmark.errors import NotCompiled
+from backend.inductor.benchmark.reference import Reference
 from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
-    compile_failed,
+    not_compiled,
     raise_known_failure,
 )
-from backend.inductor.benchmark.tensors import GemmReference, unused
-from backend.inductor.epilogue import OUT, Fused
+from backend.inductor.benchmark.tensors import unused
 from backend.inductor.guard import say_once
-from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
+from backend.inductor.hip.epilogue import OUT, Fused
 from backend.inductor.hip.operands import tensor_text
-from backend.inductor.hip.template import ROCmTemplate, check_limits
+from backend.inductor.hip.template import ROCmTemplate, check_limits, with_epilogue
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
-from backend.templates.errors import TritonError
+from backend.templates.errors import TritonCompileError, TritonError
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.choice import main as compile_child
 from backend.templates.triton.gemm import from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES
-from backend.templates.triton.module_file import ENTRY, INTERPRET, INTERPRETER, interpreter_on
+from backend.templates.triton.module_file import (
+    ENTRY,
+    INTERPRET,
+    INTERPRETER,
+    interpreter_on,
+    toolchain,
+)
 
 COMPILE_SECONDS = 300.0
 """Of these kernels the slowest take a few seconds each."""
@@ -113,7 +121,7 @@ def _target(device: torch.device) -> TritonTarget | Off:
 
 
 def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list[ChoiceCaller]:
-    """A choice a config; its number is its place in the list, so names are the same each time.
+    """A choice a config.
 
     `make(TritonGemmTemplate)` gives the template. Raises UnsupportedProblemError.
     """
@@ -130,10 +138,7 @@ def choices(make: Callable[..., Any], target: TritonTarget, budget: int) -> list
     configs = heuristics.configs(
         from_gemm(problem), target.arch, budget=budget, hint=torch_graph.size_hint
     )
-    return [
-        template.generate(name=f"rocm_triton_{number}", config=config)
-        for number, config in enumerate(configs)
-    ]
+    return generated(template, configs)
 
 
 class TritonGemmCaller(ROCmTemplateCaller):
@@ -198,7 +203,7 @@ class TritonGemmTemplate(ROCmTemplate):
         """The kernel's call, and what gives its module."""
         nodes = self.named_nodes(buffer)
         tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
-        problem = from_gemm(self.problem(nodes, fused))
+        problem = from_gemm(with_epilogue(self.problem(nodes), fused))
         choice = generate(problem, config, self.target.arch)
         return TritonKernel(choice, tensors), lambda: choice
 
@@ -206,7 +211,7 @@ class TritonGemmTemplate(ROCmTemplate):
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
     ) -> Fused:
         fused = super().fuse(buffer, nodes, removed)
-        from_gemm(self.problem(fused=fused))
+        from_gemm(with_epilogue(self.problem(), fused))
         return fused
 
 
@@ -257,17 +262,22 @@ class TritonSpec:
         return ENTRY
 
     @property
+    def toolchain(self) -> str:
+        """Triton brings its compiler along."""
+        return toolchain()
+
+    @property
     def hash_key(self) -> str:
         """The same wherever the same source is compiled for the same target."""
         return kernel_hash(self.source, self.entry, self.target)
 
     def load(self) -> Callable[..., None]:
-        """Raises CompileFailed."""
+        """Raises ChoiceError."""
         raise_known_failure(self)
         try:
             return load_triton(self.source, name=self.name, target=self.target)
         except (TritonError, SyntaxError) as error:
-            raise compile_failed(self, str(error)) from error
+            raise not_compiled(self, error) from error
 
 
 _compiled: set[TritonSpec] = set()
@@ -290,7 +300,7 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
         output_tensor_meta: Any,
         sizes: Sequence[int],
         workspace_size: int,
-        reference: GemmReference | None,
+        reference: Reference | None,
     ) -> None:
         super().__init__(spec, input_tensor_meta, output_tensor_meta, sizes, reference)
         self.choice = choice
@@ -298,14 +308,14 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
 
     def precompile(self) -> None:
         """For a GPU, in a process of its own; the interpreter compiles nothing. Raises
-        CompileFailed."""
+        ChoiceError."""
         if self.spec.target == INTERPRETER:
             return
         raise_known_failure(self.spec)
         if self.spec not in _compiled:
             reason = _compile_apart(self.choice)
             if reason:
-                raise compile_failed(self.spec, reason)
+                raise not_compiled(self.spec, TritonCompileError(reason))
             _compiled.add(self.spec)
 
     def update_workspace_size(self) -> int:
@@ -323,7 +333,8 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
 
 
 def _compile_apart(choice: TritonChoice) -> str:
-    """Why it cannot be compiled; nothing if it was."""
+    """Why it cannot be compiled; nothing if it was. Raises NotCompiled where it had no time, or was
+    ended."""
     try:
         done = subprocess.run(
             alone.command(_COMPILE),
@@ -333,7 +344,10 @@ def _compile_apart(choice: TritonChoice) -> str:
             timeout=COMPILE_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return f"Triton did not compile it within {COMPILE_SECONDS:g} s"
+        reason = f"Triton did not compile it within {COMPILE_SECONDS:g} s"
+        raise NotCompiled(reason) from None
+    if done.returncode < 0:
+        raise NotCompiled(f"Triton's process died of signal {-done.returncode}")
     reason = done.stdout.decode(errors="replace").strip()
     if done.returncode and not reason:
         lines = done.stderr.decode(errors="replace").strip().splitlines()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import importlib
 import linecache
 import os
@@ -14,12 +16,6 @@ from typing import Any
 
 from backend.disk import trusted
 from backend.templates.errors import TritonCompileError, TritonMissingError
-
-ENTRY = "launch"
-"""The function of a module that is called."""
-
-INTERPRETER = "interpreter"
-"""The target of kernels that run on tensors of the CPU; any other is an arch."""
 
 ENTRY = "launch"
 """The function of a module that is called."""
@@ -82,6 +78,12 @@ def _content(name: str, folder: int, length: int) -> bytes | None:
             return file.read(4 * length + 1)
     except OSError:
         return None
+
+
+@functools.cache
+def toolchain() -> str:
+    """The name of Triton's version in the hash of a choice. Raises TritonMissingError."""
+    return hashlib.sha256(str(triton("triton").__version__).encode()).hexdigest()[:16]
 
 
 def triton(name: str) -> Any:

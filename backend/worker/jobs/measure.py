@@ -19,6 +19,7 @@ from statistics import median
 
 import torch
 
+from backend.inductor.benchmark.places import place_of
 from backend.inductor.benchmark.request import Question
 from backend.inductor.hooks import recording
 from backend.inductor.torch import tuning as torch_api
@@ -95,8 +96,9 @@ def _measured(
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
     if able:
-        bench = ChoiceBench(question, able, mark, job.caches)
-        rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
+        with place_of(question.device).current():
+            bench = ChoiceBench(question, able, mark, job.caches)
+            rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
         caches = bench.caches
     rounds.failed.update(failed)
     measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot")

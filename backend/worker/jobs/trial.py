@@ -21,6 +21,7 @@ import torch
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
 from backend.errors import UnsafePath
+from backend.inductor.benchmark.places import place_of
 from backend.inductor.hooks import recording
 from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
@@ -189,17 +190,19 @@ def _tried(
     if "0" in failed:
         raise NotTried(f"the baseline: {failed['0']}")
     blamed = {str(at): _blamed(arm) for at, arm in enumerate(arms)}
-    bench = PassBench(inputs, compiled, _device(kept.program), mark, blamed)
-    del inputs
-    try:
-        rounds, differences = _rounds(job, kept.program, bench, compiled, failed, tell)
-        uncaptured = bench.uncaptured
-    except ChoiceBroke as broken:
-        raise NotTried(f"the baseline cannot be run: {broken.reason}") from broken
-    finally:
-        bench.close()
-        if kept.constant_bytes * len(kept.arms) > KEPT_BYTES:
-            kept.arms.clear()
+    device = _device(kept.program)
+    with place_of(device).current():
+        bench = PassBench(inputs, compiled, device, mark, blamed)
+        del inputs
+        try:
+            rounds, differences = _rounds(job, kept.program, bench, compiled, failed, tell)
+            uncaptured = bench.uncaptured
+        except ChoiceBroke as broken:
+            raise NotTried(f"the baseline cannot be run: {broken.reason}") from broken
+        finally:
+            bench.close()
+            if kept.constant_bytes * len(kept.arms) > KEPT_BYTES:
+                kept.arms.clear()
     rounds.failed.update(failed)
     kernels = {arm: kernels_of(graph.code) for arm, graph in compiled.items()}
     log = recording.session_without_tunings(layout.root)

@@ -42,6 +42,7 @@ from backend.worker.problem import (
     NotRebuildable,
     Recipe,
     asked_problem,
+    options_of,
     rebuild,
     set_precision,
     set_threads,
@@ -119,12 +120,13 @@ class _Tuning:
                 "nothing can be recorded"
             )
         set_precision(self._problem.key)
-        program = rebuild(self._problem.op, self._problem.specs)
+        given = options_of(self._problem.key, (), self._job.options)
+        program = rebuild(self._problem.op, self._problem.specs, given)
         _watch_failures()
         torch_api.set_selector(retuning.selector(self._task, self._story, self._job.templates))
         self._tell(f"compiling {self._problem.op}")
         settings = torch_api.compile_settings(
-            self._settings, freezing=program.freezing, graph_cache=False
+            {**self._settings, **program.settings}, freezing=program.freezing, graph_cache=False
         )
         begin, trouble = time.monotonic(), ""
         try:

@@ -34,11 +34,10 @@ from backend.worker.problem import (
     NotRebuildable,
     Rebuilt,
     ours,
-    rebuild,
+    rebuild_key,
     set_precision,
     set_threads,
     settings_of,
-    specs_of,
 )
 from backend.worker.protocol import TellProgress
 
@@ -110,7 +109,7 @@ class _Verification:
         self._selector = ProbeSelector(templates)
 
     def result(self) -> VerifyResult:
-        program = rebuild(self._key.op, specs_of(self._key))
+        program = rebuild_key(self._key, [self._pinned])
         set_precision(self._key)
         torch_api.set_selector(self._selector)
         self._tell(f"compiling {self._key.op} with the pinned choice alone")
@@ -189,7 +188,9 @@ class _Verification:
         self._selector.sight = sight = Sight()
         self._selector.only = None if only is None else (self._key, only)
         settings = torch_api.compile_settings(
-            self._mode, freezing=program.freezing, graph_cache=only is None
+            {**self._mode, **program.settings},
+            freezing=program.freezing,
+            graph_cache=only is None,
         )
         compiled = torch.compile(program.function, dynamic=False)
         try:

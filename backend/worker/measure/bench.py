@@ -20,8 +20,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
-from backend.inductor.benchmark.tensors import WrongResult
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.measure.machine.state import State, Watch

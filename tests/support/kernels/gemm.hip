@@ -55,7 +55,7 @@ RT_FN void fill_tile(Tile& tile, const Fetched& fetched) {
   rt::store(&tile.b[t / (BN / VEC)][t % (BN / VEC) * VEC], fetched.b);
 }
 
-#if RT_HAS_MFMA
+#if RT_HAS(RT_MFMA)
 
 using Mfma = rt::mfma<Element, 16>;
 constexpr int WAVES = THREADS / RT_WAVE, ACROSS = BN / 16, REGISTERS = Mfma::registers * ACROSS;
@@ -70,12 +70,12 @@ struct Accumulators {
   }
   RT_FN void add(const Tile& lds) {
     const int lane = rt::lane();
-    const Mfma::operand a = rt::load<4>(&lds.a[16 * rt::wave() + Mfma::outer(lane)][Mfma::k(lane, 0)]);
+    const Mfma::left a = rt::load<4>(&lds.a[16 * rt::wave() + Mfma::left_line(lane, 0)][4 * Mfma::group(lane)]);
     RT_UNROLL
     for (int j = 0; j < ACROSS; ++j) {
-      Mfma::operand b;
+      Mfma::right b;
       RT_UNROLL
-      for (int i = 0; i < Mfma::operands; ++i) b[i] = lds.b[Mfma::k(lane, i)][16 * j + Mfma::outer(lane)];
+      for (int i = 0; i < Mfma::terms; ++i) b[i] = lds.b[4 * Mfma::group(lane) + i][16 * j + Mfma::right_line(lane, 0)];
       Mfma::run(a, b, tile[j]);
     }
   }
@@ -84,7 +84,7 @@ struct Accumulators {
     for (int j = 0; j < ACROSS; ++j) {
       RT_UNROLL
       for (int r = 0; r < Mfma::registers; ++r) {
-        const int m = m0 + 16 * rt::wave() + Mfma::row(rt::lane(), r), n = n0 + 16 * j + Mfma::outer(rt::lane());
+        const int m = m0 + 16 * rt::wave() + Mfma::row(rt::lane(), r), n = n0 + 16 * j + Mfma::col(rt::lane(), r);
         if (INSIDE(m, M) && INSIDE(n, N)) C[static_cast<int64_t>(m) * N + n] = rt::from_float<Element>(tile[j][r]);
       }
     }

@@ -4,10 +4,15 @@ compile."""
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch._inductor import config
+from torch._inductor.virtualized import V
 
 from backend.disk.layout import Layout
+from backend.inductor.torch import graph as torch_graph
 from backend.pins.graphs.index import GraphIndex
 from backend.pins.graphs.match import Wanted
 from tests.support.rocm_programs import Ran, last_session, run
@@ -105,3 +110,17 @@ def test_the_graph_says_which_choices_it_calls(ran: Ran, layout: Layout) -> None
         assert set(index.verdicts(index.live(), wanted)) - {"absent"} == {"same"}
         called += 1
     assert called == 5
+
+
+def test_where_a_wrapper_cannot_call_ours_one_line_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = SimpleNamespace(cpp_wrapper=True, is_const_graph=False)
+    with V.set_graph_handler(graph):
+        assert torch_graph.why_no_calls() == ""
+        with config.patch("aot_inductor.allow_stack_allocation", True):
+            assert "stack" in torch_graph.why_no_calls()
+        monkeypatch.setattr(torch, "__version__", "2.11.0+cpu")
+        assert torch_graph.why_no_calls() == "a C++ wrapper of torch 2.11"
+        graph.cpp_wrapper = False
+        assert torch_graph.why_no_calls() == ""

@@ -35,8 +35,9 @@ SELECTING = {
     "benchmark_collective_choice": "hooks.selector:Selector._benchmarked",
     "benchmark_in_sub_process": "torch.tuning:watch_tuning_processes",
     "system": "torch.tuning:LazySystem.system",
-    "get_inputs": "hooks.templates:CheckingSelector._with_expected",
-    "benchmark_in_current_process": "hooks.templates:compile_ahead",
+    "get_inputs": "hooks.checking:CheckingSelector._with_expected",
+    "benchmark_in_current_process": "hooks.checking:compile_ahead",
+    "log_results": "hooks.checking:CheckingSelector._logged",
 }
 """What our selectors replace, and the function of ours behind it."""
 
@@ -81,9 +82,9 @@ EARLY = (
 OFFERING = (
     "hooks.templates:schedule",
     "hooks.templates:_offered",
-    "hooks.templates:compile_ahead",
-    "hooks.templates:CheckingSelector._with_expected",
-    "hooks.templates:CheckingSelector._checked",
+    "hooks.checking:compile_ahead",
+    "hooks.checking:CheckingSelector._with_expected",
+    "hooks.checking:CheckingSelector._checked",
     "hip.scheduling:ROCmCPPScheduling._concerns",
     "hip.scheduling:ROCmCPPScheduling._defined",
     "hip.caller:ROCmTemplateCaller.hash_key",

@@ -51,6 +51,7 @@ from dataclasses import dataclass
 @dataclass
 class Sleepy:
     seconds: float
+    device = "cpu"
     def benchmark(self):
         time.sleep(self.seconds)
         return self.seconds

@@ -10,14 +10,18 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from backend.inductor.benchmark import process as rocm_process  # noqa: E402
-from backend.inductor.benchmark.tensors import (  # noqa: E402  # noqa: E402
+from backend.inductor.benchmark.errors import (  # noqa: E402
     ChoiceError,
-    Crashed,
-    GemmReference,
-    TensorPlan,
+    ProcessLost,
     TimedOut,
     WrongResult,
+)
+from backend.inductor.benchmark.reference import (  # noqa: E402
+    GemmReference,
     check_untouched,
+)
+from backend.inductor.benchmark.tensors import (  # noqa: E402
+    TensorPlan,
     make_inputs,
     storage_of,
 )
@@ -65,7 +69,9 @@ def test_wrong_results_do_not(dtype: torch.dtype) -> None:
     inputs, output = plans(dtype)
     made = make_inputs(inputs)
     expected = GemmReference().expected(made)
-    right = expected.values.to(dtype)
+    everything = slice(None)
+    values, _ = expected.reference.part(expected.inputs, (everything, everything, everything))
+    right = values.to(dtype)
 
     def fails(change: object, match: str) -> None:
         out = output.make()
@@ -205,7 +211,7 @@ def test_a_lost_process_is_replaced() -> None:
         process.close()
     process = rocm_process.BenchmarkProcess()
     try:
-        with pytest.raises(Crashed, match="died of SIGSEGV"):
+        with pytest.raises(ProcessLost, match="died of SIGSEGV"):
             process.run(Dies(), 60)
         assert not process.alive()
     finally:

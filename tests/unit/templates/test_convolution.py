@@ -40,7 +40,7 @@ CLASSES = {
     "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
 }  # fmt: skip
 TILES = (
-    GemmConfig(32, 32, 32, 16, 16, mfma=16, kpack=1, stages=2),
+    GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=1, stages=2),
     GemmConfig(32, 32, 16, 32, 32, stages=1),
 )
 
@@ -59,7 +59,7 @@ def binary(name: str, tile: GemmConfig) -> Binary:
 
 
 BINARIES = {
-    f"{name}-{'mfma' if tile.mfma else 'fma'}": binary(name, tile)
+    f"{name}-{'mfma' if tile.unit != 'fma' else 'fma'}": binary(name, tile)
     for at, name in enumerate(CLASSES)
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
 }

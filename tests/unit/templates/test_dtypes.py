@@ -1,4 +1,4 @@
-"""Products of fp64, fp8 and int8: some configs of each target, on the CPU, against exact sums."""
+"""Products of fp64, fp8 and int8, with scales, and sums of two products, against exact sums."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from backend.templates.config import SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
@@ -17,7 +18,7 @@ from backend.toolchain import targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab
 from tests.support.template_cases import Binary, Class, check
-from tests.support.template_lab import Kernel, build
+from tests.support.template_lab import Kernel, Run, build, failure, memory_for
 
 needs_compiler = pytest.mark.skipif(
     isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
@@ -28,10 +29,12 @@ CLASSES = (
     Class("float64", a_k_fast=False, b_k_fast=True, vector=1, batched=True),
     Class("int8", vector=16, out="int32"),
     Class("int8", b_k_fast=True, vector=4, out="int32", out_row_major=False),
-    Class("float8_e4m3fn", b_k_fast=True, vector=16, out="bfloat16"),
-    Class("float8_e4m3fnuz", vector=8, out="float16", alpha=0.5, activation="silu"),
+    Class("float8_e4m3fn", b_k_fast=True, vector=16, out="bfloat16", scales="lines", bias=True),
+    Class("float8_e4m3fnuz", vector=8, out="float16", scales="one", activation="silu"),
     Class("float8_e5m2", a_k_fast=False, b_k_fast=True, vector=1, out="float32"),
-    Class("float8_e5m2fnuz", vector=16, out="bfloat16", out_row_major=False),
+    Class("float8_e5m2fnuz", vector=16, out="bfloat16", out_row_major=False, scales="lines"),
+    Class("float16", vector=8, bias=True, activation="relu", second=True),
+    Class("float32", a_k_fast=False, b_k_fast=True, vector=2, out_row_major=False, second=True),
 )
 
 
@@ -58,14 +61,17 @@ def sample() -> list[Binary]:
 
 
 BINARIES = sample()
+SPLIT = replace(template_lab.OPTIONS, level=0)
+SPLIT = replace(SPLIT, defines=(*SPLIT.defines, ("RT_LARGEST_GRID", "5")))
+"""So few blocks a launch that most drawn sizes take several."""
 
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
     root: Path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(template_lab, "OPTIONS", replace(template_lab.OPTIONS, level=0))
-        built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
+    options = replace(template_lab.OPTIONS, level=0)
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda binary: build(binary.render(), root, options=options), BINARIES)
         yield dict(zip(BINARIES, built, strict=True))
 
 
@@ -73,6 +79,79 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, K
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
 def test_numbers(binary: Binary, kernels: dict[Binary, Kernel]) -> None:
     check(kernels[binary], binary)
+
+
+def tiled(dtype: str) -> Binary:
+    return next(b for b in BINARIES if b.name.startswith("gemm") and b.problem_class.dtype == dtype)
+
+
+MISTAKES = [
+    ("float64", "sizeof(Acc) * args.parts", "sizeof(float) * args.parts"),
+    ("float64", "static_cast<Value>(sums[first + i])", "static_cast<float>(sums[first + i])"),
+    ("float8_e4m3fn", "value *= rt::convert<Value>(scale_a_values[i]);", ""),
+    ("float8_e5m2fnuz", "scale_b_values[i]", "scale_a_values[i]"),
+    ("float16", "step < each ? step : step - each", "step"),
+    ("float8_e4m3fn", "args.scale_a += first.rows", "args.scale_a += 0 * first.rows"),
+    ("float32", "args.ldb = args.ldb2;", "args.ldb = args.lda2;"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "right", "wrong"), MISTAKES)
+def test_a_planted_mistake_is_found(dtype: str, right: str, wrong: str, tmp_path: Path) -> None:
+    binary = tiled(dtype)
+    rendered = binary.render()
+    assert rendered.source.count(right) == 1
+    source = rendered.source.replace(right, wrong)
+    with pytest.raises(AssertionError):
+        check(build(rendered, tmp_path, source, SPLIT), binary, False)
+
+
+@needs_compiler
+def test_a_second_product_in_more_than_one_launch(tmp_path: Path) -> None:
+    binary = replace(tiled("float16"), problem_class=Class("float16", second=True))
+    m, n, k = 150, 136, 70
+    tensors, memories = {}, {}
+    for name, sizes in (("X", (m, k)), ("W", (k, n)), ("C", (m, k)), ("D", (k, n)), ("Y", (m, n))):
+        memories[name], tensors[name] = memory_for(torch.float16, sizes, (136, 1))
+        tensors[name].copy_(torch.randn(sizes))
+    numbers = {"M": m, "N": n, "K": k, "split_k": 1}
+    numbers |= dict.fromkeys(("ld_a", "ld_b", "ld_c", "ld_d", "ld_out"), 136)
+    run = Run(tensors, numbers, memories["Y"])
+    rendered = binary.render()
+    few = replace(SPLIT, defines=(*SPLIT.defines[:-1], ("RT_LARGEST_GRID", "2")))
+    assert failure(build(rendered, tmp_path, options=few), run) is None
+    for right in ("args.a2 += first.rows", "args.b2 += first.cols"):
+        assert rendered.source.count(right) == 1
+        wrong = rendered.source.replace(right, right.replace("+=", "+= 0 *"))
+        assert failure(build(rendered, tmp_path, wrong, few), run) is not None
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2fnuz"])
+def test_more_than_one_launch(dtype: str, tmp_path: Path) -> None:
+    binary = tiled(dtype)
+    check(build(binary.render(), tmp_path, options=SPLIT), binary)
+
+
+@needs_compiler
+def test_sums_of_whole_numbers_are_exact_beyond_fp32(kernels: dict[Binary, Kernel]) -> None:
+    binary = next(b for b in BINARIES if b.problem_class.dtype == "int8")
+    m, n, k = 3, 16, 1301
+    assert 127 * 127 * k > 2**24
+    tensors, memories = {}, {}
+    for name, dtype, sizes, ld in (
+        ("X", torch.int8, (m, k), 1312),
+        ("W", torch.int8, (k, n), 16),
+        ("Y", torch.int32, (m, n), 16),
+    ):
+        memories[name], tensors[name] = memory_for(dtype, sizes, (ld, 1))
+        tensors[name].fill_(127)
+    numbers = {"M": m, "N": n, "K": k, "ld_a": 1312, "ld_b": 16, "ld_out": 16}
+    for split in (1, 3):
+        run = Run(tensors, numbers | {"split_k": split}, memories["Y"])
+        assert failure(kernels[binary], run) is None
+        assert int(tensors["Y"][2, 15]) == 127 * 127 * k
 
 
 @pytest.mark.parametrize(
@@ -86,6 +165,9 @@ def test_numbers(binary: Binary, kernels: dict[Binary, Kernel]) -> None:
         Class("int8", out="int32", activation="gelu"),
         Class("float64", activation="gelu"),
         Class("int32", out="int32"),
+        Class("float64", scales="one"),
+        Class("int8", out="int32", scales="lines"),
+        Class("float16", second=True, batched=True),
     ],
     ids=str,
 )

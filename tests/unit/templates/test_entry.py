@@ -23,7 +23,7 @@ from tests.support.template_lab import Kernel, Run, build, failure, memory_for
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
-CONFIG = GemmConfig(32, 32, 32, 16, 16, mfma=16, kpack=2, vec_a=4, vec_b=4, vec_c=4)
+CONFIG = GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=2, vec_a=4, vec_b=4, vec_c=4)
 DYNAMIC = [(1, 4, 4), (7, 4, 1), (64, 64, 64), (33, 68, 97), (129, 36, 200), (2, 132, 1028)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import ConfigError
-from backend.templates.heuristics import gemm_configs, shape_class, skinny_configs
+from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
     device_defect,
     device_of,
@@ -20,6 +20,8 @@ from backend.templates.legality import (
 )
 from backend.templates.problem import GemmProblem, Sizes
 from backend.templates.resources_table import SHAPES, offers, plain_problem
+from backend.templates.tiles import shape_class
+from backend.templates.units import UNITS
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_cases import CLASSES
@@ -80,8 +82,14 @@ def test_lds_decides_who_gets_two_buffers_of_the_largest_tile() -> None:
 
 def test_matrix_cores_only_where_they_are() -> None:
     for target in DEFAULT_TARGETS:
-        cores = {offer.config.mfma for offer in offers(target) if offer.template == "gemm"}
-        assert cores == {0} if not target.has_mfma else cores & {16, 32}
+        for dtype in ("float16", "float32"):
+            found = {o.config.unit for o in offers(target, (dtype,)) if o.template == "gemm"}
+            families = {UNITS[unit].family if unit in UNITS else "" for unit in found}
+            if target.kind == "cpu":
+                assert families == {"", "mfma"}
+            else:
+                matrix = target.matrix if dtype == "float16" or target.wave == 64 else ""
+                assert families == {matrix}
 
 
 def test_few_tiles_are_split_along_k() -> None:

@@ -155,7 +155,7 @@ def test_unsupported_problems_are_refused() -> None:
         odd = Operand("X", "float16", (64, 64), (67, 1))
         render_gemm(_square(a=odd), GemmConfig(64, 64, 32, 32, 32, vec_a=2), "entry")
     with pytest.raises(ConfigError, match="no multiple of the matrix instruction"):
-        render_gemm(_square(), GemmConfig(64, 64, 32, 8, 32, mfma=16), "entry")
+        render_gemm(_square(), GemmConfig(64, 64, 32, 8, 32, unit="mfma16"), "entry")
 
 
 def test_an_undefined_name_in_a_template_is_an_error() -> None:

@@ -29,9 +29,9 @@ BINARIES = binaries()
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
     root: Path = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
-        patch.setattr(template_lab, "OPTIONS", replace(template_lab.OPTIONS, level=0))
-        built = pool.map(lambda binary: build(binary.render(), root), BINARIES)
+    options = replace(template_lab.OPTIONS, level=0)
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda binary: build(binary.render(), root, options=options), BINARIES)
         yield dict(zip(BINARIES, built, strict=True))
 
 

@@ -118,5 +118,5 @@ def test_names_its_builds(tmp_path: Path) -> None:
     makefile = (tmp_path / "kernel" / "Makefile").read_text()
     assert "run: hip\n" in makefile
     assert "HIP_ARCH ?= gfx1100" in makefile
-    assert "-DRT_WAVE=32 -DRT_HAS_MFMA=0" in makefile
+    assert "-DRT_WAVE=32 -DRT_MATRIX=RT_MMA" in makefile
     assert all(compiler in makefile for compiler in ("hipcc", "nvcc", "g++"))

@@ -15,9 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from backend.toolchain import loader
-from backend.toolchain.code_cache import cache_key, code_folder, compile, first_errors
-from backend.toolchain.errors import CacheError, CompileError, CompileTimeoutError
+from backend.toolchain import identity, loader
+from backend.toolchain.code_cache import code_folder, compile, first_errors, toolchain
+from backend.toolchain.errors import (
+    CacheError,
+    CompileError,
+    CompileTimeoutError,
+    MissingCompilerError,
+)
+from backend.toolchain.identity import cache_key, toolchain_of
 from backend.toolchain.target import Compiler, Options, cpu
 from backend.toolchain.targets import find, require
 from tests.support.places import ROOT
@@ -106,16 +112,60 @@ def test_the_key_changes_with_the_processors_features(monkeypatch: pytest.Monkey
 
 
 def test_the_key_changes_with_a_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from backend.toolchain import code_cache
-
-    before = cache_key(KERNEL, require(cpu()), Options())
-    (tmp_path / "gpu.h").write_text("// another")
-    monkeypatch.setattr(code_cache, "INCLUDE", tmp_path)
-    code_cache._headers_hash.cache_clear()
+    keys, compiler = [cache_key(KERNEL, require(cpu()), Options())], require(cpu())
+    monkeypatch.setattr(identity, "INCLUDE", tmp_path)
     try:
-        assert cache_key(KERNEL, require(cpu()), Options()) != before
+        for header in ("rocm_tui/gpu.h", "cpu/more.h", "cuda/other.h"):
+            (tmp_path / header).parent.mkdir()
+            (tmp_path / header).write_text("// another")
+            identity.headers_hash.cache_clear()
+            keys.append(cache_key(KERNEL, compiler, Options()))
     finally:
-        code_cache._headers_hash.cache_clear()
+        identity.headers_hash.cache_clear()
+    assert len(set(keys[:3])) == 3 and len({key.partition("-")[2] for key in keys}) == 3
+    assert keys[3] == keys[2]  # what is for another kind of target
+
+
+def test_without_a_compiler_what_was_compiled_last_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an image that has the runtime alone. Nothing is run, and nothing need be writable."""
+    older, newer = (
+        Compiler(cpu(), "g++", require(cpu()).executable, version) for version in ("1", "2")
+    )
+    made = [compile(KERNEL, cpu(), cache_root=tmp_path, compiler=c) for c in (newer, older, newer)]
+    os.utime(made[1].path.with_suffix(".json"), (1, 1))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.delenv("CXX", raising=False)
+    for folder in (tmp_path, code_folder(tmp_path), made[0].path.parent):
+        folder.chmod(0o555)
+    try:
+        taken = compile(KERNEL, cpu(), cache_root=tmp_path)
+        exact = compile(KERNEL, cpu(), cache_root=tmp_path, toolchain=made[1].toolchain)
+        assert (taken.path, exact.path) == (made[0].path, made[1].path)
+        assert taken.from_cache and works(taken.path)
+        assert toolchain(KERNEL, cpu(), cache_root=tmp_path) == toolchain_of(newer)
+        changed = KERNEL.replace("7.0f", "8.0f")
+        assert toolchain(changed, cpu(), cache_root=tmp_path) is None
+        with pytest.raises(MissingCompilerError, match="install g"):
+            compile(changed, cpu(), cache_root=tmp_path)
+        with pytest.raises(MissingCompilerError):
+            compile(KERNEL, cpu(), Options(level=1), cache_root=tmp_path)
+        made[0].path.chmod(0o644)
+        made[0].path.write_bytes(b"damaged")
+        assert compile(KERNEL, cpu(), cache_root=tmp_path).path == made[1].path
+    finally:
+        for folder in (tmp_path, code_folder(tmp_path), made[0].path.parent):
+            folder.chmod(0o755)
+
+
+def test_a_library_of_a_known_toolchain_needs_no_word_of_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = compile(KERNEL, cpu(), cache_root=tmp_path)
+    monkeypatch.setattr("backend.toolchain.targets.find", lambda target: pytest.fail("asked"))
+    again = compile(KERNEL, cpu(), cache_root=tmp_path, toolchain=made.toolchain)
+    assert again.path == made.path and again.from_cache
 
 
 PROGRAM = """

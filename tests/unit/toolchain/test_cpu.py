@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
 ORDERS = ["forward", "reverse", "shuffle:1", "shuffle:20260101"]
 SHAPES = [(64, 64, 16), (128, 96, 80), (1, 1, 1), (65, 67, 33), (3, 130, 17), (127, 5, 64)]
 GUARD = 4096
+CORES = ("RT_NO_MATRIX", "RT_EMULATED")
 
 
 def gemm(lib: loader.Library, m: int, n: int, k: int) -> float:
@@ -48,7 +49,7 @@ def test_a_tiled_gemm_is_right_in_every_order(
     matrix_cores: int, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCM_TUI_CPU_ORDER", order)
-    lib = library("gemm", RT_HAS_MFMA=matrix_cores)
+    lib = library("gemm", RT_MATRIX=CORES[matrix_cores])
     for shape in SHAPES:
         assert gemm(lib, *shape) <= 1, shape
 
@@ -74,13 +75,13 @@ def test_a_missing_barrier_is_wrong_every_time(
     barrier: str, matrix_cores: int, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCM_TUI_CPU_ORDER", order)
-    lib = library("gemm", RT_HAS_MFMA=matrix_cores, **{barrier: 1})
+    lib = library("gemm", RT_MATRIX=CORES[matrix_cores], **{barrier: 1})
     assert all(gemm(lib, 64, 64, 64) > 100 for _ in range(5))
 
 
 @pytest.mark.parametrize("matrix_cores", [0, 1])
 def test_a_wrong_mask_is_caught(matrix_cores: int) -> None:
-    lib = library("gemm", RT_HAS_MFMA=matrix_cores, WRONG_MASK=1)
+    lib = library("gemm", RT_MATRIX=CORES[matrix_cores], WRONG_MASK=1)
     assert gemm(lib, 65, 67, 33) == float("inf")
 
 

@@ -8,6 +8,7 @@ import torch
 from backend.toolchain import loader
 from backend.toolchain.target import Compiler, Target, amdgpu, cuda
 from backend.toolchain.targets import find
+from tests.support.matrix_units import CDNA, OTHERS
 from tests.support.toolchain_kernels import build, call
 
 
@@ -62,6 +63,9 @@ def test_conversions(name: str, dtype: torch.dtype) -> None:
     assert torch.equal(narrow.cpu(), x.to(dtype))
 
 
+UNITS = (*CDNA, *OTHERS)
+
+
 def test_shuffles_and_sums() -> None:
     lib = library("waves")
     x = torch.randint(-9, 9, (5, 1000)).float().cuda()
@@ -72,20 +76,13 @@ def test_shuffles_and_sums() -> None:
 
 
 def test_matrix_instructions() -> None:
-    if TARGET is None or not TARGET.has_mfma:
-        pytest.skip("no matrix instructions of CDNA")
-    lib = library("mfma")
-    for name, dtype, m, k in [
-        ("half16", torch.float16, 16, 16),
-        ("half32", torch.float16, 32, 8),
-        ("bf16_16", torch.bfloat16, 16, 16),
-        ("bf16_32", torch.bfloat16, 32, 8),
-        ("float16", torch.float32, 16, 4),
-        ("float32", torch.float32, 32, 2),
-    ]:
-        a = torch.randint(-8, 9, (m, k)).to(dtype).cuda()
-        b = torch.randint(-8, 9, (k, m)).to(dtype).cuda()
-        d = torch.zeros(m, m, device="cuda")
-        lib.check(name, call(lib, name, a, b, d))
+    if TARGET is None or not TARGET.matrix:
+        pytest.skip("no matrix unit that is known here")
+    lib = library("matrix")
+    for unit in (unit for unit in UNITS if unit.name.startswith(f"{TARGET.matrix}_")):
+        a = torch.randint(-8, 9, (unit.m, unit.k)).to(unit.dtype).cuda()
+        b = torch.randint(-8, 9, (unit.k, unit.n)).to(unit.dtype).cuda()
+        d = torch.zeros(unit.m, unit.n, device="cuda")
+        lib.check(unit.name, call(lib, unit.name, a, b, d))
         torch.cuda.synchronize()
-        assert torch.equal(d.cpu(), a.cpu().float() @ b.cpu().float()), name
+        assert torch.equal(d.cpu(), a.cpu().float() @ b.cpu().float()), unit

@@ -44,7 +44,7 @@ from backend.toolchain.targets import (
 from tests.support.toolchain_kernels import KERNELS, available, build, cache_root, source
 
 CUDA_HERE = Path("/usr/local/cuda/bin/nvcc").exists()
-SOURCES = ["gemm", "numbers", "waves", "mfma"]
+SOURCES = ["gemm", "numbers", "waves", "matrix"]
 GPUS = [target for target in DEFAULT_TARGETS if target.kind != "cpu"]
 
 
@@ -63,7 +63,7 @@ def test_one_source_compiles_for_every_gpu(name: str, target: Target) -> None:
     for compiler in compilers:
         compiled = build(name, target, compiler=compiler)
         assert compiled.loadable == (compiled.path.suffix == ".so")
-        if name == "mfma" and not target.has_mfma:
+        if name == "matrix" and not target.matrix:
             continue
         found = resources(compiled)
         assert isinstance(found, tuple), found
@@ -75,18 +75,27 @@ def test_one_source_compiles_for_every_gpu(name: str, target: Target) -> None:
             assert 0 < kernel.vgprs <= 512
 
 
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
-@pytest.mark.parametrize("name", ["mfma", "builtins"])
+INSTRUCTIONS = {
+    **dict.fromkeys(("gfx90a", "gfx942", "gfx950"), (r"v_mfma_f32_\w+", 6)),
+    **dict.fromkeys(("gfx1100", "gfx1201"), (r"v_wmma_f32_16x16x16_\w+", 2)),
+}
+
+
+@pytest.mark.parametrize("arch", INSTRUCTIONS)
+@pytest.mark.parametrize("name", ["matrix", "builtins"])
 def test_each_matrix_instruction_is_used(name: str, arch: str, tmp_path: Path) -> None:
     target = amdgpu(arch)
     compiler = next((c for c in device_compilers(target) if not c.loadable), None)
     if compiler is None:
         pytest.skip(f"no compiler for {target}")
+    if name == "builtins" and target.matrix != "mfma":
+        pytest.skip("the builtins are those of CDNA")
     first = commands(compiler, KERNELS / f"{name}.hip", tmp_path / "k.s", Options(flags=("-S",)))[0]
     assembly = tmp_path / ("k.s" if compiler.driver == "clang" else "k.s.s")
     subprocess.run(first, check=True, capture_output=True)
-    used = set(re.findall(r"v_mfma_f32_\w+", assembly.read_text()))
-    assert len(used) == 6, used
+    pattern, count = INSTRUCTIONS[arch]
+    used = set(re.findall(pattern, assembly.read_text()))
+    assert len(used) == count, used
 
 
 def test_what_the_gemm_takes_of_each_gpu() -> None:

@@ -10,22 +10,28 @@
 #endif
 
 #if !defined(RT_WAVE)
-#if defined(RT_CPU)
-#define RT_WAVE 64
-#elif defined(RT_CUDA)
+#if defined(RT_CUDA)
 #define RT_WAVE 32
 #else
 #error "say -DRT_WAVE=64 (gfx9) or -DRT_WAVE=32 (gfx10 and later): the host code must know it too"
 #endif
 #endif
 
-#if !defined(RT_HAS_MFMA)
+// Matrix units: the compiler is told which one the device has; the CPU emulates those of its wave.
+#define RT_NO_MATRIX 0
+#define RT_MFMA 1
+#define RT_WMMA_GFX11 2
+#define RT_WMMA_GFX12 3
+#define RT_MMA 4
+#define RT_EMULATED 5
+#if !defined(RT_MATRIX)
 #if defined(RT_CPU)
-#define RT_HAS_MFMA 1
+#define RT_MATRIX RT_EMULATED
 #else
-#define RT_HAS_MFMA 0
+#define RT_MATRIX RT_NO_MATRIX
 #endif
 #endif
+#define RT_HAS(unit) (RT_MATRIX == (unit) || (RT_MATRIX == RT_EMULATED && (RT_WAVE == 64) == ((unit) == RT_MFMA)))
 
 #define RT_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -22,7 +22,7 @@
 #define blockIdx (::rt_cpu::machine.block_index)
 #define blockDim (::rt_cpu::machine.block)
 #define gridDim (::rt_cpu::machine.grid)
-constexpr int warpSize = 64;
+constexpr int warpSize = rt_cpu::wave_size;
 
 inline void __syncthreads(int site = __builtin_LINE()) { rt_cpu::block_barrier(site); }
 inline void __threadfence() {}
@@ -105,4 +105,9 @@ inline hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t from, hipE
 
 #include <hip/hip_bf16.h>
 #include <hip/hip_fp16.h>
+#if RT_WAVE == 64
 #include <rt_cpu/mfma.h>
+#else
+#include <rt_cpu/mma.h>
+#include <rt_cpu/wmma.h>
+#endif

@@ -26,9 +26,15 @@ struct dim3 : uint3 {
 #define RT_LDS_LIMIT 65536
 #endif
 
+#ifndef RT_WAVE
+#define RT_WAVE 64
+#endif
+
 namespace rt_cpu {
 
-constexpr unsigned wave_size = 64;
+constexpr unsigned wave_size = RT_WAVE;
+static_assert(wave_size == 64 || wave_size == 32, "a wave has 32 or 64 lanes");
+constexpr uint64_t whole_wave = ~uint64_t{0} >> (64 - wave_size);
 constexpr unsigned max_threads = 1024, max_waves = max_threads / wave_size;
 
 enum class State : unsigned char { ready, at_wave, at_block, done };

@@ -50,7 +50,7 @@ constexpr int mfma_row(int lane, int r) {
 template <class T, int M, int K>
 const char* do_mfma(Fiber* const* lanes, uint64_t active) {
   constexpr int per_lane = K * M / 64, registers = M * M / 64;
-  if (active != ~uint64_t{0}) return "a matrix instruction needs all 64 lanes of the wave";
+  if (active != whole_wave) return "a matrix instruction needs all 64 lanes of the wave";
   alignas(64) float a[K][M], b[M][K], d[M][M];
   for (int l = 0; l < 64; ++l) {
     const Mfma& slot = *static_cast<Mfma*>(lanes[l]->slot);

@@ -55,26 +55,26 @@ inline const char* do_nothing(Fiber* const*, uint64_t) { return nullptr; }
 }  // namespace rt_cpu
 
 template <class T>
-T __shfl(T value, int source, int width = 64) {
+T __shfl(T value, int source, int width = rt_cpu::wave_size) {
   const int self = static_cast<int>(rt_cpu::lane());
   return rt_cpu::exchange(value, (source & (width - 1)) + (self & ~(width - 1)));
 }
 
 template <class T>
-T __shfl_up(T value, unsigned delta, int width = 64) {
+T __shfl_up(T value, unsigned delta, int width = rt_cpu::wave_size) {
   const int self = static_cast<int>(rt_cpu::lane()), from = self - static_cast<int>(delta);
   return rt_cpu::exchange(value, from < (self & ~(width - 1)) ? self : from);
 }
 
 template <class T>
-T __shfl_down(T value, unsigned delta, int width = 64) {
+T __shfl_down(T value, unsigned delta, int width = rt_cpu::wave_size) {
   const int self = static_cast<int>(rt_cpu::lane());
   const bool outside = (self & (width - 1)) + static_cast<int>(delta) >= width;
   return rt_cpu::exchange(value, outside ? self : self + static_cast<int>(delta));
 }
 
 template <class T>
-T __shfl_xor(T value, int mask, int width = 64) {
+T __shfl_xor(T value, int mask, int width = rt_cpu::wave_size) {
   const int self = static_cast<int>(rt_cpu::lane()), from = self ^ mask;
   return rt_cpu::exchange(value, from >= ((self + width) & ~(width - 1)) ? self : from);
 }

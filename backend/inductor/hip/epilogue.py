@@ -13,14 +13,14 @@ from typing import Any
 
 import sympy
 
-from backend.inductor.affine import LoopMap, Walk, loop_map, walk_of
+from backend.inductor.hip.affine import LoopMap, Walk, loop_map, walk_of
 from backend.inductor.hip.operands import STORED, operand_of
 from backend.inductor.torch import pointwise
 from backend.inductor.torch.graph import Node
 from backend.templates.epilogue import Access, Epilogue, Store
 from backend.templates.errors import ExpressionError
 from backend.templates.expressions import ChainBuilder, Value
-from backend.templates.operand import DType, Expr, vector_width
+from backend.templates.operand import DType, Expr, Operand, vector_width
 
 OUT = "out"
 """The name of the product's own tensor among a problem's operands."""
@@ -46,17 +46,13 @@ class _Known:
 
 @dataclass(slots=True)
 class _Tracing:
-    """What the nodes so far have asked for."""
+    """What the nodes so far have asked for. `sizes` are batch, rows and columns of the product."""
 
     buffer: Any
+    sizes: Sequence[sympy.Expr]
     chain: ChainBuilder
     known: dict[str, _Known]
     operands: dict[tuple[str, Walk], str] = field(default_factory=dict)
-
-    @property
-    def sizes(self) -> list[sympy.Expr]:
-        """Batch, rows and columns of the product."""
-        return _three(self.buffer.get_size(), 1)
 
     def add(self, node: Any) -> None:
         """Run one node's body. Raises ExpressionError for one that is no function of an element."""
@@ -118,8 +114,10 @@ class _Tracing:
         return pointwise.part_of(name, self.sizes, walk.steps, walk.offset, device)
 
 
-def fuse(buffer: Any, nodes: Sequence[Any], acc: DType, removed: Iterable[str] = ()) -> Fused:
-    """`nodes` behind the product that `buffer` is of, in the order in which they run.
+def fuse(
+    buffer: Any, out: Operand, nodes: Sequence[Any], acc: DType, removed: Iterable[str] = ()
+) -> Fused:
+    """`nodes` behind the product `out` that `buffer` holds, in the order in which they run.
 
     The product is summed up in `acc`. What is in `removed` is not stored. Raises ExpressionError
     where they cannot be fused.
@@ -127,11 +125,11 @@ def fuse(buffer: Any, nodes: Sequence[Any], acc: DType, removed: Iterable[str] =
     name, dtype = buffer.get_name(), pointwise.dtype_name(buffer.get_dtype())
     chain = ChainBuilder()
     value = chain.cast(chain.value(acc), dtype, rounded=True)
-    sizes, strides = _three(buffer.get_size(), 1), _three(buffer.get_stride(), 0)
+    sizes, strides = _three(out.sizes, 1), _three(out.strides, 0)
     # Nothing is said about a dimension of size 1.
     steps = [sympy.S.Zero if n == 1 else step for n, step in zip(sizes, strides, strict=True)]
     own = Walk(tuple(steps), sympy.expand(buffer.get_layout().offset))
-    tracing = _Tracing(buffer, chain, {name: _Known(own, value)})
+    tracing = _Tracing(buffer, sizes, chain, {name: _Known(own, value)})
     for node in nodes:
         tracing.add(node)
     tensors: dict[str, Node] = {}

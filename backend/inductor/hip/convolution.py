@@ -1,0 +1,123 @@
+"""Convolutions by a template of ours: from the nodes and the options of ATen's to a problem, and
+what its results are checked against.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from backend.inductor.benchmark import tensors
+from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip.epilogue import OUT
+from backend.inductor.hip.operands import operand_of
+from backend.inductor.hip.template import HipTemplate
+from backend.inductor.torch.graph import Node
+from backend.model import convolution
+from backend.model.convolution import Options
+from backend.templates.convolution import ConvProblem, convolution_problem
+from backend.templates.problem import Activation
+from backend.templates.rendering import render_conv
+
+
+def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The options of ATen's choice, which its inputs do not tell; None where one is no number."""
+    values: dict[str, tuple[int, ...]] = {}
+    for name in convolution.NAMES:
+        given = kwargs.get(name)
+        numbers = given if isinstance(given, (tuple, list)) else (given,)
+        if not all(isinstance(number, int) for number in numbers):
+            return None
+        values[name] = tuple(int(number) for number in numbers)
+    return {"given": convolution.options(values)}
+
+
+def keywords(given: Options) -> dict[str, Any]:
+    """Those of `torch.convolution` but for the bias."""
+    values: dict[str, Any] = {name: list(numbers) for name, numbers in given}
+    return values | {"transposed": False, "groups": values["groups"][0]}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvReference:
+    """`activation(convolution(x, weight, bias))`."""
+
+    given: Options
+    activation: Activation = "none"
+
+    def expected(self, inputs: Sequence[Tensor]) -> Expected:
+        """What comes of these inputs, which are kept."""
+        return Expected(self, tuple(inputs))
+
+    def tiles(self, inputs: Sequence[Tensor], sizes: Sequence[int]) -> Iterator[Tile]:
+        """Some images, and where filters see the same channels some of the filters."""
+        image, weight = (math.prod(tensor.shape[1:]) for tensor in inputs[:2])
+        pixels, itemsize = math.prod(sizes[2:]), wide_dtype(inputs[0]).itemsize
+        few = inputs[0].shape[1] == inputs[1].shape[1]
+        n, c = sizes[:2]
+
+        def needed() -> int:
+            return int(itemsize * (n * (3 * image + 6 * c * pixels) + 2 * c * weight))
+
+        while needed() > tensors.CHUNK_BYTES and (n > 1 or (few and c > 1)):
+            n, c = (-(-n // 2), c) if n > 1 else (n, -(-c // 2))
+        for first in range(0, sizes[0], n):
+            for filter in range(0, sizes[1], c):
+                rest = [slice(0, size) for size in sizes[2:]]
+                yield slice(first, first + n), slice(filter, filter + c), *rest
+
+    def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
+        """By Cauchy and Schwarz the terms of a sum are bound by the lengths of the filter and of
+        what it sees of the image."""
+        wide = wide_dtype(inputs[0])
+        images, filters = tile[:2]
+        x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
+        x, weight, *bias = (tensor.to(wide) for tensor in (x, weight, *bias))
+        options = keywords(self.given)
+        values = torch.convolution(x, weight, bias[0] if bias else None, **options)
+        ones = torch.ones_like(weight)
+        seen = torch.convolution(x.square(), ones, None, **options).sqrt()
+        terms = seen * weight.flatten(1).norm(dim=1).view(-1, 1, 1)
+        if bias:
+            terms = terms + bias[0].abs().view(-1, 1, 1)
+        return activated(values, self.activation), terms
+
+
+class ROCmConvTemplate(HipTemplate):
+    """Implicit GEMM; configs are `GemmConfig`. `given` are the options of the convolution, whose
+    input nodes are an image, a weight and maybe a bias."""
+
+    template = "conv"
+    renders = staticmethod(render_conv)
+
+    def __init__(
+        self, input_nodes: Sequence[Node], layout: Any, *, given: Options, **options: Any
+    ) -> None:
+        super().__init__(input_nodes, layout, **options)
+        self.given = given
+
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> ConvProblem:
+        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        nodes = self.named_nodes() if nodes is None else nodes
+        operands = {name: operand_of(name, node) for name, node in nodes.items()}
+        return convolution_problem(
+            operands["a"],
+            operands["b"],
+            operand_of(OUT, self.output_node),
+            operands.get("bias"),
+            self.given,
+            self.activation,
+        )
+
+    def reference(self) -> ConvReference:
+        return ConvReference(self.given, self.activation)
+
+    def aten_text(self, inputs: Sequence[str]) -> str:
+        x, weight, *bias = inputs
+        options = ", ".join(f"{name}={value!r}" for name, value in keywords(self.given).items())
+        return f"torch.convolution({x}, {weight}, {bias[0] if bias else None}, {options})"

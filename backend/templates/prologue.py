@@ -1,0 +1,165 @@
+"""What is computed of a factor on its way from memory to the product: a cast, a dequantization, a
+scale.
+
+A factor is lines (rows of `a`, columns of `b`) by K. Each of its elements is computed from one
+element of each source: which one, `batch`, `line` and `k` say.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from backend.templates.errors import UnsupportedProblemError
+from backend.templates.operand import (
+    VECTOR_BYTES,
+    Expr,
+    Operand,
+    SizeArg,
+    is_number,
+    vector_width,
+)
+
+_BATCH, _LINE, _K = range(3)
+_WHOLE = ("int8", "uint8", "int32")
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A tensor of which a factor is computed, as (batch, lines, K / `group`).
+
+    What it does not depend on has stride 0. `group` neighbours along K share an element, as a scale
+    of a group or two nibbles in a byte do.
+    """
+
+    operand: Operand
+    group: int = 1
+
+    def __post_init__(self) -> None:
+        if len(self.operand.strides) != 3 or self.group < 1:
+            raise UnsupportedProblemError(f"{self.name}: no source of a factor")
+        if self.operand.dtype not in _WHOLE + _FLOATS:
+            raise UnsupportedProblemError(
+                f"{self.name}: nothing is computed of {self.operand.dtype}"
+            )
+
+    @property
+    def name(self) -> str:
+        return self.operand.name
+
+    def depends(self, dim: int) -> bool:
+        return not is_number(self.operand.strides[dim], 0)
+
+    @property
+    def value_type(self) -> str:
+        """C++ of an element while the factor is computed."""
+        return "int" if self.operand.dtype in _WHOLE else "float"
+
+    def size_args(self) -> tuple[SizeArg, ...]:
+        """The strides of what it depends on."""
+        return tuple(
+            SizeArg(f"{self.name}_{what}", self.operand.strides[dim])
+            for dim, what in enumerate(("batch", "line", "k"))
+            if self.depends(dim)
+        )
+
+    def value(self, element: str) -> str:
+        """C++ of an element as `value_type`."""
+        return element if self.value_type == "int" else f"rt::convert<float>({element})"
+
+    def stride(self, what: str, scope: str = "args.") -> str:
+        """C++ of the stride by batch, line or k."""
+        number = {"batch": _BATCH, "line": _LINE, "k": _K}[what]
+        return f"{scope}{self.name}_{what}" if self.depends(number) else "0"
+
+    def across(self, k_fast: bool) -> str:
+        """C++ of the stride from one run along the fast dimension to the next, in the entry."""
+        return self.stride("line" if k_fast else "k", "")
+
+    def start(self, k_fast: bool) -> str:
+        """C++ of where the run begins of which (batch, at_line, at_k) is a part."""
+        terms = [f"args.{self.name}"]
+        if self.depends(_BATCH):
+            terms.append(f"batch * {self.stride('batch')}")
+        if k_fast and self.depends(_LINE):
+            terms.append(f"at_line * {self.stride('line')}")
+        if not k_fast and self.depends(_K):
+            place = "at_k" if self.group == 1 else f"at_k / {self.group}"
+            terms.append(f"{place} * {self.stride('k')}")
+        return " + ".join(terms)
+
+    def step(self, k_fast: bool) -> str:
+        """C++ of the stride along the fast dimension."""
+        return "1" if self.dense(k_fast) else self.stride("k" if k_fast else "line")
+
+    def run_group(self, k_fast: bool) -> int:
+        """How many neighbours along the fast dimension share an element; 0 is all of them."""
+        if not self.depends(_K if k_fast else _LINE):
+            return 0
+        return self.group if k_fast else 1
+
+    def dense(self, k_fast: bool) -> bool:
+        """Whether elements lie side by side along the fast dimension."""
+        return is_number(self.operand.strides[_K if k_fast else _LINE], 1)
+
+    def others(self, k_fast: bool) -> tuple[Expr, ...]:
+        """The strides across the fast dimension."""
+        strides = self.operand.strides
+        return strides[_BATCH], strides[_LINE if k_fast else _K]
+
+    def elements(self, k_fast: bool, width: int) -> int:
+        """Those that `width` neighbours of the factor need and that are loaded at once."""
+        group = self.run_group(k_fast)
+        if group == 0 or group % width == 0 or width % group or not self.dense(k_fast):
+            return 1
+        return min(width // group, self.operand.widest)
+
+    def allows(self, k_fast: bool, width: int) -> bool:
+        """Whether alignment lets `width` neighbours be loaded at once."""
+        most = vector_width(self.operand, self.others(k_fast))
+        return self.elements(k_fast, width) <= most
+
+
+@dataclass(frozen=True, slots=True)
+class Prologue:
+    """How an element of a factor is computed, in C++.
+
+    In `statements` and `result`, an expression of type float, each source's element has its name,
+    and `at_line` and `at_k` say where it stands. Raises UnsupportedProblemError.
+    """
+
+    sources: tuple[Source, ...]
+    result: str
+    statements: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [source.name for source in self.sources]
+        if len(set(names)) < len(names) or not all(map(str.isidentifier, names)):
+            raise UnsupportedProblemError(f"sources of one factor named {', '.join(names)}")
+        if not self.sources or not (self.main.dense(True) or self.main.dense(False)):
+            raise UnsupportedProblemError("a factor whose lines and K are both scattered in memory")
+
+    @property
+    def main(self) -> Source:
+        """The source with most elements, the first of them."""
+        return max(self.sources, key=lambda s: (s.depends(_LINE) + s.depends(_K), -s.group))
+
+    @property
+    def k_fast(self) -> bool:
+        """Whether K is the dimension along which vectors are loaded."""
+        return self.main.dense(True)
+
+    def vector(self, item_bytes: int) -> int:
+        """Elements of the factor that may be loaded at once, where one has `item_bytes`."""
+        width = VECTOR_BYTES // item_bytes
+        while not all(source.allows(self.k_fast, width) for source in self.sources):
+            width //= 2
+        return width
+
+    def size_args(self) -> tuple[SizeArg, ...]:
+        return tuple(arg for source in self.sources for arg in source.size_args())
+
+    def uses(self, name: str) -> bool:
+        """Whether a name comes up in the expressions."""
+        return any(re.search(rf"\b{name}\b", text) for text in (*self.statements, self.result))

@@ -1,0 +1,205 @@
+"""Lists of tiles by kind of device and shape of the product, the best guess first.
+
+What the numbers of the tiles weigh against each other:
+- A tile of M x N reads (M + N) K elements for M N K products: larger ones need less of L2 and LDS.
+- A tile needs M N fp32 sums in registers: 64 x 64 a wave of 64 are 64 registers a lane, 128 x 64
+  are 128, beyond which the 512 of a CDNA lane hold one wave a SIMD and nothing hides a load.
+- A block of 4 waves has one on each SIMD of a compute unit; 8 only for tiles that need them.
+- Two LDS buffers need one barrier a step in place of two, and twice the LDS: of 64 KiB a block of
+  256 x 256 by 64 bytes of K has room for one.
+- A problem with few tiles leaves compute units idle: smaller tiles, or K in parts.
+- Matrix instructions of 32 x 32 read fewer LDS bytes a product; those of 16 x 16 fit small tiles
+  and leave more independent ones in flight.
+- 64 bytes of K a line are four 16-byte loads: half a cache line of CDNA, which has 128 bytes; 128
+  bytes are a whole one, and need half of the barriers.
+- Without matrix cores (fp32 on RDNA and NVIDIA) a lane has 8 x 8 sums at most: 64 registers, and 16
+  LDS reads feed 64 FMA.
+- Waves of 32 have twice the registers a sum: 64 x 32 are 64 a lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from backend.templates.problem import Sizes
+from backend.templates.units import UNITS, UnitName, best_unit
+from backend.toolchain.target import Target
+
+ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
+_Stages = Literal[1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Block, wave, and what multiplies; `k_bytes` of a line of each factor a step."""
+
+    block_m: int
+    block_n: int
+    wave_m: int
+    wave_n: int
+    unit: UnitName
+    k_bytes: int
+    stages: _Stages = 2
+
+
+def shape_class(sizes: Sizes) -> ShapeClass:
+    """What decides the list of tiles; rows and columns are those of the kernel."""
+    if sizes.m <= 16:
+        return "decode"
+    if sizes.k >= 8 * max(sizes.m, sizes.n) and sizes.m * sizes.n <= 1024 * 1024:
+        return "large-k"
+    if sizes.m * sizes.n <= 256 * 256:
+        return "small"
+    if sizes.m >= 4 * sizes.n:
+        return "tall"
+    if sizes.n >= 4 * sizes.m:
+        return "wide"
+    return "square"
+
+
+_MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(256, 256, 128, 64, "mfma32", 64, 2),  # only where 160 KiB of LDS hold both buffers
+        Tile(256, 256, 128, 64, "mfma32", 64, 1),
+        Tile(256, 128, 128, 64, "mfma32", 64),
+        Tile(128, 256, 64, 128, "mfma32", 64),
+        Tile(128, 128, 64, 64, "mfma32", 64),
+        Tile(128, 128, 64, 64, "mfma32", 64, 1),  # 20 KiB: three blocks a compute unit
+        Tile(128, 128, 64, 64, "mfma16", 64),
+        Tile(128, 128, 64, 64, "mfma16", 128, 1),
+        Tile(128, 64, 64, 32, "mfma16", 64),
+    ),
+    "tall": (
+        Tile(256, 128, 128, 64, "mfma32", 64),
+        Tile(256, 64, 64, 64, "mfma32", 64),
+        Tile(128, 128, 64, 64, "mfma16", 64),
+        Tile(128, 64, 64, 32, "mfma16", 64),
+        Tile(128, 32, 32, 32, "mfma16", 128),
+        Tile(64, 32, 32, 16, "mfma16", 128),
+    ),
+    "wide": (
+        Tile(128, 256, 64, 128, "mfma32", 64),
+        Tile(64, 256, 64, 64, "mfma32", 64),
+        Tile(128, 128, 64, 64, "mfma16", 64),
+        Tile(64, 128, 32, 64, "mfma16", 64),
+        Tile(32, 128, 32, 32, "mfma16", 128),
+        Tile(32, 64, 16, 32, "mfma16", 128),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "mfma32", 128),
+        Tile(64, 64, 32, 32, "mfma16", 128),
+        Tile(64, 32, 32, 16, "mfma16", 128),
+        Tile(32, 64, 16, 32, "mfma16", 128),
+        Tile(32, 32, 16, 16, "mfma16", 128),
+    ),
+    "large-k": (
+        Tile(128, 128, 64, 64, "mfma32", 64),
+        Tile(128, 128, 64, 64, "mfma16", 128, 1),
+        Tile(64, 64, 32, 32, "mfma16", 128),
+        Tile(32, 64, 16, 32, "mfma16", 128),
+        Tile(32, 32, 16, 16, "mfma16", 128),
+    ),
+    "decode": (
+        Tile(16, 64, 16, 16, "mfma16", 256),
+        Tile(16, 128, 16, 32, "mfma16", 128),
+        Tile(16, 256, 16, 64, "mfma16", 64),
+    ),
+}
+
+_WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 128, 64, 32, "wmma_gfx11", 64),
+        Tile(128, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 64, 32, 32, "wmma_gfx11", 64),
+    ),
+    "tall": (
+        Tile(128, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 32, 32, 16, "wmma_gfx11", 128),
+    ),
+    "wide": (
+        Tile(64, 128, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 32, 32, 16, "wmma_gfx11", 128),
+        Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
+    ),
+    "large-k": (
+        Tile(128, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 64, 32, 32, "wmma_gfx11", 64),
+        Tile(64, 32, 32, 16, "wmma_gfx11", 128),
+    ),
+    "decode": (
+        Tile(16, 64, 16, 16, "wmma_gfx11", 128),
+        Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
+    ),
+}
+"""As for gfx11; gfx12 has the same tiles."""
+
+_FMA: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 128, 32, 64, "fma", 32),
+        Tile(128, 64, 32, 64, "fma", 32),
+        Tile(64, 128, 32, 64, "fma", 32),
+        Tile(64, 64, 32, 32, "fma", 32),
+        Tile(64, 64, 32, 32, "fma", 64, 1),
+    ),
+    "tall": (
+        Tile(256, 64, 32, 64, "fma", 32),
+        Tile(128, 64, 32, 64, "fma", 32),
+        Tile(128, 32, 32, 32, "fma", 32),
+        Tile(64, 32, 32, 16, "fma", 64),
+    ),
+    "wide": (
+        Tile(64, 256, 32, 64, "fma", 32),
+        Tile(64, 128, 32, 64, "fma", 32),
+        Tile(32, 128, 32, 32, "fma", 32),
+        Tile(32, 64, 16, 32, "fma", 64),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "fma", 32),
+        Tile(32, 64, 16, 32, "fma", 64),
+        Tile(64, 32, 32, 16, "fma", 64),
+        Tile(32, 32, 16, 16, "fma", 64),
+    ),
+    "large-k": (
+        Tile(128, 64, 32, 64, "fma", 32),
+        Tile(64, 64, 32, 32, "fma", 32),
+        Tile(32, 32, 16, 16, "fma", 64),
+    ),
+    "decode": (
+        Tile(16, 64, 16, 16, "fma", 64),
+        Tile(16, 128, 16, 32, "fma", 64),
+    ),
+}
+
+_CPU = (
+    # A fiber a thread: few threads with much work each; one with matrix instructions, so that tests
+    # and the demo run that path too.
+    Tile(64, 64, 64, 64, "fma", 128, 1),
+    Tile(64, 64, 32, 32, "mfma16", 64, 2),
+    Tile(32, 32, 32, 32, "fma", 128, 2),
+)
+
+
+def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
+    """The best guess first; those of a matrix unit where the device has one for the type."""
+    if target.kind == "cpu":
+        return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
+    lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
+    found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
+    return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
+
+
+def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
+    """The units of 32 lanes share a list, and so do those of CDNA."""
+    family = target.matrix
+    return family if family and family != "mfma" else best_unit(target, dtype, unit)
+
+
+def _multiplies(unit: UnitName, dtype: str) -> bool:
+    return unit == "fma" or dtype in UNITS[unit].dtypes

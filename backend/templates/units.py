@@ -1,0 +1,83 @@
+"""What multiplies: plain FMA, or a matrix unit. As `rocm_tui/matrix.h` has them.
+
+An instruction computes `m` x `n` of the result, `k` products an element; `groups` lanes divide the
+K of a line. A lane holds `run` neighbouring columns of the result. The layouts stand there, with
+their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from backend.toolchain.target import MatrixFamily, Target
+
+UnitName = Literal[
+    "fma", "mfma16", "mfma32", "mfma16_wide", "mfma32_wide", "wmma_gfx11", "wmma_gfx12", "mma"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixUnit:
+    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line; `arches` those of
+    the family that have it, all if empty."""
+
+    family: MatrixFamily
+    cpp: str
+    m: int
+    n: int
+    k_bytes: int
+    groups: int
+    run: int
+    wave: int = 32
+    dtypes: tuple[str, ...] = ("float16", "bfloat16")
+    arches: tuple[str, ...] = ()
+
+    def k(self, item_bytes: int) -> int:
+        """Products that an instruction adds up."""
+        return self.k_bytes // item_bytes
+
+    def terms(self, item_bytes: int) -> int:
+        """Elements of a line that a lane gives to an instruction."""
+        return self.k(item_bytes) // self.groups
+
+
+_CDNA = ("float16", "bfloat16", "float32")
+
+UNITS: Mapping[UnitName, MatrixUnit] = {
+    "mfma16": MatrixUnit("mfma", "rt::mfma<In, 16>", 16, 16, 32, 4, run=4, wave=64, dtypes=_CDNA),
+    "mfma32": MatrixUnit("mfma", "rt::mfma<In, 32>", 32, 32, 16, 2, run=4, wave=64, dtypes=_CDNA),
+    "mfma16_wide": MatrixUnit(
+        "mfma", "rt::mfma<In, 16, 2>", 16, 16, 64, 4, run=4, wave=64, arches=("gfx950",)
+    ),
+    "mfma32_wide": MatrixUnit(
+        "mfma", "rt::mfma<In, 32, 2>", 32, 32, 32, 2, run=4, wave=64, arches=("gfx950",)
+    ),
+    "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
+    "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
+    "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2),
+}
+
+
+def has_unit(target: Target, unit: UnitName) -> bool:
+    """Whether the device has it; the CPU emulates all of them."""
+    if unit == "fma" or target.kind == "cpu":
+        return True
+    own = UNITS[unit]
+    return own.family == target.matrix and target.arch in (own.arches or (target.arch,))
+
+
+_WIDE: Mapping[UnitName, UnitName] = {"mfma16": "mfma16_wide", "mfma32": "mfma32_wide"}
+
+
+def best_unit(target: Target, dtype: str, unit: UnitName) -> UnitName:
+    """The unit of the same shape with the highest rate that the device has for the type."""
+    wide = _WIDE.get(unit)
+    fits = wide is not None and has_unit(target, wide) and dtype in UNITS[wide].dtypes
+    return wide if wide is not None and fits and target.kind != "cpu" else unit
+
+
+def wave_of(target: Target, unit: UnitName) -> int:
+    """Threads of a wave: the CPU takes as many as the unit has lanes."""
+    return target.wave if target.kind != "cpu" or unit == "fma" else UNITS[unit].wave

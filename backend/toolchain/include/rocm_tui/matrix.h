@@ -1,0 +1,247 @@
+// Matrix units: D += A B of one wave, D of M x N, with K products an element a step; sums in fp32.
+//
+// rt::mfma<T, side>   CDNA (gfx90a, gfx942, gfx950), side 16 or 32, T half, bf16 or float; 64 lanes
+// rt::mfma<T, side, 2>   gfx950: twice the K, T half or bf16
+// rt::wmma_gfx11<T>   RDNA3, 16 x 16 x 16, T half or bf16; 32 lanes
+// rt::wmma_gfx12<T>   RDNA4, the same shape with other lanes
+// rt::mma<T>          NVIDIA from sm_80 on, 16 x 8 x 16, T half or bf16; 32 lanes
+// A unit is there where RT_HAS(RT_MFMA), RT_HAS(RT_WMMA_GFX11), ... says so.
+//
+// What each tells, so that a template needs to know no more:
+//   M, N, K           the shape
+//   groups, terms     K = groups * terms: lanes that share a line divide K; lane l has the `terms`
+//                     products from group(l) * terms on. The order of K is the unit's own, the same for
+//                     both factors.
+//   left, right       a lane's values of A and B, as [line][term]: of the rows left_line(l, i) of A for
+//                     i < left_lines, of the columns right_line(l, i) of B for i < right_lines
+//   result            a lane's `registers` values of D; r stands at row(l, r), col(l, r); `run` of them
+//                     are neighbours of a row
+//   run(a, b, d)      every lane of the wave takes part
+#pragma once
+
+namespace rt {
+
+namespace detail {
+
+#if defined(RT_AMDGPU)
+typedef _Float16 halfx4 __attribute__((ext_vector_type(4)));
+typedef _Float16 halfx8 __attribute__((ext_vector_type(8)));
+typedef _Float16 halfx16 __attribute__((ext_vector_type(16)));
+typedef short shortx4 __attribute__((ext_vector_type(4)));
+typedef short shortx8 __attribute__((ext_vector_type(8)));
+typedef short shortx16 __attribute__((ext_vector_type(16)));
+typedef __bf16 bfloatx8 __attribute__((ext_vector_type(8)));
+typedef float floatx4 __attribute__((ext_vector_type(4)));
+typedef float floatx8 __attribute__((ext_vector_type(8)));
+typedef float floatx16 __attribute__((ext_vector_type(16)));
+
+// As the builtins take N values of T.
+template <class T, int N>
+struct native;
+#define RT_NATIVE(T, N, as)  \
+  template <>                \
+  struct native<T, N> {      \
+    using type = as;         \
+  };
+RT_NATIVE(half, 4, halfx4)
+RT_NATIVE(half, 8, halfx8)
+RT_NATIVE(half, 16, halfx16)
+RT_NATIVE(bf16, 4, shortx4)
+#if RT_HAS(RT_MFMA)
+RT_NATIVE(bf16, 8, bfloatx8)
+#else
+RT_NATIVE(bf16, 8, shortx8)
+#endif
+RT_NATIVE(bf16, 16, shortx16)
+RT_NATIVE(float, 1, float)
+RT_NATIVE(float, 4, floatx4)
+RT_NATIVE(float, 8, floatx8)
+RT_NATIVE(float, 16, floatx16)
+#undef RT_NATIVE
+
+// The host's pass knows no instruction of the device: there it only has to parse.
+#if defined(__HIP_DEVICE_COMPILE__)
+#define RT_MULTIPLY(In, Acc, builtin, ...) \
+  RT_FN Acc multiply(In a, In b, Acc c) { return __builtin_amdgcn_##builtin(a, b, c, ##__VA_ARGS__); }
+#else
+#define RT_MULTIPLY(In, Acc, builtin, ...) \
+  RT_FN Acc multiply(In, In, Acc c) { return c; }
+#endif
+#if RT_HAS(RT_MFMA)
+RT_MULTIPLY(halfx4, floatx4, mfma_f32_16x16x16f16, 0, 0, 0)
+RT_MULTIPLY(halfx4, floatx16, mfma_f32_32x32x8f16, 0, 0, 0)
+RT_MULTIPLY(shortx4, floatx4, mfma_f32_16x16x16bf16_1k, 0, 0, 0)
+RT_MULTIPLY(shortx4, floatx16, mfma_f32_32x32x8bf16_1k, 0, 0, 0)
+RT_MULTIPLY(float, floatx4, mfma_f32_16x16x4f32, 0, 0, 0)
+RT_MULTIPLY(float, floatx16, mfma_f32_32x32x2f32, 0, 0, 0)
+#if defined(__gfx950__) || !defined(__HIP_DEVICE_COMPILE__)
+RT_MULTIPLY(halfx8, floatx4, mfma_f32_16x16x32_f16, 0, 0, 0)
+RT_MULTIPLY(halfx8, floatx16, mfma_f32_32x32x16_f16, 0, 0, 0)
+RT_MULTIPLY(bfloatx8, floatx4, mfma_f32_16x16x32_bf16, 0, 0, 0)
+RT_MULTIPLY(bfloatx8, floatx16, mfma_f32_32x32x16_bf16, 0, 0, 0)
+#endif
+#elif RT_HAS(RT_WMMA_GFX11)
+RT_MULTIPLY(halfx16, floatx8, wmma_f32_16x16x16_f16_w32)
+RT_MULTIPLY(shortx16, floatx8, wmma_f32_16x16x16_bf16_w32)
+#elif RT_HAS(RT_WMMA_GFX12)
+RT_MULTIPLY(halfx8, floatx8, wmma_f32_16x16x16_f16_w32_gfx12)
+RT_MULTIPLY(shortx8, floatx8, wmma_f32_16x16x16_bf16_w32_gfx12)
+#endif
+#undef RT_MULTIPLY
+
+template <class T, int Values, int Sums>
+RT_FN void multiply_add(const vec<T, Values>& a, const vec<T, Values>& b, vec<float, Sums>& d) {
+  using In = typename native<T, Values>::type;
+  using Acc = typename native<float, Sums>::type;
+  d = bit_cast<vec<float, Sums>>(multiply(bit_cast<In>(a), bit_cast<In>(b), bit_cast<Acc>(d)));
+}
+#endif
+
+}  // namespace detail
+
+#if RT_HAS(RT_MFMA)
+// AMD Instinct MI300 ISA guide, chapter 7, and AMD's matrix instruction calculator. D's registers are
+// neighbours of a column: B^T A^T gives D^T, whose neighbours are those of a row. `Wide` 2 has twice
+// the K, of two bytes an element, in the same cycles (AMD Instinct MI350 ISA guide).
+template <class T, int Side, int Wide = 1>
+struct mfma {
+  static_assert(Side == 16 || Side == 32, "16x16 or 32x32");
+  static_assert(Wide == 1 || (Wide == 2 && sizeof(T) == 2), "the wide ones are of half and bf16");
+  static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 256) / Side;
+  static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1, right_lines = 1;
+  static constexpr int registers = M * N / 64, run_length = 4;
+  using left = vec<T, terms>;
+  using right = vec<T, terms>;
+  using result = vec<float, registers>;
+
+  static RT_FN int group(int lane) { return lane / Side; }
+  static RT_FN int left_line(int lane, int) { return lane % Side; }
+  static RT_FN int right_line(int lane, int) { return lane % Side; }
+  static RT_FN int row(int lane, int) { return lane % Side; }
+  static RT_FN int col(int lane, int r) {
+    return Side == 32 ? 8 * (r / 4) + 4 * (lane / 32) + r % 4 : 4 * (lane / 16) + r;
+  }
+
+  static RT_FN void run(const left& a, const right& b, result& d) {
+#if defined(RT_CPU)
+    ::rt_cpu::mfma<T, Side, K>(&b, &a, d.v);
+#else
+    detail::multiply_add(b, a, d);
+#endif
+  }
+};
+#endif
+
+#if RT_HAS(RT_WMMA_GFX11)
+// AMD RDNA3 ISA guide, "Wave Matrix Multiply Accumulate": a lane has a whole line of K, lanes 16 to 31 the same as 0 to 15;
+// D's rows alternate between the two halves.
+template <class T>
+struct wmma_gfx11 {
+  static constexpr int M = 16, N = 16, K = 16;
+  static constexpr int groups = 1, terms = 16, left_lines = 1, right_lines = 1;
+  static constexpr int registers = 8, run_length = 1;
+  using left = vec<T, terms>;
+  using right = vec<T, terms>;
+  using result = vec<float, registers>;
+
+  static RT_FN int group(int) { return 0; }
+  static RT_FN int left_line(int lane, int) { return lane % 16; }
+  static RT_FN int right_line(int lane, int) { return lane % 16; }
+  static RT_FN int row(int lane, int r) { return 2 * r + lane / 16; }
+  static RT_FN int col(int lane, int) { return lane % 16; }
+
+  static RT_FN void run(const left& a, const right& b, result& d) {
+#if defined(RT_CPU)
+    ::rt_cpu::wmma_gfx11<T>(&a, &b, d.v);
+#else
+    detail::multiply_add(a, b, d);
+#endif
+  }
+};
+#endif
+
+#if RT_HAS(RT_WMMA_GFX12)
+// AMD RDNA4 ISA guide, "Wave Matrix Multiply Accumulate": the halves of the wave divide K, and D's rows in blocks of
+// eight. As for MFMA the transpose is computed: a lane then has eight neighbours of a row.
+template <class T>
+struct wmma_gfx12 {
+  static constexpr int M = 16, N = 16, K = 16;
+  static constexpr int groups = 2, terms = 8, left_lines = 1, right_lines = 1;
+  static constexpr int registers = 8, run_length = 8;
+  using left = vec<T, terms>;
+  using right = vec<T, terms>;
+  using result = vec<float, registers>;
+
+  static RT_FN int group(int lane) { return lane / 16; }
+  static RT_FN int left_line(int lane, int) { return lane % 16; }
+  static RT_FN int right_line(int lane, int) { return lane % 16; }
+  static RT_FN int row(int lane, int) { return lane % 16; }
+  static RT_FN int col(int lane, int r) { return 8 * (lane / 16) + r; }
+
+  static RT_FN void run(const left& a, const right& b, result& d) {
+#if defined(RT_CPU)
+    ::rt_cpu::wmma_gfx12<T>(&b, &a, d.v);
+#else
+    detail::multiply_add(b, a, d);
+#endif
+  }
+};
+#endif
+
+#if RT_HAS(RT_MMA)
+namespace detail {
+
+#if defined(RT_CUDA)
+#define RT_MMA_SYNC(types)                                                                            \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "       \
+      "{%8, %9}, {%0, %1, %2, %3};"                                                                   \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+template <class T>
+RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
+  static_assert(sizeof(T) == 2, "half or bf16");
+  if constexpr (same<T, half>) {
+    RT_MMA_SYNC("f16.f16");
+  } else {
+    RT_MMA_SYNC("bf16.bf16");
+  }
+}
+#undef RT_MMA_SYNC
+#else
+template <class T>
+RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
+  ::rt_cpu::mma_m16n8k16<T>(a, b, d);
+}
+#endif
+
+}  // namespace detail
+
+// PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": register 0 of A and B has K
+// 2t and 2t + 1 of lane 4g + t, register 2 (of B: 1) those eight further on; registers 1 and 3 of A
+// are row g + 8.
+template <class T>
+struct mma {
+  static constexpr int M = 16, N = 8, K = 16;
+  static constexpr int groups = 4, terms = 4, left_lines = 2, right_lines = 1;
+  static constexpr int registers = 4, run_length = 2;
+  using left = vec<T, left_lines * terms>;
+  using right = vec<T, terms>;
+  using result = vec<float, registers>;
+
+  static RT_FN int group(int lane) { return lane % 4; }
+  static RT_FN int left_line(int lane, int i) { return lane / 4 + 8 * i; }
+  static RT_FN int right_line(int lane, int) { return lane / 4; }
+  static RT_FN int row(int lane, int r) { return lane / 4 + 8 * (r / 2); }
+  static RT_FN int col(int lane, int r) { return 2 * (lane % 4) + r % 2; }
+
+  static RT_FN void run(const left& a, const right& b, result& d) {
+    const auto lines = bit_cast<vec<uint32_t, 4>>(a);
+    const auto terms_of_b = bit_cast<vec<uint32_t, 2>>(b);
+    const uint32_t registers_a[4] = {lines[0], lines[2], lines[1], lines[3]};
+    const uint32_t registers_b[2] = {terms_of_b[0], terms_of_b[1]};
+    detail::mma_sync<T>(registers_a, registers_b, d.v);
+  }
+};
+#endif
+
+}  // namespace rt

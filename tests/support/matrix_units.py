@@ -1,0 +1,48 @@
+"""The matrix instructions that `matrix.hip` has an entry for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from backend.toolchain import loader
+from tests.support.toolchain_kernels import library
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An entry of `matrix.hip` and its shape."""
+
+    name: str
+    dtype: torch.dtype
+    m: int
+    n: int
+    k: int
+    wave: int = 32
+
+    @property
+    def library(self) -> loader.Library:
+        return library("matrix", RT_WAVE=self.wave)
+
+
+CDNA = (
+    Instruction("mfma_half16", torch.float16, 16, 16, 16, 64),
+    Instruction("mfma_half32", torch.float16, 32, 32, 8, 64),
+    Instruction("mfma_bf16_16", torch.bfloat16, 16, 16, 16, 64),
+    Instruction("mfma_bf16_32", torch.bfloat16, 32, 32, 8, 64),
+    Instruction("mfma_float16", torch.float32, 16, 16, 4, 64),
+    Instruction("mfma_float32", torch.float32, 32, 32, 2, 64),
+)
+OTHERS = (
+    Instruction("mfma_wide_half16", torch.float16, 16, 16, 32, 64),
+    Instruction("mfma_wide_half32", torch.float16, 32, 32, 16, 64),
+    Instruction("mfma_wide_bf16_16", torch.bfloat16, 16, 16, 32, 64),
+    Instruction("mfma_wide_bf16_32", torch.bfloat16, 32, 32, 16, 64),
+    Instruction("wmma_gfx11_half", torch.float16, 16, 16, 16),
+    Instruction("wmma_gfx11_bf16", torch.bfloat16, 16, 16, 16),
+    Instruction("wmma_gfx12_half", torch.float16, 16, 16, 16),
+    Instruction("wmma_gfx12_bf16", torch.bfloat16, 16, 16, 16),
+    Instruction("mma_half", torch.float16, 16, 8, 16),
+    Instruction("mma_bf16", torch.bfloat16, 16, 8, 16),
+)

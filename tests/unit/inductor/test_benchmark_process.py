@@ -1,0 +1,406 @@
+"""The processes that benchmark: who is blamed for one that was lost, what they keep, and which
+device is current where a kernel is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from backend.inductor.benchmark import answers, child, places, request, tensors  # noqa: E402
+from backend.inductor.benchmark import process as rocm_process  # noqa: E402
+from backend.inductor.benchmark.errors import (  # noqa: E402
+    ChoiceError,
+    CompileFailed,
+    Crashed,
+    DeviceLost,
+    ErrorFromChoice,
+    Killed,
+    NotCompiled,
+    OutOfMemory,
+    Refused,
+    TimedOut,
+    WrongResult,
+    choice_error,
+    is_own_fault,
+)
+from backend.inductor.benchmark.process import Bench  # noqa: E402
+from backend.inductor.benchmark.reference import GemmReference  # noqa: E402
+from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
+from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
+from backend.toolchain.errors import (  # noqa: E402
+    CompileError,
+    CompileTimeoutError,
+    KernelError,
+    MissingCompilerError,
+)
+
+
+class Noted:
+    """A request that leaves a line in a file wherever it runs."""
+
+    def __init__(self, log: Path, value: float = 1.0) -> None:
+        self.log = log
+        self.value = value
+
+    def note(self) -> None:
+        with self.log.open("a") as stream:
+            stream.write(f"{os.getpid()}\n")
+
+    @property
+    def runs(self) -> list[str]:
+        """The process of each run."""
+        return self.log.read_text().split() if self.log.exists() else []
+
+    def benchmark(self) -> float:
+        self.note()
+        return self.value
+
+
+class Raises(Noted):
+    def __init__(self, log: Path, number: int) -> None:
+        super().__init__(log)
+        self.number = number
+
+    def benchmark(self) -> float:
+        self.note()
+        os.kill(os.getpid(), self.number)
+        return 1.0
+
+
+class Lost:
+    """A device that nothing works on any more; a fake of a GPU after an illegal memory access."""
+
+    def works(self) -> bool:
+        return False
+
+
+class Damages(Noted):
+    """It ends well, and the device is lost: nobody looks before the next choice."""
+
+    def benchmark(self) -> float:
+        self.note()
+        answers.place_of = lambda device: Lost()  # type: ignore[assignment,return-value]
+        return 1.0
+
+
+class Works(Noted):
+    """It is right where the device works."""
+
+    def benchmark(self) -> float:
+        self.note()
+        if isinstance(answers.place_of("cpu"), Lost):
+            raise RuntimeError("an illegal memory access was encountered")
+        return 2.0
+
+
+class Illegal(Damages):
+    def benchmark(self) -> float:
+        super().benchmark()
+        raise RuntimeError("an illegal memory access was encountered")
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.close()
+
+
+def test_an_innocent_choice_is_not_blamed_for_what_ran_before(bench: Bench, tmp_path: Path) -> None:
+    assert bench.run(Damages(tmp_path / "first"), 60) == 1.0
+    second = Works(tmp_path / "second")
+    assert bench.run(second, 60) == 2.0
+    assert len(set(second.runs)) == 2  # in the damaged process, and in one that nothing ran in
+
+
+def test_who_loses_every_fresh_process_is_to_blame(bench: Bench, tmp_path: Path) -> None:
+    assert bench.run(Works(tmp_path / "before"), 60) == 2.0
+    illegal = Illegal(tmp_path / "illegal")
+    with pytest.raises(Crashed, match="illegal memory access"):
+        bench.run(illegal, 60)
+    assert len(set(illegal.runs)) == 3
+
+
+def test_one_that_was_killed_is_tried_again_and_not_blamed(bench: Bench, tmp_path: Path) -> None:
+    assert bench.run(Works(tmp_path / "before"), 60) == 2.0
+    killed = Raises(tmp_path / "killed", signal.SIGKILL)
+    with pytest.raises(Killed, match="SIGKILL") as caught:
+        bench.run(killed, 60)
+    assert len(killed.runs) == 3 and not is_own_fault(caught.value)
+
+
+class Meets:
+    """It ends when another one has begun."""
+
+    def __init__(self, mine: Path, other: Path, device: str) -> None:
+        self.mine, self.other, self.device = mine, other, device
+
+    def benchmark(self) -> float:
+        self.mine.touch()
+        while not self.other.exists():
+            time.sleep(0.01)
+        return 1.0
+
+
+def test_devices_are_benchmarked_side_by_side(tmp_path: Path) -> None:
+    """The second device is one by name alone."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    results: list[float] = []
+
+    def run(request: Meets) -> None:
+        results.append(rocm_process.benchmark(request))
+
+    try:
+        threads = [
+            threading.Thread(target=run, args=(Meets(*places, device),))
+            for places, device in (((a, b), "cpu"), ((b, a), "cpu:1"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(90)
+        assert results == [1.0, 1.0]
+    finally:
+        rocm_process.shut_down()
+
+
+# What is kept
+
+
+PLAN = TensorPlan("cpu", torch.float32, (8, 8), (8, 1))
+
+
+class Makes:
+    def benchmark(self) -> float:
+        return float(len(request._inputs_of((PLAN,))))
+
+
+class Keeps:
+    def benchmark(self) -> float:
+        return float(request._inputs_of.cache_info().currsize)
+
+
+def test_inputs_are_let_go_at_the_end_of_a_tuning(bench: Bench) -> None:
+    assert bench.run(Makes(), 60) == 1.0
+    assert bench.run(Keeps(), 60) == 1.0
+    bench.forget()
+    assert bench.run(Keeps(), 60) == 0.0
+
+
+def test_inputs_are_let_go_where_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(child, "IDLE_SECONDS", 0.0)
+    ours, theirs = Pipe()
+    forgot: list[bool] = []
+    assert not child._comes(theirs, lambda: forgot.append(True))
+    assert forgot == [True]
+    ours.send("something")
+    assert child._comes(theirs, lambda: forgot.append(True))
+    assert forgot == [True]
+
+
+# Whose fault
+
+
+def compile_error(kind: type[CompileError], line: str) -> CompileError:
+    return kind("cpu", "g++", (line,), Path("a.hip"), Path("a.log"))
+
+
+@pytest.mark.parametrize(
+    "error, kind, own",
+    [
+        (compile_error(CompileError, "a.hip:1: error: no"), CompileFailed, True),
+        (compile_error(CompileError, "g++: fatal error: Killed signal"), NotCompiled, False),
+        (compile_error(CompileError, "exit status -9, nothing printed"), NotCompiled, False),
+        (compile_error(CompileTimeoutError, "stopped after 300 s"), NotCompiled, False),
+        (MissingCompilerError("no compiler"), NotCompiled, False),
+        (KernelError("rocm_gemm", 1, "invalid value"), Refused, True),
+        (KernelError("rocm_gemm", 2, "out of memory"), OutOfMemory, False),
+        (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory, False),
+        (MemoryError(), OutOfMemory, False),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), OutOfMemory, False),
+        (RuntimeError("something else"), ChoiceError, False),
+        (WrongResult("by 3"), WrongResult, True),
+        (TimedOut("no result"), TimedOut, False),
+        (DeviceLost("lost"), DeviceLost, False),
+    ],
+)
+def test_whose_fault_it_is(error: Exception, kind: type[ChoiceError], own: bool) -> None:
+    failure = choice_error(error)
+    assert type(failure) is kind and is_own_fault(failure) == own
+    choice = SimpleNamespace(name="rocm_gemm_0", description="")
+    told = ErrorFromChoice(failure, choice, "8x8")
+    told.__cause__ = failure
+    assert is_own_fault(told) == own
+
+
+# The device
+
+
+class Devices:
+    """A fake of the calls that switch devices, for a machine that has none: it knows which device
+    is current, and has a stream of its own for each."""
+
+    def __init__(self) -> None:
+        self.index = 0
+        self.waited: list[int] = []
+
+    @contextlib.contextmanager
+    def device(self, device: Any) -> Iterator[None]:
+        before, self.index = self.index, torch.device(device).index
+        try:
+            yield
+        finally:
+            self.index = before
+
+    def current_stream(self, device: Any) -> object:
+        return SimpleNamespace(cuda_stream=1000 + torch.device(device).index)
+
+    def synchronize(self, device: Any) -> None:
+        self.waited.append(torch.device(device).index)
+
+
+class Spec:
+    """A kernel whose calls are written down: the device that is current, and the stream."""
+
+    entry, target, hash_key = "rocm_gemm", "sm_90", "hash"
+
+    def __init__(self, devices: Devices) -> None:
+        self.devices = devices
+        self.calls: list[tuple[int, object]] = []
+
+    def load(self) -> Any:
+        return self
+
+    def workspace_bytes(self, integers: Any) -> int:
+        self.calls.append((self.devices.index, 1000 + self.devices.index))
+        return 64
+
+    def __call__(self, *arguments: Any) -> None:
+        self.calls.append((self.devices.index, arguments[-1]))
+
+
+def test_a_kernel_finds_its_own_device_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices()
+    for name in ("device", "current_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, getattr(devices, name))
+
+    def timed(run: Callable[[], object]) -> float:
+        run()
+        return 1.0
+
+    monkeypatch.setattr(places.torch_graph, "time_gpu", timed)
+    make, empty = TensorPlan.make, torch.empty
+    monkeypatch.setattr(
+        tensors.TensorPlan,
+        "make",
+        lambda plan: make(TensorPlan("cpu", plan.dtype, plan.sizes, plan.strides)),
+    )
+    monkeypatch.setattr(
+        request.torch, "empty", lambda *sizes, dtype, device: empty(*sizes, dtype=dtype)
+    )
+    meta = SimpleNamespace(
+        device=torch.device("cuda", 1), dtype=torch.float32, sizes=(8, 8), strides=(8, 1), offset=0
+    )
+    spec = Spec(devices)
+    asked: Any = ROCmBenchmarkRequest(spec, [meta, meta], meta, [], None)
+    assert asked.benchmark() == 1.0
+    asked.computed([torch.ones(8, 8), torch.ones(8, 8)])
+    assert len(spec.calls) == 5 and set(spec.calls) == {(1, 1001)}
+    assert devices.index == 0 and set(devices.waited) == {1}
+    request.forget_problem()
+
+
+# Tiles
+
+
+@pytest.mark.parametrize("shape", [(1, 7, 9), (3, 40, 24), (5, 64, 3)])
+def test_tiles_cover_all_and_are_bounded(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from backend.inductor.benchmark.reference import tiles
+
+    monkeypatch.setattr(tensors, "CHUNK_BYTES", 4096)
+    seen = torch.zeros(shape)
+    for tile in tiles(*shape, k=4, itemsize=8):
+        seen[tile] += 1
+        b, m, n = seen[tile].shape
+        assert 8 * b * (2 * 4 * (m + n) + 6 * m * n) <= 4096
+    assert bool((seen == 1).all())
+
+
+@pytest.mark.parametrize("batches", [(), (3,)])
+def test_a_result_is_checked_by_tiles_as_it_is_at_once(
+    batches: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensors, "CHUNK_BYTES", 8192)
+    a, b = torch.randn(*batches, 40, 30), torch.randn(*batches, 30, 50)
+    bias = torch.randn(50)
+    expected = GemmReference(0.5, 2.0, "gelu").expected([a, b, bias])
+    out = torch.nn.functional.gelu(0.5 * (a @ b) + 2.0 * bias)
+    expected.check(out)
+    place = (*(1 for _ in batches), 37, 45)
+    for value, words in ((out[place] + 1, "max error (1|0.99)"), (torch.nan, "1 of .* are NaN")):
+        wrong = out.clone()
+        wrong[place] = value
+        with pytest.raises(WrongResult, match=words) as caught:
+            expected.check(wrong)
+        assert str(list(place)) in str(caught.value)
+
+
+PEAK = """
+import sys
+import torch
+from backend.inductor.benchmark import tensors
+from backend.inductor.benchmark.reference import GemmReference, check_untouched
+from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
+
+def peak():
+    "Bytes that were resident at most since the last call."
+    lines = open("/proc/self/status").read().splitlines()
+    bytes_ = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    open("/proc/self/clear_refs", "w").write("5")
+    return bytes_
+
+tensors.CHUNK_BYTES = 16 << 20
+
+def checked(n):
+    plans = [TensorPlan("cpu", torch.float32, sizes, (sizes[1], 1)) for sizes in ((n, 8), (8, n))]
+    inputs = make_inputs(plans)
+    out = TensorPlan("cpu", torch.float32, (n, n), (n, 1)).make()
+    torch.matmul(*inputs, out=out)
+    GemmReference().expected(inputs).check(out)
+    check_untouched(out)
+
+checked(64)
+before = peak()
+checked(4096)
+print((peak() - before) >> 20)
+"""
+
+
+def test_a_check_takes_little_more_than_what_is_checked() -> None:
+    """A result of 64 MiB, and 16 MiB for chunks; all at once took some 900 MiB on top."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PEAK],
+        env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},  # what is freed goes back at once
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 60 < int(done.stdout) < 64 + 6 * 16

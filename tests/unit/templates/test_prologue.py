@@ -1,0 +1,129 @@
+"""Factors that are computed where they are loaded: stored types, scales, groups, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.problem import Sizes
+from backend.toolchain import code_cache, targets
+from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
+from tests.support import template_lab
+from tests.support.prologue_cases import (
+    CAST,
+    CAST_B,
+    GROUPS,
+    INT8,
+    NIBBLES,
+    NORM,
+    ODD_GROUPS,
+    ONE,
+    ONE_B,
+    Binary,
+    Case,
+    check,
+)
+from tests.support.template_lab import Kernel, build
+
+needs_compiler = pytest.mark.skipif(
+    isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
+)
+
+CASES = (
+    Case("bfloat16", a=CAST),
+    Case("float16", a=CAST, b=CAST_B, a_k_fast=False, b_k_fast=False, vector=4),
+    Case("bfloat16", b=INT8, vector=16),
+    Case("bfloat16", b=INT8, b_k_fast=False, vector=4, batched=True),
+    Case("bfloat16", b=GROUPS, vector=8, out_row_major=False),
+    Case("float32", b=ODD_GROUPS, a_k_fast=False, vector=4),
+    Case("float16", a=NORM, b=NIBBLES, vector=8),
+    Case("bfloat16", b=NIBBLES, b_k_fast=False, vector=16),
+    Case("float32", a=ONE, b=ONE_B, b_k_fast=False, vector=4),
+)
+
+
+def sample() -> list[Binary]:
+    """Of each case a tile of matrix instructions, one of plain FMA, and a skinny arrangement."""
+    chosen: dict[tuple[object, ...], Binary] = {}
+    for case in CASES:
+        problem = case.problem()
+        for target in (cpu(), cuda("sm_90"), amdgpu("gfx942")):
+            for sizes in (Sizes(64, 64, 256), Sizes(8, 64, 256)):
+                for gemm in gemm_configs(problem, target, sizes, budget=4):
+                    chosen.setdefault((case, gemm.unit == "fma"), Binary(case, gemm.binary))
+                for skinny in skinny_configs(problem, target, sizes, budget=4):
+                    if skinny.waves_k > 1:
+                        chosen.setdefault((case, "skinny"), Binary(case, skinny.binary))
+    return list(chosen.values())
+
+
+BINARIES = sample()
+OPTIONS = replace(
+    template_lab.OPTIONS,
+    level=0,
+    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "5")),
+)
+"""With so few blocks a launch, larger calls are split into several."""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
+    root: Path = tmp_path_factory.mktemp("cache")
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda binary: build(binary.render(), root, options=OPTIONS), BINARIES)
+        yield dict(zip(BINARIES, built, strict=True))
+
+
+@needs_compiler
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)
+def test_numbers(binary: Binary, kernels: dict[Binary, Kernel]) -> None:
+    check(kernels[binary], binary)
+
+
+MISTAKES = (
+    ("one-one b-float32NNN4", "i < count ?", "true ?"),
+    ("norm-nibbles-float16NTN8", "at_k & 1", "at_k & 0"),
+    ("norm-nibbles-float16NTN8", "at_line * args.r_line", "0"),
+    ("nibbles-bfloat16NNN16", "at_k / 64", "at_k / 32"),
+    ("groups-bfloat16NTT8", "s_type, N, 32,", "s_type, N, 16,"),
+    ("int8-bfloat16NTN16", "+ first.cols * args.s_line", ""),
+    ("int8-bfloat16NNN4", "+ batch * args.w_batch", "+ 0"),
+)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("case", "right", "wrong"), MISTAKES, ids=lambda x: x)
+def test_a_mistake_is_caught(case: str, right: str, wrong: str, tmp_path: Path) -> None:
+    binary = [b for b in BINARIES if b.case.name == case][-1]
+    rendered = binary.render()
+    assert right in rendered.source
+    broken = build(rendered, tmp_path, rendered.source.replace(right, wrong), OPTIONS)
+    with pytest.raises(AssertionError):
+        check(broken, binary)
+
+
+@pytest.mark.parametrize(
+    "target", [amdgpu("gfx90a"), amdgpu("gfx942"), amdgpu("gfx1100"), cuda("sm_90")], ids=str
+)
+def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
+    """All in one source: half of what a compiler takes for one goes into its start."""
+    if isinstance(found := targets.find(target), Missing):
+        pytest.skip(found.reason)
+    sizes = Sizes(8, 64, 256)
+    parts = []
+    for case in (CASES[0], CASES[3], CASES[6]):
+        problem = case.problem()
+        for config in (
+            *gemm_configs(problem, target, sizes, budget=1),
+            *skinny_configs(problem, target, sizes, budget=1),
+        ):
+            source = Binary(case, config, f"entry{len(parts)}").render().source
+            parts.append(f"namespace kernel{len(parts)} {{\n{source}\n}}\n")
+    assert len(parts) == 6
+    source = "#include <rocm_tui/gpu.h>\n#include <rocm_tui/source.h>\n" + "".join(parts)
+    code_cache.compile(source, target, cache_root=tmp_path)
