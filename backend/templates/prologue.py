@@ -166,4 +166,4 @@ class Prologue:
 
 def place(chain: ChainBuilder, divisor: int, modulus: int) -> Value:
     """`k // divisor % modulus` as a value."""
-    return chain.value("int32", f"k // {divisor} % {modulus}")
+    return chain.add(Step("value", "int32", text=f"k // {divisor} % {modulus}"))

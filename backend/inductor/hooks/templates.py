@@ -30,8 +30,9 @@ from backend.inductor.hip.caller import (
     unpacked_weight,
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate
+from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector

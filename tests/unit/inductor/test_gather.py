@@ -8,8 +8,8 @@ import pytest
 import sympy
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
-from backend.inductor.affine import loop_map, walk_of
-from backend.inductor.gather import LINE, Digits, K
+from backend.inductor.hip.affine import loop_map, walk_of
+from backend.inductor.hip.gather import LINE, Digits, K
 from backend.templates.errors import ExpressionError
 
 X, Y, Z = sympy.symbols("x y z", integer=True, nonnegative=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from backend.inductor.affine import LoopMap
+from backend.inductor.hip.affine import LoopMap
 from backend.templates.errors import ExpressionError
 
 BATCH, LINE, K = range(3)
