@@ -13,8 +13,9 @@ from typing import Literal
 
 from backend.model.problem import Problem, Shape
 
-Role = Literal["a", "b", "bias", "copy"]
-"""What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library."""
+Role = Literal["a", "b", "bias", "copy", "scale"]
+"""What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library, and a `scale`
+what columns of the result are multiplied by."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -61,8 +62,8 @@ class Op:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Where a, b and bias stand, in that order: the one of our templates."""
-        roles: tuple[Role, ...] = ("a", "b", "bias")
+        """Where a, b, bias and scale stand, in that order: the one of our templates."""
+        roles: tuple[Role, ...] = ("a", "b", "bias", "scale")
         return tuple(self.place(role) for role in roles if role in self.inputs)
 
     @property
@@ -78,6 +79,7 @@ OPS: Mapping[str, Op] = {
     "baddbmm": Op(("bias", "a", "b"), "baddbmm"),
     "int_mm": Op(("a", "b"), "_int_mm", result=4),
     "scaled_mm": Op(("a", "b")),
+    "weight_int8pack_mm": Op(("a", "b", "scale"), counted=False),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
     "packed_linear": Op(("a", "copy", "b"), weight=True),

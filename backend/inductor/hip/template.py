@@ -145,6 +145,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     """
 
     language: ClassVar[Language] = "cpp"
+    operands: ClassVar[Sequence[str]] = OPERANDS
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
         """The inputs by the names of their operands: those of the node that has won, if one has."""
         nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(OPERANDS, nodes, strict=False))
+        return dict(zip(self.operands, nodes, strict=False))
 
     def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
         """The names of the inputs that may be computed where they are loaded."""
@@ -227,6 +228,11 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         if bias:
             text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
         return text
+
+    def order(self, problem: GemmProblem) -> list[int]:
+        """The template's order of inputs, then the absent ones and those of what is fused."""
+        order = self.input_reorder
+        return [*order, *(at for at in range(len(problem.inputs())) if at not in order)]
 
     def reference(self) -> Reference:
         """What the output is checked against."""
@@ -302,7 +308,7 @@ class HipTemplate(ROCmTemplate):
             config = refitted(config, problem, offered)
             if not pays(config, problem, torch_graph.size_hint):
                 raise ConfigError("a factor that is better computed once")
-        reorder = _reorder(self, problem)
+        reorder = self.order(problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
@@ -359,12 +365,6 @@ def workspace_size(rendered: Rendered) -> Any:
         return 0
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
     return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
-
-
-def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The template's order of inputs, then the one that is absent and those of an epilogue."""
-    order = template.input_reorder
-    return [*order, *(at for at in range(len(problem.inputs())) if at not in order)]
 
 
 def config_dict(config: Any) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Pointwise nodes before a product, in real compiles on the CPU: what our kernels compute where they
-load a factor, and what is left to Inductor.
+"""Pointwise nodes before a product, in real compiles on the CPU: what our kernels compute where
+they load a factor, and what is left to Inductor.
 
 One process compiles all of it. Every tuning has our first choice alone.
 """
@@ -65,6 +65,10 @@ agree("behind-too", lambda x, w, y: torch.relu(x.to(bf16) @ w) + y,
 agree("one-more", lambda x, w: (x + 1) @ (w + 1), R(M, 37), R(37, N), tolerance=1e-5)
 agree("any-rows", lambda x, w: x.to(bf16) @ w, R(M, K), R(K, N).to(bf16), dynamic=True)
 
+def packed(x, w, s): return torch._weight_int8pack_mm(x, w, s)
+agree("packed-int8", packed, R(M, K).to(bf16), i8(N, K), R(N).to(bf16))
+agree("packed-int8-row", packed, R(1, K), i8(N, K), R(N), tolerance=1e-5)
+
 agree("not-used-twice", lambda x, w: x.to(bf16) @ w + x.to(bf16)[:, :1].exp(),
       R(M, K), R(K, N).to(bf16))
 def kept(x, w):
@@ -74,9 +78,11 @@ agree("not-kept", kept, R(M, K), R(K, N).to(bf16))
 agree("not-square", lambda x: (lambda y: y @ y)(x.to(bf16)), R(K, K))
 agree("not-gathered", lambda x, at, w: x[at].to(bf16) @ w,
       R(2 * M, K), torch.randint(0, 2 * M, (M,)), R(K, N).to(bf16))
-agree("not-stacked", lambda x, w, s: F.linear(x, torch.stack([(w & 15).to(bf16), (w >> 4).to(bf16)], -1)
-      .view(N, K) * s[:, None]), R(8, K).to(bf16), u8(N, K // 2), R(N).to(bf16))
-agree("not-half", lambda x, w: torch.cat([x.to(bf16), x.to(bf16) + 1], 1) @ w, R(M, 64), R(K, N).to(bf16))
+def stacked(w, s): return torch.stack([(w & 15).to(bf16), (w >> 4).to(bf16)], -1).view(N, K) * s
+agree("not-stacked", lambda x, w, s: F.linear(x, stacked(w, s[:, None])),
+      R(8, K).to(bf16), u8(N, K // 2), R(N).to(bf16))
+agree("not-halves", lambda x, w: torch.cat([x.to(bf16), x.to(bf16) + 1], 1) @ w,
+      R(M, 64), R(K, N).to(bf16))
 """
 
 FUSED = re.findall(r'^agree\("(?!not-)(.+?)"', PROGRAM, re.MULTILINE)
