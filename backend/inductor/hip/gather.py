@@ -71,9 +71,10 @@ class Digits:
         if len({part.digit for part in parts}) < len(parts):
             raise ExpressionError(f"{index}: a digit that counts twice")
         group, stride = self._grouped([part for part in parts if self._dim(part) == K])
-        return Gathered(
-            (self._stride(parts, BATCH), self._stride(parts, LINE), stride), group, offset
-        )
+        strides = (self._stride(parts, BATCH), self._stride(parts, LINE), stride)
+        if any(step.could_extract_minus_sign() for step in strides):
+            raise ExpressionError(f"{index}: read backwards")
+        return Gathered(strides, group, offset)
 
     def place(self, index: sympy.Expr) -> tuple[int, int] | None:
         """Divisor and modulus if the index is `k // divisor % modulus`; None if it is not."""

@@ -76,6 +76,7 @@ def test_every_element_is_where_the_index_says(
         (PLAIN, ModularIndexing(Y, 1, 8)),
         (PLAIN, X * Y),
         (PLAIN, FloorDiv(X, 2)),
+        (PLAIN, DEPTH * X + DEPTH - 1 - Y),
         (PLAIN, FloorDiv(X + Y, 4)),
         (PLAIN, Y + FloorDiv(Y, 2)),
         (SPLIT, Y),
