@@ -46,16 +46,21 @@ except ImportError:
         ) from error"""
 
 
+_NOT_HERE = "import sys\nif sys.path[:1] == ['']: del sys.path[0]\n"
+"""Python looks for modules where the user stands first: among sources of torch, maybe."""
+
+
 def command(statement: str, *arguments: str) -> list[str]:
     """A Python of our own kind that runs `statement`, which may import `backend`; `arguments` begin
     with `sys.argv[2]`."""
-    program = f"{loading('sys.argv[1]')}{statement}\n"
+    program = f"{_NOT_HERE}{loading('sys.argv[1]')}{statement}\n"
     return [sys.executable, "-W", "ignore", "-c", program, str(PACKAGE), *arguments]
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would turn hooks and logs on there: nothing is tuned in it."""
+    """Ours, without what would turn hooks and logs on there: nothing is tuned in it. Packages are
+    found where this process finds them."""
     theirs = ("ROCM_TUI", "TORCH_LOGS", "TORCH_TRACE")
     env = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
-    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    env["PYTHONPATH"] = os.pathsep.join(str(Path(path).absolute()) for path in sys.path)
     return env

@@ -41,7 +41,13 @@ _ATEN = frozenset(
 _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|binary)")
 """What oneDNN and MKL call their kernels, which Inductor counts to ATen."""
 
-_OURS = {"rocm_gemm": "gemm", "rocm_conv": "conv", "rocm_skinny": "skinny", "rocm_triton": "triton"}
+_OURS = {
+    "rocm_gemm": "gemm",
+    "rocm_conv": "conv",
+    "rocm_skinny": "skinny",
+    "rocm_ck": "ck",
+    "rocm_triton": "triton",
+}
 _COMPILERS = (
     ("triton", "triton"),
     ("cpp", "cpp"),

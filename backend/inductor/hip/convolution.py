@@ -4,6 +4,7 @@ what its results are checked against.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,17 @@ def keywords(given: Options) -> dict[str, Any]:
     return values | {"transposed": False, "groups": values["groups"][0]}
 
 
+@contextlib.contextmanager
+def _without_library() -> Iterator[None]:
+    """cuDNN takes TF32 for float32 factors; torch's own convolution computes what it is given."""
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
 @dataclass(frozen=True, slots=True)
 class ConvReference:
     """`activation(convolution(x, weight, bias))`."""
@@ -79,9 +91,10 @@ class ConvReference:
         x, weight, *bias = inputs[0][images], *(tensor[filters] for tensor in inputs[1:])
         x, weight, *bias = (tensor.to(wide) for tensor in (x, weight, *bias))
         options = keywords(self.given)
-        values = torch.convolution(x, weight, bias[0] if bias else None, **options)
-        ones = torch.ones_like(weight)
-        seen = torch.convolution(x.square(), ones, None, **options).sqrt()
+        with _without_library():
+            values = torch.convolution(x, weight, bias[0] if bias else None, **options)
+            ones = torch.ones_like(weight)
+            seen = torch.convolution(x.square(), ones, None, **options).sqrt()
         terms = seen * weight.flatten(1).norm(dim=1).view(-1, 1, 1)
         if bias:
             terms = terms + bias[0].abs().view(-1, 1, 1)
@@ -102,7 +115,7 @@ class ROCmConvTemplate(HipTemplate):
         self.given = given
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> ConvProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands = {name: operand_of(name, node) for name, node in nodes.items()}
         return convolution_problem(

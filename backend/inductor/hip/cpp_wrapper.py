@@ -19,7 +19,7 @@ from backend.inductor.torch import graph as torch_graph
 from backend.templates.kernel import CallArg
 from backend.toolchain import code_cache
 from backend.toolchain.errors import LoadError
-from backend.toolchain.target import parse_target
+from backend.toolchain.target import Options, parse_target
 
 _RUNTIME = """\
 #ifndef ROCM_TUI_KERNEL
@@ -83,13 +83,15 @@ _LINE = 4096
 """Characters of a string literal; the compiler joins them."""
 
 
-def definition(alias: str, entry: str, args: Sequence[CallArg], source: str, target: str) -> str:
+def definition(
+    alias: str, entry: str, args: Sequence[CallArg], source: str, target: str, options: Options
+) -> str:
     """C++ of the function `alias`, which calls the entry of `source`, compiled for `target`.
 
     It takes the arguments of the entry but for the first of its tail. Raises what the toolchain
     raises, and LoadError where a library cannot be loaded by a program.
     """
-    library = _library(source, target)
+    library = _library(source, target, options)
     parameters = ", ".join(f"{_type(arg)} {arg.name}" for arg in args)
     types = ", ".join(_type(arg) for arg in args)
     names = ", ".join(arg.name for arg in args)
@@ -110,9 +112,9 @@ def _type(arg: CallArg) -> str:
     return "const void*" if arg.kind == "input" else "void*" if arg.kind == "output" else arg.ty
 
 
-def _library(source: str, target: str) -> bytes:
+def _library(source: str, target: str, options: Options) -> bytes:
     root = cache_dir()
-    compiled = code_cache.compile(source, parse_target(target), cache_root=root)
+    compiled = code_cache.compile(source, parse_target(target), options, cache_root=root)
     if not compiled.loadable:
         raise LoadError(f"{compiled.path} is a code object alone, which no program can load")
     return trusted.read_file(root, compiled.path)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from backend.disk.layout import cache_dir
 from backend.toolchain import code_cache, loader
-from backend.toolchain.target import parse_target
+from backend.toolchain.headers import Headers
+from backend.toolchain.target import Options, parse_target
 
 
 class Kernel:
@@ -48,16 +49,21 @@ def load_kernel(
     integers: int,
     alias: str = "",
     toolchain: str = "",
+    headers: Sequence[tuple[str, str]] = (),
+    standard: str = "",
+    flags: Sequence[str] = (),
 ) -> Kernel:
     """The kernel of `source`, which takes `pointers` tensors and `integers` numbers.
 
     Inductor's wrapper calls kernels of GPUs as `NAME.NAME(...)`; `alias` is that name. What
-    `toolchain` made of it is loaded without asking for a compiler. Raises what the toolchain raises
-    where the kernel must be compiled and cannot be.
+    `toolchain` made of it is loaded without asking for a compiler. `headers` are folders and the
+    hashes of what they have; the rest is as in `Options`. Raises what the toolchain raises where
+    the kernel must be compiled and cannot be.
     """
-    root = cache_dir()
+    root, folders = cache_dir(), tuple(Headers(*given) for given in headers)
+    options = Options(headers=folders, standard=standard, flags=tuple(flags))
     compiled = code_cache.compile(
-        source, parse_target(target), cache_root=root, toolchain=toolchain
+        source, parse_target(target), options, cache_root=root, toolchain=toolchain
     )
     kernel = Kernel(loader.load(compiled.path, root), entry, pointers, integers)
     if alias:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from backend.disk.layout import cache_dir
 from backend.inductor.benchmark.request import not_compiled, raise_known_failure
@@ -11,12 +12,13 @@ from backend.model.origin import kernel_hash
 from backend.templates.errors import UncompiledError
 from backend.toolchain import code_cache
 from backend.toolchain.errors import ToolchainError
-from backend.toolchain.target import parse_target
+from backend.toolchain.target import Options, parse_target
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """A kernel to compile and how it is called; all that `load_kernel` needs."""
+    """A kernel to compile and how it is called; all that `load_kernel` needs. Of `options`, what is
+    not in `how` is left as it is for every kernel."""
 
     source: str
     entry: str
@@ -24,6 +26,7 @@ class KernelSpec:
     pointers: int
     integers: int
     toolchain: str = ""
+    options: Options = field(default_factory=Options)
 
     def load(self) -> Kernel:
         """Compile it or take it from the cache. Raises ChoiceError."""
@@ -36,6 +39,7 @@ class KernelSpec:
                 pointers=self.pointers,
                 integers=self.integers,
                 toolchain=self.toolchain,
+                **how(self.options),
             )
         except ToolchainError as error:
             raise not_compiled(self, error) from error
@@ -46,10 +50,17 @@ class KernelSpec:
         return kernel_hash(self.source, self.entry, self.target)
 
 
-def toolchain_for(source: str, target: str) -> str:
+def how(options: Options) -> dict[str, Any]:
+    """The keywords of `load_kernel` that say the same; none for those of our templates."""
+    headers = tuple((headers.folder, headers.digest) for headers in options.headers)
+    given = {"headers": headers, "standard": options.standard, "flags": options.flags}
+    return {name: value for name, value in given.items() if value}
+
+
+def toolchain_for(source: str, target: str, options: Options = Options()) -> str:  # noqa: B008
     """What the library of `source` is made by. Raises UncompiledError where there is no compiler
     and no library."""
-    made = code_cache.toolchain(source, parse_target(target), cache_root=cache_dir())
+    made = code_cache.toolchain(source, parse_target(target), options, cache_root=cache_dir())
     if made is None:
         raise UncompiledError(f"no compiler for {target}, and this kernel was not compiled before")
     return made

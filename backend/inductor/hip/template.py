@@ -18,17 +18,17 @@ from backend.inductor.benchmark.request import (
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.epilogue import OUT, Fused, fuse
-from backend.inductor.hip.operands import address, operand_of
-from backend.inductor.hip.spec import KernelSpec, toolchain_for
+from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
+from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ExpressionError, UnsupportedProblemError
 from backend.templates.expressions import defect
 from backend.templates.functions import Language
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
+from backend.toolchain.target import Options
 
 _LOADER = "rocm_tui_load_kernel"
 
@@ -63,8 +63,10 @@ class ROCmTemplateKernel(TemplateKernel):
         nodes: Mapping[str, Node],
         runtime_arg_info: Sequence[ArgInfo],
         runtime_arg_values: Sequence[int],
+        options: Options = Options(),  # noqa: B008
     ) -> None:
         super().__init__(name, runtime_arg_info, runtime_arg_values)
+        self.options = options
         self.named_nodes = dict(nodes)
 
     @property
@@ -86,15 +88,18 @@ class ROCmTemplateKernel(TemplateKernel):
     def define(self, alias: str, source: str, target: str, origins: str) -> None:
         wrapper = torch_graph.graph().wrapper_code
         if torch_graph.writes_cpp():
-            text = cpp_wrapper.definition(alias, self.name, self.call_args(), source, target)
+            text = cpp_wrapper.definition(
+                alias, self.name, self.call_args(), source, target, self.options
+            )
             wrapper.define_kernel(alias, text, origins, gpu=False)
             return
         assert "'''" not in source and not source.endswith("'")
         wrapper.add_import_once(self.imports)
+        given = "".join(f", {name}={value!r}" for name, value in how(self.options).items())
         text = (
             f"{_LOADER}(r'''{source}''', entry={self.name!r}, target={target!r}, "
             f"pointers={self.pointers}, integers={self.integers}, alias={alias!r}, "
-            f"toolchain={toolchain_for(source, target)!r})"
+            f"toolchain={toolchain_for(source, target, self.options)!r}{given})"
         )
         wrapper.define_kernel(alias, text, origins)
 
@@ -124,14 +129,16 @@ class ROCmTemplateKernel(TemplateKernel):
 
 
 OPERANDS = ("a", "b", "bias")
-"""The inputs of a matrix product, in the order in which templates name them."""
+"""The inputs of a plain matrix product, in the order of templates."""
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
-    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
+    """The base: a product `activation(alpha * a @ b + beta * bias)`, maybe with scales, or with a
+    second one; subclasses make the kernel.
 
-    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
-    them. `layout` is that of the output, `target` what `str` names in graphs.
+    `input_nodes` are `operands`, of which the last ones may be missing; `input_reorder` is the
+    order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
+    in graphs.
     """
 
     language: ClassVar[Language] = "cpp"
@@ -147,8 +154,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         alpha: float = 1.0,
         beta: float = 1.0,
         activation: Activation = "none",
+        operands: Sequence[str] = OPERANDS,
     ) -> None:
         super().__init__(name)
+        self.operands = tuple(operands)
         self.target = target
         self.input_nodes = list(input_nodes)
         self.layout = layout
@@ -176,12 +185,13 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
         """The inputs by the names of their operands: those of the node that has won, if one has."""
         nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(OPERANDS, nodes, strict=False))
+        return dict(zip(self.operands, nodes, strict=False))
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        scales = tuple(scale_of(operands, name) for name in SCALES if name in operands)
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
@@ -190,6 +200,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             activation=self.activation,
             alpha=self.alpha,
             beta=self.beta,
+            scales=scales,
+            second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
     def fuse(
@@ -205,26 +217,35 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
-        a, b, *bias = inputs
+        given = dict(zip(self.operands, inputs, strict=False))
+        a, b, bias = given["a"], given["b"], given.get("bias")
+        if "c" in given:
+            return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
+        if "scale_a" in given:
+            scales = f"{given['scale_a']}, {given['scale_b']}"
+            options = f"bias={bias}, out_dtype={self.layout.dtype}"
+            return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
         if self.alpha != 1:
             text = f"torch.mul({text}, {self.alpha!r})"
         if bias:
-            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+            text = f"torch.add({text}, {bias}, alpha={self.beta!r})"
         return text
 
     def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order)
+        return GemmReference(self.alpha, self.beta, self.activation, order, self.operands)
 
 
 class HipTemplate(ROCmTemplate):
     """A product in HIP; subclasses name the template and what renders it."""
 
     template: ClassVar[str]
-    renders: ClassVar[Callable[..., Rendered]]
+    renders: ClassVar[Callable[..., Any]]
+    options = Options()
+    """How its kernels are compiled."""
 
     def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
         super().__init__(self.template, input_nodes, layout, **options)
@@ -239,7 +260,8 @@ class HipTemplate(ROCmTemplate):
             target=str(self.target),
             pointers=kernel.pointers,
             integers=kernel.integers,
-            toolchain=toolchain_for(rendered.source, str(self.target)),
+            toolchain=toolchain_for(rendered.source, str(self.target), self.options),
+            options=self.options,
         )
         request = ROCmBenchmarkRequest(
             spec,
@@ -257,20 +279,25 @@ class HipTemplate(ROCmTemplate):
             request,
             self,
             config_dict(config),
-            workspace_size(rendered),
+            self.workspace_size(rendered),
         )
+
+    def workspace_size(self, rendered: Any) -> Any:
+        """Bytes, or an expression that is never too small."""
+        return workspace_size(rendered)
 
     def make_kernel_render(
         self,
         buffer: ROCmTemplateBuffer | None,
         *,
-        config: GemmConfig | SkinnyConfig,
+        config: Any,
         fused: Fused | None = None,
-    ) -> tuple[ROCmTemplateKernel, Callable[[], Rendered]]:
+    ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
         tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
-        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, (config.split_k,))
+        split = (config.split_k,)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
         problem = with_epilogue(self.problem(nodes), fused)
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
@@ -314,12 +341,15 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The template's order of inputs, then the one that is absent and those of an epilogue."""
-    order = template.input_reorder
-    return [*order, *(at for at in range(len(problem.inputs())) if at not in order)]
+    """The problem's inputs in the order of the template's, then those that are absent or of an
+    epilogue."""
+    inputs = problem.inputs()
+    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
+    order = [places[template.operands[at]] for at in template.input_reorder]
+    return [*order, *(at for at in range(len(inputs)) if at not in order)]
 
 
-def config_dict(config: GemmConfig | SkinnyConfig) -> dict[str, Any]:
+def config_dict(config: Any) -> dict[str, Any]:
     """A config by the names that its description has."""
     pairs = (pair.split("=", 1) for pair in config.description.split(", "))
     return {name: int(value) if value.isdecimal() else value for name, value in pairs}

@@ -16,7 +16,7 @@ import torch
 from backend.inductor.benchmark.errors import NoValidChoicesError
 from backend.inductor.benchmark.tensors import Arrange, OpInputs
 from backend.inductor.guard import Entrance, Stock, quietly, say_once
-from backend.inductor.hip import convolution
+from backend.inductor.hip import ck, convolution
 from backend.inductor.hip.caller import (
     DataProcessorTemplateWrapper,
     Preprocessor,
@@ -45,6 +45,7 @@ from backend.inductor.triton import template as triton_template
 from backend.inductor.triton.template import TritonTarget
 from backend.model.ops import OPS, Op
 from backend.templates import heuristics
+from backend.templates.ck import ck_configs
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
@@ -106,6 +107,8 @@ RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
     "int_mm": Rule(OPS["int_mm"]),
+    "scaled_mm": Rule(OPS["scaled_mm"]),
+    "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
@@ -152,7 +155,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
-    if torch_graph.writes_cpp() and rule.template is not None:
+    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
+    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
         return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
@@ -165,7 +169,12 @@ def _template(
     target: Target | TritonTarget,
     kind: Callable[..., Any],
 ) -> Any:
-    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
+    options: dict[str, Any] = {
+        **factors,
+        "target": target,
+        "input_reorder": rule.input_reorder,
+        "operands": rule.op.roles,
+    }
     if rule.preprocessor is not None:
         after = rule.postprocessor
         return DataProcessorTemplateWrapper(
@@ -226,6 +235,10 @@ def _compiled(
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)
+    if template is None and (instances := ck.wanted()) and target.kind != "cuda":
+        with _costing_itself():
+            found = ck_configs(ck.library().operations, problem, instances)
+            choices += generated(make(ck.ROCmCKTemplate), found) if found else []
     return choices
 
 

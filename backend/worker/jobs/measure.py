@@ -37,6 +37,7 @@ from backend.worker.measure.bench import ChoiceBench, NoReference
 from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
 from backend.worker.problem import (
     NotRebuildable,
+    options_of,
     set_precision,
     set_threads,
     settings_of,
@@ -120,7 +121,8 @@ def _rounds(
     checked."""
     bench.set_reference(_operations(job.key, question.columns))
     try:
-        right, unknown = bench.truth(job.op, job.precision), ""
+        given = options_of(job.key, job.hashes)
+        right, unknown = bench.truth(job.op, job.precision, given), ""
     except NoReference as error:
         right, unknown = None, f": {error}"
     wrong: dict[str, str] = {}

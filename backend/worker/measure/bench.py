@@ -22,10 +22,12 @@ from torch import Tensor
 
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
+from backend.inductor.hip.convolution import ConvReference
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.measure.machine.state import State, Watch
 from backend.model.choice import Caches
+from backend.model.convolution import Options
 from backend.model.ops import OPS
 from backend.processes.shared import Mark
 from backend.processes.supervisor import House, LeftRunning
@@ -82,10 +84,11 @@ class ChoiceBench:
         self._reference = _product(operations, self._question.device)
         self._repeats[_REFERENCE] = self._timer.repeat(self._reference)
 
-    def truth(self, op: str, precision: str) -> Truth:
-        """What the inputs of all choices lead to. Raises NoReference."""
+    def truth(self, op: str, precision: str, given: Options = ()) -> Truth:
+        """What the inputs of all choices lead to, a convolution's with the options `given`. Raises
+        NoReference."""
         try:
-            return true_product(op, self._question.given, precision)
+            return true_product(op, self._question.given, precision, given)
         except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
             raise NoReference(torch_api.describe(error)) from error
 
@@ -271,8 +274,11 @@ class Truth:
         )
 
 
-def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
-    """What `op` makes of these inputs. Raises NoReference, and whatever torch raises."""
+def true_product(op: str, inputs: Sequence[Tensor], precision: str, given: Options = ()) -> Truth:
+    """What `op` makes of these inputs, a convolution with the options `given`. Raises NoReference,
+    and whatever torch raises."""
+    if op == "convolution" and given:
+        return _true_convolution(inputs, given)
     a, b, bias = _operands(op, inputs)
     dtype = a.dtype
     wide = torch.float64 if a.device.type == "cpu" or not a.is_floating_point() else torch.float32
@@ -286,6 +292,21 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str) -> Truth:
         added = bias.to(wide)
         added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
         values, terms = values + added, terms + added.abs()
+    return _truth(values, terms, rows, dtype, precision)
+
+
+def _true_convolution(inputs: Sequence[Tensor], given: Options) -> Truth:
+    """Libraries take TF32 for float32, whatever the precision of products is."""
+    everything = (slice(None),) * inputs[0].dim()
+    with torch.no_grad():
+        values, terms = ConvReference(given).part(inputs, everything)
+    precision = "high" if inputs[0].is_cuda else "highest"
+    return _truth(values, terms, slice(None), inputs[0].dtype, precision)
+
+
+def _truth(values: Tensor, terms: Tensor, rows: slice, dtype: torch.dtype, precision: str) -> Truth:
+    """`values` are in a wider type than `dtype`, in which choices compute."""
+    wide = values.dtype
     if 0 in values.shape:
         return Truth(values, values, rows)
     if dtype.is_floating_point and not bool(values.abs().max() < 0.9 * torch.finfo(dtype).max):

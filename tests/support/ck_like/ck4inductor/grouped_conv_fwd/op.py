@@ -1,0 +1,5 @@
+"""No convolutions here."""
+
+
+class CKGroupedConvFwdOp:
+    """The name is all that PyTorch needs."""

@@ -1,0 +1,1 @@
+"""Where ck4inductor has its instances."""
