@@ -15,7 +15,8 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
-from backend.inductor.hip.template import HipTemplate, operand_of
+from backend.inductor.hip.operands import operand_of
+from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.model import convolution
 from backend.model.convolution import Options

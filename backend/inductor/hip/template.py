@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-import torch
-
 from backend.inductor.alone import importing
 from backend.inductor.benchmark.reference import GemmReference, Reference
 from backend.inductor.benchmark.request import (
@@ -18,48 +16,17 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
+from backend.inductor.hip.operands import SCALES, operand_of, scale_of
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.problem import VECTOR_BYTES, Activation, ArgInfo, DType, GemmProblem, Operand
+from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Options
 
-DTYPES: dict[torch.dtype, DType] = {
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.int8: "int8",
-    torch.int32: "int32",
-}
-
 _LOADER = "rocm_tui_load_kernel"
-
-
-def operand_of(name: str, node: Node) -> Operand:
-    """A tensor of the graph as an operand. Raises KeyError for a dtype that no template has."""
-    layout = node.get_layout()
-    dtype = DTYPES[node.get_dtype()]
-    return Operand(
-        name=name,
-        dtype=dtype,
-        sizes=tuple(_plain(size) for size in node.get_size()),
-        strides=tuple(_plain(stride) for stride in node.get_stride()),
-        offset=_plain(layout.offset),
-        base_bytes=VECTOR_BYTES if _aligned(node) else node.get_dtype().itemsize,
-    )
-
-
-def _plain(expr: Any) -> Any:
-    return int(expr) if getattr(expr, "is_Integer", False) else expr
-
-
-def _aligned(node: Node) -> bool:
-    """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
-    return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
 
 
 class GraphKernel(Protocol):
@@ -178,14 +145,16 @@ def tensor_text(node: Node) -> str:
 
 
 OPERANDS = ("a", "b", "bias")
-"""The inputs of a matrix product, in the order in which templates name them."""
+"""The inputs of a plain matrix product, in the order of templates."""
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
-    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
+    """The base: a product `activation(alpha * a @ b + beta * bias)`, maybe with scales, or with a
+    second one; subclasses make the kernel.
 
-    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
-    them. `layout` is that of the output, `target` what `str` names in graphs.
+    `input_nodes` are `operands`, of which the last ones may be missing; `input_reorder` is the
+    order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
+    in graphs.
     """
 
     def __init__(
@@ -199,8 +168,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         alpha: float = 1.0,
         beta: float = 1.0,
         activation: Activation = "none",
+        operands: Sequence[str] = OPERANDS,
     ) -> None:
         super().__init__(name)
+        self.operands = tuple(operands)
         self.target = target
         self.input_nodes = list(input_nodes)
         self.layout = layout
@@ -228,14 +199,15 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
         """The inputs by the names of their operands: those of the node that has won, if one has."""
         nodes = self.input_nodes if buffer is None else buffer.inputs
-        return dict(zip(OPERANDS, nodes, strict=False))
+        return dict(zip(self.operands, nodes, strict=False))
 
     def problem(
         self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
     ) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        scales = tuple(scale_of(operands, name) for name in SCALES if name in operands)
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
@@ -244,6 +216,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             activation=activation or self.activation,
             alpha=self.alpha,
             beta=self.beta,
+            scales=scales,
+            second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
     def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
@@ -257,19 +231,26 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
-        a, b, *bias = inputs
+        given = dict(zip(self.operands, inputs, strict=False))
+        a, b, bias = given["a"], given["b"], given.get("bias")
+        if "c" in given:
+            return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
+        if "scale_a" in given:
+            scales = f"{given['scale_a']}, {given['scale_b']}"
+            options = f"bias={bias}, out_dtype={self.layout.dtype}"
+            return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
         if self.alpha != 1:
             text = f"torch.mul({text}, {self.alpha!r})"
         if bias:
-            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+            text = f"torch.add({text}, {bias}, alpha={self.beta!r})"
         return text
 
     def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order)
+        return GemmReference(self.alpha, self.beta, self.activation, order, self.operands)
 
 
 class HipTemplate(ROCmTemplate):
@@ -369,9 +350,11 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The template's order of inputs, with a place for the one that is absent."""
-    absent = [index for index, operand in enumerate(problem.inputs()) if operand is None]
-    return [*template.input_reorder, *absent]
+    """The problem's inputs in the order of the template's, with a place for each that is absent."""
+    inputs = problem.inputs()
+    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
+    absent = [at for at, operand in enumerate(inputs) if operand is None]
+    return [*(places[template.operands[at]] for at in template.input_reorder), *absent]
 
 
 def config_dict(config: Any) -> dict[str, Any]:

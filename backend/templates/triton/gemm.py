@@ -100,7 +100,10 @@ class TritonGemm:
 
 
 def from_gemm(problem: GemmProblem) -> TritonGemm:
-    """The same problem with its bias and activation as an epilogue."""
+    """The same problem with its bias and activation as an epilogue. Raises
+    UnsupportedProblemError."""
+    if problem.second is not None or problem.scales:
+        raise UnsupportedProblemError("scales and sums of products are for other templates")
     graph: Pointwise = ACC if problem.alpha == 1 else ACC * problem.alpha
     extras: tuple[Operand, ...] = ()
     if problem.bias is not None and problem.beta != 0:
