@@ -115,7 +115,7 @@ class ROCmConvTemplate(HipTemplate):
         self.given = given
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> ConvProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands = {name: operand_of(name, node) for name, node in nodes.items()}
         return convolution_problem(

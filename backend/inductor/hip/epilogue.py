@@ -105,6 +105,8 @@ class _Tracing:
         return loop_map(ranges, walk, self.sizes, own.walk.steps)
 
     def _load(self, name: str, walk: Walk) -> Value:
+        if any(step.could_extract_minus_sign() for step in walk.steps):
+            raise ExpressionError(f"{name} is read backwards")
         operand = self.operands.setdefault((name, walk), f"in{len(self.operands)}")
         return self.chain.load(operand, _stored(name))
 

@@ -19,7 +19,7 @@ from backend.inductor.benchmark.request import (
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.epilogue import OUT, Fused, fuse
-from backend.inductor.hip.operands import address, operand_of
+from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
 from backend.inductor.hip.prologue import Computed
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
@@ -134,18 +134,19 @@ class ROCmTemplateKernel(TemplateKernel):
 NOTHING: Mapping[str, Computed] = MappingProxyType({})
 
 OPERANDS = ("a", "b", "bias")
-"""The inputs of a matrix product, in the order in which templates name them."""
+"""The inputs of a plain matrix product, in the order of templates."""
 
 
 class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
-    """The base: a product `activation(alpha * a @ b + beta * bias)`; subclasses make the kernel.
+    """The base: a product `activation(alpha * a @ b + beta * bias)`, maybe with scales, or with a
+    second one; subclasses make the kernel.
 
-    `input_nodes` are a, b and maybe bias; `input_reorder` is the order in which the C entry takes
-    them. `layout` is that of the output, `target` what `str` names in graphs.
+    `input_nodes` are `operands`, of which the last ones may be missing; `input_reorder` is the
+    order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
+    in graphs.
     """
 
     language: ClassVar[Language] = "cpp"
-    operands: ClassVar[Sequence[str]] = OPERANDS
 
     def __init__(
         self,
@@ -158,8 +159,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         alpha: float = 1.0,
         beta: float = 1.0,
         activation: Activation = "none",
+        operands: Sequence[str] = OPERANDS,
     ) -> None:
         super().__init__(name)
+        self.operands = tuple(operands)
         self.target = target
         self.input_nodes = list(input_nodes)
         self.layout = layout
@@ -194,9 +197,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return ()
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
+        scales = tuple(scale_of(operands, name) for name in SCALES if name in operands)
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
@@ -205,6 +209,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             activation=self.activation,
             alpha=self.alpha,
             beta=self.beta,
+            scales=scales,
+            second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
     def fuse(
@@ -220,24 +226,26 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
-        a, b, *bias = inputs
+        given = dict(zip(self.operands, inputs, strict=False))
+        a, b, bias = given["a"], given["b"], given.get("bias")
+        if "c" in given:
+            return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
+        if "scale_a" in given:
+            scales = f"{given['scale_a']}, {given['scale_b']}"
+            options = f"bias={bias}, out_dtype={self.layout.dtype}"
+            return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
         if self.alpha != 1:
             text = f"torch.mul({text}, {self.alpha!r})"
         if bias:
-            text = f"torch.add({text}, {bias[0]}, alpha={self.beta!r})"
+            text = f"torch.add({text}, {bias}, alpha={self.beta!r})"
         return text
-
-    def order(self, problem: GemmProblem) -> list[int]:
-        """The template's order of inputs, then the absent ones and those of what is fused."""
-        order = self.input_reorder
-        return [*order, *(at for at in range(len(problem.inputs())) if at not in order)]
 
     def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order)
+        return GemmReference(self.alpha, self.beta, self.activation, order, self.operands)
 
 
 class HipTemplate(ROCmTemplate):
@@ -308,7 +316,7 @@ class HipTemplate(ROCmTemplate):
             config = refitted(config, problem, offered)
             if not pays(config, problem, torch_graph.size_hint):
                 raise ConfigError("a factor that is better computed once")
-        reorder = self.order(problem)
+        reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
@@ -365,6 +373,15 @@ def workspace_size(rendered: Rendered) -> Any:
         return 0
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
     return math.prod((problem.acc_bytes * split, problem.batch, rows, cols + 7))
+
+
+def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
+    """The problem's inputs in the order of the template's, then those that are absent or fused."""
+    inputs = problem.inputs()
+    places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
+    names = (template.operands[at] for at in template.input_reorder)
+    order = [places[name] for name in names if name in places]
+    return [*order, *(at for at in range(len(inputs)) if at not in order)]
 
 
 def config_dict(config: Any) -> dict[str, Any]:

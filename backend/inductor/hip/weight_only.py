@@ -13,12 +13,10 @@ from typing import Any
 from torch import Tensor
 
 from backend.inductor.benchmark.reference import Expected, GemmReference, Tile, wide_dtype
-from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.epilogue import OUT, Fused
-from backend.inductor.hip.operands import STORED, operand_of
+from backend.inductor.hip.epilogue import OUT
+from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import ExpressionError
 from backend.templates.problem import GemmProblem
 from backend.templates.rendering import render_gemm, render_skinny
 from backend.templates.weight_only import scaled_int8
@@ -42,27 +40,20 @@ class Int8WeightReference:
         return values.mul_(scales), terms.mul_(scales.abs())
 
 
+OPERANDS = ("a", "weight", "scale_b")
+
+
 class Int8WeightTemplate(HipTemplate):
     """Input nodes are x (M, K), the weight (N, K) and a scale for each of its rows."""
 
-    operands = ("a", "weight", "scale")
+    def __init__(self, input_nodes: Sequence[Node], layout: Any, **options: Any) -> None:
+        super().__init__(input_nodes, layout, **(options | {"operands": OPERANDS}))
 
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
-        operands = {name: operand_of(name, node, STORED) for name, node in nodes.items()}
-        return scaled_int8(
-            operands["a"], operands["weight"], operands["scale"], operand_of(OUT, self.output_node)
-        )
-
-    def fuse(
-        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
-    ) -> Fused:
-        raise ExpressionError("the store of this product scales it")
-
-    def order(self, problem: GemmProblem) -> list[int]:
-        """x, the source of b, what the store loads; there is no b and no bias."""
-        return [0, 4, 3, 1, 2]
+        x, weight, scale = (operand_of(name, nodes[name]) for name in OPERANDS)
+        return scaled_int8(x, weight, scale, operand_of(OUT, self.output_node))
 
     def reference(self) -> Int8WeightReference:
         return Int8WeightReference()

@@ -113,6 +113,8 @@ RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
     "int_mm": Rule(OPS["int_mm"]),
+    "scaled_mm": Rule(OPS["scaled_mm"]),
+    "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "_weight_int8pack_mm": Rule(
@@ -164,7 +166,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
-    if torch_graph.writes_cpp() and rule.template is not None:
+    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
+    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
         return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
@@ -177,7 +180,12 @@ def _template(
     target: Target | TritonTarget,
     kind: Callable[..., Any],
 ) -> Any:
-    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
+    options: dict[str, Any] = {
+        **factors,
+        "target": target,
+        "input_reorder": rule.input_reorder,
+        "operands": rule.op.roles,
+    }
     if rule.preprocessor is not None:
         after = rule.postprocessor
         return DataProcessorTemplateWrapper(

@@ -53,15 +53,19 @@ _CPP_WRAPPERS = ("2.13",)
 """The versions of torch whose C++ wrapper is known to call our kernels."""
 
 
+def knows_cpp_wrapper() -> bool:
+    """Whether the C++ wrapper of this torch can call our kernels."""
+    return ".".join(torch.__version__.split(".")[:2]) in _CPP_WRAPPERS
+
+
 def why_no_calls() -> str:
     """Why the wrapper of this graph cannot call our kernels, or nothing."""
     if getattr(config, "fx_wrapper", False):
         return "a wrapper that is an FX graph"
     if not writes_cpp():
         return ""
-    version = ".".join(torch.__version__.split(".")[:2])
-    if version not in _CPP_WRAPPERS:
-        return f"a C++ wrapper of torch {version}"
+    if not knows_cpp_wrapper():
+        return f"a C++ wrapper of torch {torch.__version__}"
     if config.aot_inductor.allow_stack_allocation:
         return "a C++ wrapper with tensors on the stack"
     return "graphs of constants" if V.graph.is_const_graph else ""

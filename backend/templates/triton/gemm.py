@@ -87,7 +87,10 @@ class TritonGemm:
 
 
 def from_gemm(problem: GemmProblem) -> TritonGemm:
-    """The same problem with its bias and activation as an epilogue."""
+    """The same problem with its bias and activation as an epilogue. Raises
+    UnsupportedProblemError."""
+    if problem.second is not None or problem.scales:
+        raise UnsupportedProblemError("scales and sums of products are for other templates")
     chain = ChainBuilder()
     value = chain.value(problem.acc)
     if problem.alpha != 1:
