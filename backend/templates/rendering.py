@@ -10,6 +10,7 @@ from pathlib import Path
 import jinja2
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import one_launch
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
@@ -100,6 +101,8 @@ def render_conv(
     """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
+    kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
+    kernel.limit(one_launch(problem, config))
     return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
 
 
