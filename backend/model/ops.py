@@ -13,8 +13,9 @@ from typing import Literal
 
 from backend.model.problem import Problem, Shape
 
-Role = Literal["a", "b", "bias", "copy"]
-"""What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library."""
+Role = Literal["a", "b", "bias", "copy", "ends"]
+"""What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library; `ends` are
+those of groups of rows."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -61,8 +62,8 @@ class Op:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Where a, b and bias stand, in that order: the one of our templates."""
-        roles: tuple[Role, ...] = ("a", "b", "bias")
+        """Where a, b, bias and ends stand, in that order: the one of our templates."""
+        roles: tuple[Role, ...] = ("a", "b", "bias", "ends")
         return tuple(self.place(role) for role in roles if role in self.inputs)
 
     @property
@@ -80,6 +81,7 @@ OPS: Mapping[str, Op] = {
     "scaled_mm": Op(("a", "b")),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
+    "grouped_mm": Op(("a", "b", "ends"), counted=False, optional=1),
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }

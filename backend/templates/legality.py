@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
+from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
@@ -31,6 +32,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     yield from _positive(
         config.block_m, config.block_n, config.block_k, config.group_m, config.xcds
     )
+    if isinstance(problem, GroupedProblem) and config.split_k != 1:
+        yield "split_k: groups of rows are not known where K would be split"
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
     if (unit := UNITS.get(config.unit)) is not None:

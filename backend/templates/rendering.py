@@ -73,33 +73,29 @@ def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
     )
 
 
-def render_gemm(
+def _render_tiled(
+    template: str,
     problem: GemmProblem,
     config: GemmConfig,
     name: str,
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
-    """The tiled product. Raises ConfigError where the config does not fit the problem.
+    """By tiles through LDS. Raises ConfigError where the config does not fit the problem.
 
     `kernel` replaces the kernel that is made here, for one that knows more than this does.
     """
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
-    return _render("gemm.hip.jinja", problem, config, name, kernel, input_reorder)
+    return _render(template, problem, config, name, kernel, input_reorder)
 
 
-def render_conv(
-    problem: GemmProblem,
-    config: GemmConfig,
-    name: str,
-    kernel: TemplateKernel | None = None,
-    input_reorder: Sequence[int] | None = None,
-) -> Rendered:
-    """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
-    if (defect := gemm_defect(config, problem)) is not None:
-        raise ConfigError(f"{config.description}: {defect}")
-    return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
+render_gemm = functools.partial(_render_tiled, "gemm.hip.jinja")
+"""A product of matrices."""
+render_conv = functools.partial(_render_tiled, "conv.hip.jinja")
+"""A convolution, which is a `ConvProblem`."""
+render_grouped = functools.partial(_render_tiled, "grouped.hip.jinja")
+"""Products of groups of rows, which are a `GroupedProblem`."""
 
 
 def render_skinny(

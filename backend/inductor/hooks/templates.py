@@ -30,6 +30,7 @@ from backend.inductor.hip.caller import (
     unpacked_weight,
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate
+from backend.inductor.hip.grouped import ROCmGroupedTemplate
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
@@ -108,6 +109,7 @@ RULES = {
     "int_mm": Rule(OPS["int_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
     "packed_linear": Rule(
         OPS["packed_linear"],
