@@ -16,6 +16,7 @@ from backend.templates.legality import (
     gemm_defect,
     run_length,
     skinny_defect,
+    takes_pipeline,
 )
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
@@ -27,6 +28,9 @@ SKINNY_ROWS = 16
 _LEAST_K_STEPS = 8
 """Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
 _MOST_PARTS = 16
+_START, _SECOND_KERNEL = 1e6, 4e6
+"""Products that a tensor core could do while a block fills its ring, and while the sums' kernel
+starts."""
 _TRAFFIC = 64
 """Products that a matrix core does while one element comes from L2; only their order matters."""
 
@@ -47,7 +51,7 @@ def gemm_configs(
     sizes = _as_kernel(problem, sizes)
     configs = [
         config
-        for tile in tiles(target, problem.a.dtype, shape_class(sizes))
+        for tile in tiles(target, problem.a.dtype, shape_class(sizes), takes_pipeline(problem))
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
@@ -98,16 +102,17 @@ def _gemm_config(tile: Tile, problem: GemmProblem, device: DeviceLimits) -> Gemm
         wave_m=tile.wave_m,
         wave_n=tile.wave_n,
         unit=tile.unit,
-        kpack=_kpack(tile.unit, item),
+        kpack=1 if tile.pipelined else _kpack(tile.unit, item),
         stages=tile.stages,
         group_m=max(1, 1024 // tile.block_m),
         xcds=device.xcds,
     )
     threads = config.waves * wave_of(device.target, config.unit)
+    share = VECTOR_BYTES * threads if tile.pipelined else block_k
     return replace(
         config,
-        vec_a=_vector(form.left, tile.block_m * block_k // threads),
-        vec_b=_vector(form.right, tile.block_n * block_k // threads),
+        vec_a=_vector(form.left, tile.block_m * share // threads),
+        vec_b=_vector(form.right, tile.block_n * share // threads),
         vec_c=min(form.out_vector, run_length(config, item)),
     )
 
@@ -145,6 +150,8 @@ def _blocks(config: GemmConfig, sizes: Sizes) -> int:
 def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time by counting: rounds of blocks over the compute units, what each computes and
     reads, and the sums that a split writes and reads again."""
+    if config.pipelined:
+        return _pipeline_cost(config, sizes, device)
     rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     area = config.block_m * config.block_n
     step = area + _TRAFFIC * (config.block_m + config.block_n)
@@ -153,6 +160,25 @@ def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
         return main
     sums = 2 * config.split_k * sizes.m * sizes.n * sizes.batch
     return main + _TRAFFIC * sums / device.compute_units
+
+
+def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
+    """Relative time of the SM with the most blocks, in products of its tensor cores.
+
+    They do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes come from L2
+    and 128 from LDS, of which half is taken to hide behind the products.
+    """
+    blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
+    area, lines = config.block_m * config.block_n, config.block_m + config.block_n
+    read = 8 * config.waves * (config.wave_m + config.wave_n)
+    step = area + 16 * lines + read
+    at_once = min(blocks, 8 // config.waves or 1)
+    busy = min(1.0, (at_once * config.waves + 4) / 12)
+    main = blocks * (step * sizes.k / config.split_k / busy + _START)
+    if config.split_k == 1:
+        return main
+    sums = 2 * config.split_k * sizes.m * sizes.n * sizes.batch
+    return main + _SECOND_KERNEL + _TRAFFIC * sums / device.compute_units
 
 
 def _skinny_candidates(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
@@ -30,7 +31,12 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     form = canonical(problem)
     item = form.left.operand.item_bytes
     yield from _positive(
-        config.block_m, config.block_n, config.block_k, config.group_m, config.xcds
+        config.block_m,
+        config.block_n,
+        config.block_k,
+        config.stages,
+        config.group_m,
+        config.xcds,
     )
     if isinstance(problem, GroupedProblem) and config.split_k != 1:
         yield "split_k: groups of rows are not known where K would be split"
@@ -42,6 +48,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         yield from _unit_defects(config, unit, item)
     else:
         yield from _fma_defects(config)
+    if config.pipelined:
+        yield from _pipeline_defects(config, problem)
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
     yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
     yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
@@ -73,6 +81,35 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
         yield "block_k is no multiple of what one LDS read feeds"
 
 
+def takes_pipeline(problem: GemmProblem) -> bool:
+    """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
+    looked for."""
+    plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
+    return plain and not isinstance(problem, (ConvProblem, GroupedProblem))
+
+
+def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
+    item = problem.a.item_bytes
+    if config.unit != "mma" or config.stages > 5:
+        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma"
+    if not takes_pipeline(problem):
+        yield "asynchronous copies convert and gather nothing"
+    if config.kpack != 1:
+        yield "kpack: its fragments are loaded for one instruction each"
+    if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
+        yield "fragments are of 16 lines, and come in pairs along K"
+    if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
+        yield "a line of LDS that is no power of two"
+    lines = max(config.block_m, config.block_n, config.block_k)
+    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
+        yield "a line of LDS is more than one copy of each thread"
+
+
+def _piece(vector: int, item: int) -> int:
+    """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
+    return vector if vector * item >= 4 else VECTOR_BYTES // item
+
+
 def _fma_defects(config: GemmConfig) -> Iterator[str]:
     if config.kpack != 1:
         yield "kpack is for matrix instructions"
@@ -95,7 +132,9 @@ def lane_grid(wave: int) -> tuple[int, int]:
 
 
 def run_length(config: GemmConfig, item_bytes: int) -> int:
-    """Neighbouring columns of the result that a lane holds."""
+    """Neighbouring columns of the result that a lane stores."""
+    if config.pipelined:
+        return 8
     if (unit := UNITS.get(config.unit)) is not None:
         return unit.run
     return run_of(config.wave_n // 8, item_bytes)
@@ -139,7 +178,8 @@ class DeviceLimits:
     """`compute_units` is that of the largest board (SMs on NVIDIA); a caller who knows says so.
 
     `registers` is the most that a thread may have, `register_file` what a SIMD has for one thread
-    of each of its waves. `xcds` are dies with an L2 each. `lds_bytes` is what a block may declare.
+    of each of its waves. `xcds` are dies with an L2 each. `lds_bytes` is what a block may declare,
+    `dynamic_lds_bytes` what a launch may ask for.
     """
 
     target: Target
@@ -147,6 +187,7 @@ class DeviceLimits:
     registers: int
     register_file: int
     lds_bytes: int
+    dynamic_lds_bytes: int
     xcds: int = 1
 
 
@@ -154,13 +195,20 @@ def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
     """Raises ConfigError for an architecture without a list of configs."""
     arch = target.known
     if target.kind == "cpu":
-        device = DeviceLimits(target, 1, 1024, 4096, target.lds_bytes)
+        device = DeviceLimits(target, 1, 1024, 4096, target.lds_bytes, target.lds_bytes)
     elif arch is None or not arch.compute_units:
         names = ", ".join(name for name, known in GPU_ARCHES.items() if known.compute_units)
         raise ConfigError(f"no configs for {target}; known: {names}")
     else:
-        file, lds = arch.unit.registers, target.lds_bytes
-        device = DeviceLimits(target, arch.compute_units, arch.registers, file, lds, arch.xcds)
+        device = DeviceLimits(
+            target,
+            arch.compute_units,
+            arch.registers,
+            arch.unit.registers,
+            target.lds_bytes,
+            target.dynamic_lds_bytes,
+            arch.xcds,
+        )
     return device if compute_units is None else replace(device, compute_units=compute_units)
 
 
@@ -176,8 +224,10 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) else 1
-    if (lds := lds_bytes(config, problem)) * together > on.lds_bytes:
-        return f"{lds} bytes of LDS, a block may have {on.lds_bytes // together}"
+    asked = isinstance(config, GemmConfig) and config.pipelined
+    most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
+    if (lds := lds_bytes(config, problem)) * together > most_lds:
+        return f"{lds} bytes of LDS, a block may have {most_lds // together}"
     waves = max(-(-config.waves // _SIMDS), together)
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
     if (count := registers(config, problem, wave)) > most:
@@ -191,9 +241,18 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
         sums = config.waves * config.rows * config.cols
         return problem.acc_bytes * sums if config.waves_k > 1 else 0
     item = problem.a.item_bytes
+    if config.pipelined:
+        lines = config.block_m + config.block_n
+        staged = problem.acc_bytes * config.waves * 16 * staged_line(config.wave_n)
+        return max(lines * config.block_k * config.stages * item, staged)
     pad = 16 // item if config.unit == "fma" else 0
     lines = config.block_m + config.block_n + 2 * pad
     return lines * config.block_k * config.stages * item
+
+
+def staged_line(wave_n: int) -> int:
+    """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
+    return wave_n + (40 - wave_n % 32) % 32
 
 
 def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
@@ -204,6 +263,11 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     word = problem.acc_bytes // 4
     sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
+    if config.pipelined:
+        sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
+        held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
+        values = 2 * (config.wave_m + config.wave_n) * 16 // wave + held // (config.waves * wave)
+        return sums + values * item // 4 + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line
         values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)

@@ -10,6 +10,7 @@ from pathlib import Path
 import jinja2
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import one_launch
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, skinny_defect
@@ -73,7 +74,24 @@ def environment(folder: Path = Path(__file__).parent) -> jinja2.Environment:
     )
 
 
-def _render_tiled(
+def render_gemm(
+    problem: GemmProblem,
+    config: GemmConfig,
+    name: str,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
+) -> Rendered:
+    """The tiled product. Raises ConfigError where the config does not fit the problem.
+
+    `kernel` replaces the kernel that is made here, for one that knows more than this does.
+    """
+    if (defect := gemm_defect(config, problem)) is not None:
+        raise ConfigError(f"{config.description}: {defect}")
+    template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
+    return _render(template, problem, config, name, kernel, input_reorder)
+
+
+def _render_whole(
     template: str,
     problem: GemmProblem,
     config: GemmConfig,
@@ -81,20 +99,17 @@ def _render_tiled(
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
-    """By tiles through LDS. Raises ConfigError where the config does not fit the problem.
-
-    `kernel` replaces the kernel that is made here, for one that knows more than this does.
-    """
+    """What one launch must have all of. Raises ConfigError where the config does not fit."""
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
+    kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
+    kernel.limit(one_launch(problem, config))
     return _render(template, problem, config, name, kernel, input_reorder)
 
 
-render_gemm = functools.partial(_render_tiled, "gemm.hip.jinja")
-"""A product of matrices."""
-render_conv = functools.partial(_render_tiled, "conv.hip.jinja")
+render_conv = functools.partial(_render_whole, "conv.hip.jinja")
 """A convolution, which is a `ConvProblem`."""
-render_grouped = functools.partial(_render_tiled, "grouped.hip.jinja")
+render_grouped = functools.partial(_render_whole, "grouped.hip.jinja")
 """Products of groups of rows, which are a `GroupedProblem`."""
 
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
 from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.template import HipTemplate, operand_of
+from backend.inductor.hip.operands import operand_of
+from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.grouped import GroupedProblem, grouped_problem

@@ -31,8 +31,9 @@ from backend.inductor.hip.caller import (
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate
 from backend.inductor.hip.grouped import ROCmGroupedTemplate
+from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
-from backend.inductor.hip.template import DTYPES, ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
 from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
@@ -107,6 +108,8 @@ RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
     "int_mm": Rule(OPS["int_mm"]),
+    "scaled_mm": Rule(OPS["scaled_mm"]),
+    "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
     "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
@@ -154,7 +157,8 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
-    if torch_graph.writes_cpp() and rule.template is not None:
+    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
+    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
         return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
@@ -167,7 +171,12 @@ def _template(
     target: Target | TritonTarget,
     kind: Callable[..., Any],
 ) -> Any:
-    options: dict[str, Any] = {**factors, "target": target, "input_reorder": rule.input_reorder}
+    options: dict[str, Any] = {
+        **factors,
+        "target": target,
+        "input_reorder": rule.input_reorder,
+        "operands": rule.op.roles,
+    }
     if rule.preprocessor is not None:
         after = rule.postprocessor
         return DataProcessorTemplateWrapper(

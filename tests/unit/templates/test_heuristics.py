@@ -75,7 +75,7 @@ def test_lds_decides_who_gets_two_buffers_of_the_largest_tile() -> None:
         found = gemm_configs(problem, amdgpu(arch), SQUARE, budget=99)
         return {c.stages for c in found if (c.block_m, c.block_n) == (256, 256)}
 
-    assert buffers("gfx942") == {1}
+    assert buffers("gfx942") == {1, 2}  # 64 KiB, all that there is
     assert buffers("gfx950") == {1, 2}
     assert buffers("gfx1100") == set()
 
