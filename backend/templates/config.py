@@ -102,7 +102,8 @@ class SkinnyConfig:
 
 def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
     """The config of a choice of a template, from its description. Raises ConfigError."""
-    kind = {"gemm": GemmConfig, "conv": GemmConfig, "skinny": SkinnyConfig}.get(template)
+    tiled = dict.fromkeys(("gemm", "conv", "grouped"), GemmConfig)
+    kind = {**tiled, "skinny": SkinnyConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)

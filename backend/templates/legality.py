@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
+from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
@@ -37,6 +38,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         config.group_m,
         config.xcds,
     )
+    if isinstance(problem, GroupedProblem) and config.split_k != 1:
+        yield "split_k: groups of rows are not known where K would be split"
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
     if (unit := UNITS.get(config.unit)) is not None:
@@ -79,9 +82,10 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
 
 
 def takes_pipeline(problem: GemmProblem) -> bool:
-    """Whether asynchronous copies bring what is multiplied: nothing is converted or gathered."""
+    """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
+    looked for."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
-    return plain and not isinstance(problem, ConvProblem)
+    return plain and not isinstance(problem, (ConvProblem, GroupedProblem))
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
