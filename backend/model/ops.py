@@ -13,8 +13,12 @@ from typing import Literal
 
 from backend.model.problem import Problem, Shape
 
-Role = Literal["a", "b", "bias", "copy"]
-"""What an input of `a @ b + bias` is; a `copy` is b once more, packed for a library."""
+Role = Literal["a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends", "copy"]
+"""What an input of `(scale_a * a) @ (scale_b * b) + c @ d + bias` is; a `copy` is b once more,
+packed for a library; `ends` are those of groups of rows."""
+
+OPERANDS: tuple[Role, ...] = ("a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends")
+"""The order of our templates."""
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
@@ -32,8 +36,9 @@ class Op:
     """A product of matrices, `a` (M, K) by `b` (K, N), or many of each.
 
     `inputs` are the roles in the order of the inputs key; the last `optional` ones may be missing.
-    `function` is torch's, where the op is one call of it; without, it is a linear layer with a
-    frozen weight. Such a `weight` is given as (N, K); `packed` says that its strides tell nothing.
+    `function` is torch's, where the op is made of calls of it; without, it is a linear layer with
+    a frozen weight. Such a `weight` is given as (N, K); `packed` says that its strides tell
+    nothing.
     `counted` is False where its arithmetic is not told, `result` the bytes of an element of its
     result, if that is not the factors' type.
     """
@@ -45,6 +50,8 @@ class Op:
     optional: int = 0
     counted: bool = True
     result: int | None = None
+    products: int = 1
+    """As large as that of a and b."""
 
     def takes(self, count: int) -> bool:
         """Whether the op may have so many inputs."""
@@ -60,10 +67,14 @@ class Op:
         return self.inputs.index(role)
 
     @property
+    def roles(self) -> tuple[Role, ...]:
+        """Those of its inputs that our templates take, in their order."""
+        return tuple(role for role in OPERANDS if role in self.inputs)
+
+    @property
     def order(self) -> tuple[int, ...]:
-        """Where a, b and bias stand, in that order: the one of our templates."""
-        roles: tuple[Role, ...] = ("a", "b", "bias")
-        return tuple(self.place(role) for role in roles if role in self.inputs)
+        """Where each of `roles` stands."""
+        return tuple(map(self.place, self.roles))
 
     @property
     def reorder(self) -> list[int]:
@@ -77,9 +88,12 @@ OPS: Mapping[str, Op] = {
     "addmm": Op(("bias", "a", "b"), "addmm"),
     "baddbmm": Op(("bias", "a", "b"), "baddbmm"),
     "int_mm": Op(("a", "b"), "_int_mm", result=4),
-    "scaled_mm": Op(("a", "b")),
+    "scaled_mm": Op(("a", "b", "scale_a", "scale_b", "bias"), "_scaled_mm", optional=1),
+    "weight_int8pack_mm": Op(("a", "b", "scale_b"), counted=False),
+    "mm_plus_mm": Op(("a", "b", "c", "d"), "mm", products=2),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
+    "grouped_mm": Op(("a", "b", "ends"), counted=False, optional=1),
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }
@@ -116,8 +130,8 @@ def gemm_sizes(problem: Problem) -> tuple[int, int, int, int] | None:
 
 def flops(problem: Problem) -> int | None:
     """Floating-point operations of one call, 2·M·N·K (times the batch); None for other ops."""
-    sizes = gemm_sizes(problem)
-    return None if sizes is None else 2 * prod(sizes)
+    op, sizes = product_of(problem.op), gemm_sizes(problem)
+    return None if op is None or sizes is None else 2 * op.products * prod(sizes)
 
 
 def traffic(problem: Problem) -> int | None:

@@ -25,9 +25,9 @@ from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_te
 from backend.model.problem import TensorSpec, parse_inputs_key
 from backend.templates.config import GemmConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
-from backend.templates.operand import CPP_TYPE
 from backend.templates.problem import (
     ACTIVATIONS,
+    DType,
     Expr,
     GemmProblem,
     Operand,
@@ -173,6 +173,14 @@ def rebuild(op: str, inputs: str, description: str, hash: str, target: Target) -
     )
 
 
+DTYPES: dict[str, DType] = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+}
+"""Those that its program makes numbers of."""
+
+
 def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operand]:
     if not row.takes(len(specs)):
         raise ReproducerError(f"{op} has {len(row.inputs)} inputs, its key {len(specs)}")
@@ -180,6 +188,8 @@ def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operan
     operands: dict[str, Operand] = {
         role: _operand(role, spec) for role, spec in roles if role != "copy"
     }
+    if "c" in operands or "scale_a" in operands:
+        raise ReproducerError(f"no reproducer is made for {op}")
     weight = operands["b"]
     if row.packed:
         operands["b"] = Operand("b", weight.dtype, weight.sizes[::-1], (1, weight.sizes[1]))
@@ -190,9 +200,9 @@ def _operands(op: str, row: Op, specs: Sequence[TensorSpec]) -> dict[str, Operan
 
 def _operand(name: str, spec: TensorSpec) -> Operand:
     dtype = spec.dtype.removeprefix("torch.")
-    if dtype not in CPP_TYPE:
-        raise ReproducerError(f"no template has the dtype {dtype[:40]}")
-    return Operand(name, dtype, spec.sizes, spec.strides, spec.offset)
+    if dtype not in DTYPES:
+        raise ReproducerError(f"no reproducer is made for the dtype {dtype[:40]}")
+    return Operand(name, DTYPES[dtype], spec.sizes, spec.strides, spec.offset)
 
 
 def _problems(operands: dict[str, Operand]) -> Iterator[GemmProblem]:

@@ -113,7 +113,7 @@ def ck_defect(config: CkConfig, problem: GemmProblem) -> str | None:
 def _defects(config: CkConfig, problem: GemmProblem) -> Iterator[str]:
     if problem.batched or problem.bias is not None or problem.activation != "none":
         yield "it multiplies two matrices and does no more"
-    if problem.alpha != 1 or config["ds_layouts"]:
+    if problem.alpha != 1 or problem.scales or problem.second or config["ds_layouts"]:
         yield "it scales nothing and adds nothing"
     if any(config[f"{side}_elementwise_op"] != "PassThrough" for side in "abc"):
         yield "it applies a function"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast, get_args
 
 from backend.model.choice import parse_config
 from backend.templates.errors import ConfigError
@@ -22,10 +22,10 @@ class GemmConfig:
     A block computes `block_m` x `block_n`, `block_k` products at a time; each of its waves
     `wave_m` x `wave_n` of that. `unit` is what multiplies. `kpack` is how many of its instructions
     one LDS read feeds. `vec_*` are elements an access of the left factor, the right factor and the
-    result. `stages` 2 has two LDS buffers, 1 has one. Blocks go through `group_m` rows of tiles
-    before the next column; `xcds` is how many dies, each with its own L2, the hardware deals blocks
-    to in turn. `split_k` parts of K are summed in a second kernel; it is a runtime argument, and no
-    part of the source.
+    result. `stages` are LDS buffers: 1, 2, or 3 to 5 for `mma`, whose copies run on their own.
+    Blocks go through `group_m` rows of tiles before the next column; `xcds` is how many dies, each
+    with its own L2, the hardware deals blocks to in turn. `split_k` parts of K are summed in a
+    second kernel; it is a runtime argument, and no part of the source.
     """
 
     block_m: int
@@ -38,7 +38,7 @@ class GemmConfig:
     vec_a: int = 1
     vec_b: int = 1
     vec_c: int = 1
-    stages: Literal[1, 2] = 2
+    stages: int = 2
     group_m: int = 8
     xcds: int = 1
     split_k: int = 1
@@ -47,6 +47,11 @@ class GemmConfig:
     def waves(self) -> int:
         """Waves of a block."""
         return (self.block_m // self.wave_m) * (self.block_n // self.wave_n)
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether tiles come by asynchronous copies, and sums leave through LDS."""
+        return self.stages > 2
 
     @property
     def description(self) -> str:
@@ -66,6 +71,7 @@ class SkinnyConfig:
     A wave computes `rows` x `cols` of the result; its lanes share K, and `waves_k` waves of a block
     do too, which then meet in LDS. A block has `waves_n` such groups side by side. `vec_a` and
     `vec_b` are elements a load of each factor. `unroll` steps of K are loaded before they are used.
+    `unit` is what multiplies; a matrix unit takes the columns as its rows.
     """
 
     rows: int
@@ -75,6 +81,7 @@ class SkinnyConfig:
     vec_a: int = 1
     vec_b: int = 1
     unroll: int = 1
+    unit: UnitName = "fma"
     split_k: int = 1
 
     @property
@@ -95,7 +102,8 @@ class SkinnyConfig:
 
 def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
     """The config of a choice of a template, from its description. Raises ConfigError."""
-    kind = {"gemm": GemmConfig, "conv": GemmConfig, "skinny": SkinnyConfig}.get(template)
+    tiled = dict.fromkeys(("gemm", "conv", "grouped"), GemmConfig)
+    kind = {**tiled, "skinny": SkinnyConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)

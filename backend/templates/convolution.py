@@ -8,6 +8,7 @@ as one line of K. So everything that is known of a product holds, but for the lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,8 +16,10 @@ from typing import Literal
 import sympy
 
 from backend.model.convolution import Options
+from backend.templates.config import GemmConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import (
+    LARGEST_SIZE,
     Activation,
     Expr,
     GemmProblem,
@@ -54,7 +57,10 @@ class Window:
         image = zip(("image_n", "image_c", "image_h", "image_w"), self.image.strides, strict=True)
         sizes = zip(("height", "width"), self.image.sizes[2:], strict=True)
         places = zip(("out_height", "out_width"), self.places, strict=True)
-        return tuple(SizeArg(name, value) for name, value in (*image, *sizes, *places))
+        return (
+            *(SizeArg(name, value) for name, value in image),
+            *(SizeArg(name, value, most=LARGEST_SIZE) for name, value in (*sizes, *places)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,23 @@ class ConvProblem(GemmProblem):
     def size_args(self) -> tuple[SizeArg, ...]:
         assert self.window is not None
         return (*GemmProblem.size_args(self), *self.window.size_args())
+
+
+_GRID, _REDUCED = 0xFFFFFFFF, 4
+"""Threads of a launch that AMD can count, and the elements that one of them adds up."""
+
+
+def one_launch(problem: GemmProblem, config: GemmConfig) -> tuple[tuple[Expr, int], ...]:
+    """Up to where one launch has it all: images do not lie as the lines of a matrix do, so no part
+    of them can be left for a second one."""
+    rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
+    covered = math.prod((rows + config.block_m - 1, cols + config.block_n - 1, problem.batch))
+    threads = max(256, 64 * config.waves)
+    most = _GRID // threads * config.block_m * config.block_n
+    limits = [(rows, LARGEST_SIZE), (cols, LARGEST_SIZE), (covered * config.split_k, most)]
+    if config.split_k > 1:
+        limits.append((math.prod((rows, cols + 3, problem.batch)), _GRID // 256 * 256 * _REDUCED))
+    return tuple(limits)
 
 
 def convolution_problem(
@@ -184,9 +207,10 @@ def _filters(weight: Operand) -> tuple[Order, Expr]:
 def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
     """The strides that stand for the gathered factor's: by K, as many elements at once as lie side
     by side in a pixel, where those are channels; else by rows, one at a time."""
-    if order == "rsc" and (is_number(image.strides[1], 1) or channels == 1):
-        n, _, h, w = image.strides
-        return vector_width(image, (n, h, w, channels)), 1
+    n, c, h, w = image.strides
+    vector = vector_width(image, (n, h, w, channels))
+    if order == "rsc" and is_number(c, 1) and vector > 1:
+        return vector, 1
     return 1, _ODD
 
 

@@ -206,6 +206,10 @@ class TemplateKernel:
         """The arguments of a call, in the order of the signature, without the tail."""
         return tuple(self._args)
 
+    def limit(self, limits: Iterable[tuple[Expr, int]]) -> None:
+        """Add to `limits`."""
+        self._limits += limits
+
     def limits(self) -> tuple[tuple[Expr, int], ...]:
         """Sizes, and the largest value of each that the entry takes."""
         return tuple(self._limits)

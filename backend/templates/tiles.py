@@ -15,6 +15,9 @@ What the numbers of the tiles weigh against each other:
 - Without matrix cores (fp32 on RDNA and NVIDIA) a lane has 8 x 8 sums at most: 64 registers, and 16
   LDS reads feed 64 FMA.
 - Waves of 32 have twice the registers a sum: 64 x 32 are 64 a lane.
+- NVIDIA's copies run on their own: three or four LDS buffers of 24 to 48 KiB hold what is on its
+  way. A wave of 64 x 64 has 128 sums a lane and two sets of factors, 230 registers in all, so that
+  8 waves fill an SM.
 """
 
 from __future__ import annotations
@@ -27,7 +30,6 @@ from backend.templates.units import UNITS, UnitName, best_unit
 from backend.toolchain.target import Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
-_Stages = Literal[1, 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,12 @@ class Tile:
     wave_n: int
     unit: UnitName
     k_bytes: int
-    stages: _Stages = 2
+    stages: int = 2
+
+    @property
+    def pipelined(self) -> bool:
+        """As `GemmConfig.pipelined`."""
+        return self.stages > 2
 
 
 def shape_class(sizes: Sizes) -> ShapeClass:
@@ -60,7 +67,7 @@ def shape_class(sizes: Sizes) -> ShapeClass:
 
 _MFMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
-        Tile(256, 256, 128, 64, "mfma32", 64, 2),  # only where 160 KiB of LDS hold both buffers
+        Tile(256, 256, 128, 64, "mfma32", 64, 2),  # all of 64 KiB
         Tile(256, 256, 128, 64, "mfma32", 64, 1),
         Tile(256, 128, 128, 64, "mfma32", 64),
         Tile(128, 256, 64, 128, "mfma32", 64),
@@ -138,7 +145,51 @@ _WMMA: dict[ShapeClass, tuple[Tile, ...]] = {
         Tile(32, 64, 16, 32, "wmma_gfx11", 128, 1),
     ),
 }
-"""As for gfx11; gfx12 has the same tiles."""
+"""As for gfx11; gfx12 has the same tiles, and mma where its copies have to go through registers."""
+
+_MMA: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 256, 64, 64, "mma", 64, 4),
+        Tile(256, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 256, 64, 64, "mma", 128, 3),
+        Tile(128, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 128, 64, 32, "mma", 128, 4),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 128, 32, 64, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+    ),
+    "tall": (
+        Tile(256, 128, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(64, 32, 32, 16, "mma", 128, 4),
+    ),
+    "wide": (
+        Tile(128, 256, 64, 64, "mma", 64, 4),
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(64, 128, 32, 64, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(32, 128, 32, 32, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(64, 32, 32, 16, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "large-k": (
+        Tile(128, 128, 64, 64, "mma", 128, 3),
+        Tile(128, 64, 64, 32, "mma", 128, 3),
+        Tile(64, 64, 32, 32, "mma", 128, 4),
+        Tile(32, 64, 16, 32, "mma", 128, 4),
+    ),
+    "decode": (
+        Tile(16, 64, 16, 16, "mma", 256, 4),
+        Tile(16, 128, 16, 32, "mma", 128, 4),
+    ),
+}
 
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -186,19 +237,25 @@ _CPU = (
 )
 
 
-def tiles(target: Target, dtype: str, shape: ShapeClass) -> tuple[Tile, ...]:
-    """The best guess first; those of a matrix unit where the device has one for the type."""
+def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tuple[Tile, ...]:
+    """The best guess first; those of a matrix unit where the device has one for the type.
+
+    `pipeline` tells whether the problem takes asynchronous copies.
+    """
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
+    if target.matrix == "mma" and pipeline:
+        lists = _MMA
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
     """The units of 32 lanes share a list, and so do those of CDNA."""
-    family = target.matrix
-    return family if family and family != "mfma" else best_unit(target, dtype, unit)
+    if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma"):
+        return target.matrix
+    return best_unit(target, dtype, unit)
 
 
 def _multiplies(unit: UnitName, dtype: str) -> bool:

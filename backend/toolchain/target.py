@@ -145,6 +145,13 @@ class Target:
             return 48 * 1024
         return self.known.unit.lds if self.known and self.matrix == "mfma" else 64 * 1024
 
+    @property
+    def dynamic_lds_bytes(self) -> int:
+        """The most LDS that a launch may ask for."""
+        if self.kind == "cuda" and self.known is not None:
+            return self.known.unit.lds - self.known.unit.lds_reserved
+        return self.lds_bytes
+
 
 def amdgpu(arch: str) -> Target:
     """From `gfx942`, or the full name that a runtime gives: `gfx942:sramecc+:xnack-`."""

@@ -71,10 +71,21 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
         return _linear(op, row, specs)
     if not row.takes(len(specs)):
         raise NotRebuildable(f"{op} takes {len(row.inputs)} inputs, its key has {len(specs)}")
-    function = getattr(torch, row.function)
+    function = _COMPOSED.get(op) or getattr(torch, row.function)
     return _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
 
 
+def _scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None) -> Any:
+    """The key tells no dtype of the result: that of the bias, else what models mostly take."""
+    dtype = torch.bfloat16 if bias is None else bias.dtype
+    return torch._scaled_mm(a, b, scale_a, scale_b, bias=bias, out_dtype=dtype)
+
+
+def _mm_plus_mm(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return torch.mm(a, b) + torch.mm(c, d)
+
+
+_COMPOSED: Mapping[str, Callable[..., Any]] = {"scaled_mm": _scaled_mm, "mm_plus_mm": _mm_plus_mm}
 _KNOWN = {name: row for name, row in OPS.items() if row.buildable}
 
 

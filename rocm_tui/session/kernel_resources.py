@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.model.choice import Choice
+from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
     any_toolchain,
     choice_hash,
@@ -19,7 +19,7 @@ from backend.model.origin import (
     template_of,
     toolchain_of,
 )
-from backend.templates.config import GemmConfig, SkinnyConfig, config_of
+from backend.templates.config import config_of
 from backend.templates.errors import ConfigError
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
@@ -45,7 +45,9 @@ class KernelResources:
         self._root = cache_root
         self._lock = threading.Lock()
         self._seen: set[Path] = set()
-        self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {"gemm": {}, "skinny": {}}
+        self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {
+            template: {} for template in ("gemm", "skinny", "conv", "ck")
+        }
         self._known: dict[str, Known] = {}
 
     def of(self, choices: Iterable[Choice]) -> dict[str, Known | Unknown]:
@@ -73,20 +75,20 @@ class KernelResources:
             return self._known[hash_]
         template = template_of(choice)
         try:
-            config = config_of(template, choice.description)
+            block = _block_of(template, choice.description)
         except ConfigError:
             return Unknown("the config of the choice is not known: its source tells the hash only")
         entries = [
             place
             for kernel, places in self._kernels[template].items()
             for place in places
-            if choice_hash(template, kernel, config.description) == any_toolchain(hash_)
+            if choice_hash(template, kernel, block.description) == any_toolchain(hash_)
         ]
         made = [place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])]
         entries = made or entries
         if not entries:
             return Unknown(f"its kernel is not in the code cache below {self._root}")
-        answers = {_measure(entry, target, config) for entry, target in entries}
+        answers = {_measure(entry, target, block) for entry, target in entries}
         if len(answers) > 1:
             return Unknown("several compilers made it, and it takes different resources from each")
         answer = answers.pop()
@@ -95,7 +97,30 @@ class KernelResources:
         return answer
 
 
-def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> Known | Unknown:
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A choice's description, and what a block has: threads, or waves where `threads` is 0."""
+
+    description: str
+    waves: int = 0
+    threads: int = 0
+
+    def threads_on(self, target: Target) -> int:
+        return self.threads or self.waves * target.wave
+
+
+def _block_of(template: str, description: str) -> _Block:
+    """Raises ConfigError."""
+    if template != "ck":
+        config = config_of(template, description)
+        return _Block(config.description, waves=config.waves)
+    threads = parse_config(description).get("BLOCK_SIZE", "")
+    if not threads.isdecimal():
+        raise ConfigError(f"{description[:200]!r} is no instance of Composable Kernel")
+    return _Block(description, threads=int(threads))
+
+
+def _measure(entry: Path, target: Target, block: _Block) -> Known | Unknown:
     compiled = code_cache.compiled(entry)
     if compiled is None:
         return Unknown(f"its kernel in the code cache is damaged: {entry}")
@@ -106,6 +131,8 @@ def _measure(entry: Path, target: Target, config: GemmConfig | SkinnyConfig) -> 
     if isinstance(kernels, Unknown):
         return kernels
     main = [kernel for kernel in kernels if _SECOND_KERNEL not in kernel.kernel]
-    if len(main) != 1:
+    if not main or (len(main) > 1 and not block.threads):
         return Unknown(f"{compiled.path} does not hold one main kernel")
-    return Known(target, main[0], occupancy(target, main[0], config.waves * target.wave))
+    # An instance has a kernel for each form of its loop; the largest bounds what it takes.
+    largest = max(main, key=lambda kernel: kernel.vgprs or 0)
+    return Known(target, largest, occupancy(target, largest, block.threads_on(target)))

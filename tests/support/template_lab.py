@@ -27,8 +27,8 @@ PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-OPTIONS = Options(level=1, defines=(("RT_LDS_LIMIT", "163840"),))
-"""As much LDS as gfx950 has; half of the time goes into compiling, so few optimizations."""
+OPTIONS = Options(level=1, defines=(("RT_LDS_LIMIT", "232448"),))
+"""As much LDS as a launch on sm_90 may have; half of the time is compiling: few optimizations."""
 EPSILON = {
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,

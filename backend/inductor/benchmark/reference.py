@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ class Reference(Protocol):
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
         """The true values of a tile in `wide_dtype`, and for each a bound of the terms that were
         summed up for it, both fresh."""
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A reference whose inputs are not any numbers."""
+
+    def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Inputs of the same kind that make sense, of random ones."""
 
 
 def wide_dtype(factor: Tensor) -> torch.dtype:
@@ -72,13 +80,15 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class GemmReference:
-    """`activation(beta * bias + alpha * (A @ B))`, of inputs A, B and, where there is one, bias."""
+    """`activation(beta * bias + alpha * scale_a * scale_b * (a @ b + c @ d))`, of those inputs that
+    there are."""
 
     alpha: float = 1.0
     beta: float = 1.0
     activation: Activation = "none"
     order: tuple[int, ...] = (0, 1, 2)
-    """Where A, B and bias stand among the inputs."""
+    """Where each of `names` stands among the inputs; of the last ones some may be missing."""
+    names: tuple[str, ...] = ("a", "b", "bias")
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
         """What comes of these inputs, which are kept."""
@@ -96,17 +106,36 @@ class GemmReference:
         column."""
         *batch, rows, columns = tile
         wide = wide_dtype(inputs[0])
-        a, b, *rest = (x[batch[0]] if batch and x.dim() > 2 else x for x in inputs)
-        a, b = a[..., rows, :].to(wide), b[..., columns].to(wide)
-        values = torch.matmul(a, b).mul_(self.alpha)
-        terms = abs(self.alpha) * (a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True))
-        if rest:
-            bias = rest[0][..., columns] if rest[0].shape[-1] > 1 else rest[0]
-            bias = bias[..., rows, :] if bias.dim() > 1 and bias.shape[-2] > 1 else bias
-            added = bias.to(wide) * self.beta
+        parts = (x[batch[0]] if batch and x.dim() > 2 else x for x in inputs)
+        given = dict(zip(self.names, parts, strict=False))
+        values, terms = _product(given["a"], given["b"], rows, columns, wide)
+        if "c" in given:
+            second, more = _product(given["c"], given["d"], rows, columns, wide)
+            values, terms = values.add_(second), terms.add_(more)
+        values, terms = values.mul_(self.alpha), terms.mul_(abs(self.alpha))
+        for name in ("scale_a", "scale_b"):
+            if name in given:
+                scale = _broadcast(given[name], rows, columns).to(wide)
+                values, terms = values.mul_(scale), terms.mul_(scale.abs())
+        if "bias" in given:
+            added = _broadcast(given["bias"], rows, columns).to(wide) * self.beta
             values += added
             terms += added.abs_()
         return activated(values, self.activation), terms
+
+
+def _product(
+    a: Tensor, b: Tensor, rows: slice, columns: slice, wide: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    a, b = a[..., rows, :].to(wide), b[..., columns].to(wide)
+    return torch.matmul(a, b), a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True)
+
+
+def _broadcast(tensor: Tensor, rows: slice, columns: slice) -> Tensor:
+    """What belongs to a tile of a tensor that is broadcast to the result."""
+    if tensor.dim() and tensor.shape[-1] > 1:
+        tensor = tensor[..., columns]
+    return tensor[..., rows, :] if tensor.dim() > 1 and tensor.shape[-2] > 1 else tensor
 
 
 def tiles(batches: int, rows: int, columns: int, k: int, itemsize: int) -> Iterator[Tile]:

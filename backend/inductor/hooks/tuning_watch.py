@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from backend.inductor.guard import quietly
+from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
@@ -92,7 +93,7 @@ def choice_record(choice: ChoiceCaller) -> Choice:
     return Choice(
         name=str(choice.name),
         hash=str(choice.hash_key()),
-        description=str(getattr(choice, "description", "")),
+        description=torch_choices.description(choice),
     )
 
 

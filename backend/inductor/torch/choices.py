@@ -25,6 +25,26 @@ Run = Callable[[], object]
 _Subgraph: Any = getattr(_select, "SubgraphChoiceCaller", ())
 
 
+def description(choice: ChoiceCaller) -> str:
+    """`KEY=VALUE, ...` of a choice; empty where it does not say. PyTorch leaves it empty for an
+    instance of Composable Kernel, whose parameters are an object's."""
+    told = str(getattr(choice, "description", ""))
+    kwargs = getattr(choice, "info_kwargs", None)
+    given: dict[str, Any] = kwargs if isinstance(kwargs, dict) else {}
+    operation: Any = given.get("op")
+    if told or not hasattr(operation, "dict_items"):
+        return told
+    values = [(name, value) for name, value in operation.dict_items() if value is not None]
+    values += [(name, value) for name, value in given.items() if isinstance(value, int)]
+    return ", ".join(f"{name.upper()}={_parameter(value)}" for name, value in values)
+
+
+def _parameter(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(str, value))})"
+    return str(value).rpartition(":")[2]
+
+
 def within(graph: Any) -> AbstractContextManager[Any]:
     """A context in which `graph` is the one that is being compiled."""
     manager: AbstractContextManager[Any] = V.set_graph_handler(graph)

@@ -233,6 +233,10 @@ _LAUNCH = re.compile(
     r"|num_buffers_warp_spec)=(\d{1,9})\b"
 )
 _CPP_CONSTANT = re.compile(r"\bconstexpr int64_t (num_threads|[MNK]t_blocks|[MNK]r?) = (\d{1,19});")
+_INSTANCE = re.compile(
+    r"/\* (\w{1,100}) \*/ (?:S|Tuple)<([^<>\n]{0,200})>|/\* (\w{1,100}) \*/ ([^\s,<>]{1,200})"
+)
+"""A parameter of an instance of Composable Kernel, named in a comment before it."""
 _GRAPH_NODE = re.compile(
     r"^# {1,8}%(\w{1,200}) : [^\n]{0,600}? ?= call_function\[target=", re.MULTILINE
 )
@@ -251,6 +255,14 @@ def kernel_config(source: str, kind: str) -> tuple[tuple[str, str], ...]:
         for name, value in _CPP_CONSTANT.findall(source):
             values.setdefault(name, []).append(value)
         return tuple(sorted((name, " ".join(texts)) for name, texts in values.items()))
+    if kind == "rocm":
+        parameters = _INSTANCE.findall(source)
+        return tuple(
+            sorted(
+                (name.upper(), f"({texts})") if name else (one.upper(), text.rpartition(":")[2])
+                for name, texts, one, text in parameters
+            )
+        )
     return ()
 
 

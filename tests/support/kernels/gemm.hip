@@ -75,7 +75,7 @@ struct Accumulators {
     for (int j = 0; j < ACROSS; ++j) {
       Mfma::right b;
       RT_UNROLL
-      for (int i = 0; i < Mfma::terms; ++i) b[i] = lds.b[4 * Mfma::group(lane) + i][16 * j + Mfma::right_line(lane, 0)];
+      for (int i = 0; i < Mfma::terms; ++i) b[i] = lds.b[4 * Mfma::group(lane) + i][16 * j + Mfma::right_line(lane)];
       Mfma::run(a, b, tile[j]);
     }
   }

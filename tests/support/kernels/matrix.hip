@@ -13,12 +13,9 @@ __global__ void __launch_bounds__(RT_WAVE) tile(const T* A, const T* B, float* D
   for (int k = 0; k < Unit::terms; ++k) {
     RT_UNROLL
     for (int i = 0; i < Unit::left_lines; ++i) {
-      a[i * Unit::terms + k] = A[Unit::left_line(lane, i) * Unit::K + first + k];
+      a[Unit::left_at(i, k)] = A[Unit::left_line(lane, i) * Unit::K + first + k];
     }
-    RT_UNROLL
-    for (int i = 0; i < Unit::right_lines; ++i) {
-      b[i * Unit::terms + k] = B[(first + k) * Unit::N + Unit::right_line(lane, i)];
-    }
+    b[k] = B[(first + k) * Unit::N + Unit::right_line(lane)];
   }
   RT_UNROLL
   for (int r = 0; r < Unit::registers; ++r) d[r] = D[Unit::row(lane, r) * Unit::N + Unit::col(lane, r)];

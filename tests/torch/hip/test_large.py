@@ -51,6 +51,22 @@ compiled = torch.compile(torch.bmm, dynamic=True)
 for k in (24, 100, 101, 200, 25):
     right(compiled, torch.randn(3, 20, k), torch.randn(3, k, 28))
 graphs()
+
+part("launch")
+torch._dynamo.reset()
+torch._dynamo.utils.counters.clear()
+import backend.templates.convolution
+backend.templates.convolution._GRID = 16 * 256
+backend.templates.problem.LARGEST_SIZE = 2**30
+weight = torch.randn(32, 16, 3, 3)
+conv = torch.compile(lambda x: torch.nn.functional.conv2d(x, weight, padding=1))
+for n in (2, 3, 70, 2):
+    x = torch.randn(n, 16, 8, 8)
+    torch._dynamo.mark_dynamic(x, 0)
+    error = (conv(x) - torch.nn.functional.conv2d(x, weight, padding=1)).abs().max()
+    assert error < 1e-3, error
+    print("right", n, flush=True)
+graphs()
 """
 
 
@@ -71,4 +87,12 @@ def test_a_size_that_no_kernel_takes_is_compiled_anew_without_ours(ran: Ran) -> 
     assert "graphs 2" in limits.stdout
     assert len(limits.calls) == 1
     assert limits.stdout.count("offered 0") == 1
-    assert "rocm-tui:" not in limits.stderr
+    assert limits.stderr.count("rocm-tui:") == limits.stderr.count("takes more than 100") == 1
+
+
+def test_what_one_launch_cannot_have_and_cannot_be_split_is_compiled_anew(ran: Ran) -> None:
+    launch = ran.part("launch")
+    assert launch.stdout.count("right") == 4
+    assert "graphs 2" in launch.stdout
+    assert len(launch.calls) == 1 and launch.stdout.count("offered 0") == 1
+    assert launch.stderr.count("rocm-tui:") == launch.stderr.count("takes more than") == 1

@@ -19,6 +19,9 @@ from backend.model.tuning import Tuning
         ("bmm", (0, 1), [0, 1], {2}),
         ("addmm", (1, 2, 0), [2, 0, 1], {3}),
         ("baddbmm", (1, 2, 0), [2, 0, 1], {3}),
+        ("int_mm", (0, 1), [0, 1], {2}),
+        ("scaled_mm", (0, 1, 2, 3, 4), [0, 1, 2, 3, 4], {4, 5}),
+        ("mm_plus_mm", (0, 1, 2, 3), [0, 1, 2, 3], {4}),
         ("packed_linear", (0, 2), [0, 1], {3}),
         ("linear_unary", (0, 1, 2), [0, 1, 2], {2, 3}),
     ],
@@ -35,6 +38,12 @@ def test_ops_that_are_no_product_have_no_arithmetic() -> None:
     assert product_of("flex_attention") is None and product_of("_int_mm") is OPS["int_mm"]
     assert factors(Problem("mm", ((2, 3),))) is None
     assert flops(Problem("linear_unary", ((2, 3), (4, 3)))) is None
+
+
+def test_two_products_are_twice_the_arithmetic() -> None:
+    shapes = ((2, 3), (3, 4), (2, 3), (3, 4))
+    assert flops(Problem("mm_plus_mm", shapes)) == 96
+    assert flops(Problem("scaled_mm", (*shapes[:2], (), (1, 4)))) == 48
 
 
 def test_a_tuning_is_its_problem_and_what_came_of_it() -> None:

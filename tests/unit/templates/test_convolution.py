@@ -16,13 +16,20 @@ from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs
 from backend.templates.legality import gemm_defect
 from backend.templates.operand import Operand
-from backend.toolchain import targets
-from backend.toolchain.target import Missing, cpu
+from backend.templates.problem import Sizes
+from backend.toolchain import code_cache, targets
+from backend.toolchain.resources import Unknown, resources
+from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
 from tests.support.template_lab import Kernel, build
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
+
+GPUS = [
+    *(amdgpu(arch) for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")),
+    Target("cuda", "sm_90"),
+]
 
 CLASSES = {
     "strided": Class("float16", 16, 24, stride=(2, 2), padding=(1, 1), bias=True),
@@ -129,3 +136,16 @@ def test_configs_are_those_of_the_product() -> None:
     problem = CLASSES["strided"].problem()
     sizes = problem.sizes(lambda size: 8 if not isinstance(size, int) else size)
     assert gemm_configs(problem, cpu(), sizes)
+
+
+@pytest.mark.parametrize("target", GPUS, ids=str)
+def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) -> None:
+    if isinstance(found := targets.find(target), Missing):
+        pytest.skip(found.reason)
+    sizes = Sizes(8 * 56 * 56, 64, 9 * 16)
+    config = gemm_configs(CLASSES["strided"].problem(), target, sizes)[0]
+    source = Binary(CLASSES["strided"], config).render().source
+    made = resources(code_cache.compile(source, target, cache_root=tmp_path))
+    if isinstance(made, Unknown):
+        pytest.skip(made.reason)
+    assert made and all((kernel.scratch, kernel.vgpr_spills) == (0, 0) for kernel in made)

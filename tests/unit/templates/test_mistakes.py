@@ -20,13 +20,13 @@ if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
 
 
-def _gemm(matrix: bool, stages: int) -> Binary:
+def _gemm(unit: str, stages: int) -> Binary:
     """One with several waves, vector accesses, and tiles that the drawn sizes do not fill."""
     return next(
         b
         for b in binaries()
         if isinstance(b.config, GemmConfig)
-        and (b.config.unit.startswith("mfma") if matrix else b.config.unit == "fma")
+        and b.config.unit.startswith(unit)
         and (b.config.stages, b.config.waves) == (stages, 4)
         and min(b.config.vec_a, b.config.vec_b, b.config.vec_c) > 1
     )
@@ -44,13 +44,25 @@ def _skinny(b_k_fast: bool) -> Binary:
     )
 
 
+def _few(b_k_fast: bool) -> Binary:
+    """Few rows by a matrix unit."""
+    return next(
+        b
+        for b in binaries()
+        if isinstance(b.config, SkinnyConfig)
+        and (b.config.unit, b.problem_class.b_k_fast) == ("mma", b_k_fast)
+    )
+
+
 BARRIERS = [
-    *((_gemm(True, 2), number) for number in (0, 1)),
-    *((_gemm(False, 2), number) for number in (0, 1)),
-    *((_gemm(True, 1), number) for number in (0, 1)),
+    *((_gemm("mfma", 2), number) for number in (0, 1)),
+    *((_gemm("fma", 2), number) for number in (0, 1)),
+    *((_gemm("mfma", 1), number) for number in (0, 1)),
+    *((_gemm("mma", 4), number) for number in (0, 1)),
     (_skinny(True), 0),
+    (_few(True), 0),
 ]
-_GEMM, _PLAIN = _gemm(True, 2), _gemm(False, 2)
+_GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
 MASKS = [
     (_GEMM, "slow < slow_left", "slow <= slow_left"),
     (_PLAIN, "slow < slow_left", "slow <= slow_left"),
@@ -62,10 +74,23 @@ MASKS = [
     (_GEMM, "row >= args.rows ||", "row > args.rows ||"),
     (_PLAIN, "|| col >= args.cols", ""),
     (_GEMM, "if (i < valid) to[i * step]", "to[i * step]"),
+    (_PIPELINE, "line < slow_left ?", "line <= slow_left ?"),
+    (_PIPELINE, "PIECE : max_of(0, min_of(PIECE,", "PIECE : max_of(0, max_of(PIECE,"),
+    (_PIPELINE, "outer_left >= Outer && k_left", "outer_left > 0 && k_left"),
+    (_PIPELINE, "last : inner;", "inner : last;"),
+    (_PIPELINE, "(chunk ^ line / REPEAT % SPREAD)", "(chunk ^ line / REPEAT % 2)"),
     (_GEMM, "if (at >= across * lines) return;", ""),
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
     (_skinny(False), "any ? args.cols - col : 0", "args.cols - col"),
+    (_few(True), "left < DEPTH ? static_cast<int>(left) : DEPTH", "DEPTH"),
+    (
+        _few(True),
+        "Unit::right_line(rt::lane()), args.rows - 1",
+        "Unit::right_line(rt::lane()), 1 << 20",
+    ),
+    (_few(False), "any ? args.cols - first_of(col) : 0", "args.cols - first_of(col)"),
+    (_few(False), "tile * LINES + line / lanes", "line / lanes * LINES + tile"),
     (_skinny(False), "first + args.k_per_part < args.k ?", "true ?"),
 ]
 
@@ -79,6 +104,18 @@ def test_missing_barrier_is_caught(binary: Binary, number: int, tmp_path: Path) 
     broken = rendered.source[: at.start()] + rendered.source[at.end() :]
     with pytest.raises(AssertionError):
         check(build(rendered, tmp_path, broken), binary, shrink=False)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("instead", ["", "rt::copy_wait<STAGES - 1>();"])
+def test_missing_wait_is_caught(number: int, instead: str, tmp_path: Path) -> None:
+    rendered = _PIPELINE.render()
+    waits = list(re.finditer(r"rt::copy_wait<STAGES - 2>\(\);", rendered.source))
+    assert len(waits) == 2
+    at = waits[number]
+    broken = rendered.source[: at.start()] + instead + rendered.source[at.end() :]
+    with pytest.raises(AssertionError):
+        check(build(rendered, tmp_path, broken), _PIPELINE, shrink=False)
 
 
 @pytest.mark.parametrize(("binary", "mask", "wrong"), MASKS, ids=lambda x: getattr(x, "name", x))

@@ -12,8 +12,9 @@
 //   groups, terms     K = groups * terms: lanes that share a line divide K; lane l has the `terms`
 //                     products from group(l) * terms on. The order of K is the unit's own, the same for
 //                     both factors.
-//   left, right       a lane's values of A and B, as [line][term]: of the rows left_line(l, i) of A for
-//                     i < left_lines, of the columns right_line(l, i) of B for i < right_lines
+//   left, right       a lane's values of A and B: of the rows left_line(l, i) of A for i < left_lines, of
+//                     the column right_line(l) of B; term t of row i stands at left_at(i, t), that of
+//                     the column at t
 //   result            a lane's `registers` values of D; r stands at row(l, r), col(l, r); `run` of them
 //                     are neighbours of a row
 //   run(a, b, d)      every lane of the wave takes part
@@ -108,7 +109,7 @@ struct mfma {
   static_assert(Side == 16 || Side == 32, "16x16 or 32x32");
   static_assert(Wide == 1 || (Wide == 2 && sizeof(T) == 2), "the wide ones are of half and bf16");
   static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 256) / Side;
-  static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1, right_lines = 1;
+  static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1;
   static constexpr int registers = M * N / 64, run_length = 4;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
@@ -116,7 +117,8 @@ struct mfma {
 
   static RT_FN int group(int lane) { return lane / Side; }
   static RT_FN int left_line(int lane, int) { return lane % Side; }
-  static RT_FN int right_line(int lane, int) { return lane % Side; }
+  static RT_FN constexpr int left_at(int, int term) { return term; }
+  static RT_FN int right_line(int lane) { return lane % Side; }
   static RT_FN int row(int lane, int) { return lane % Side; }
   static RT_FN int col(int lane, int r) {
     return Side == 32 ? 8 * (r / 4) + 4 * (lane / 32) + r % 4 : 4 * (lane / 16) + r;
@@ -138,7 +140,7 @@ struct mfma {
 template <class T>
 struct wmma_gfx11 {
   static constexpr int M = 16, N = 16, K = 16;
-  static constexpr int groups = 1, terms = 16, left_lines = 1, right_lines = 1;
+  static constexpr int groups = 1, terms = 16, left_lines = 1;
   static constexpr int registers = 8, run_length = 1;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
@@ -146,7 +148,8 @@ struct wmma_gfx11 {
 
   static RT_FN int group(int) { return 0; }
   static RT_FN int left_line(int lane, int) { return lane % 16; }
-  static RT_FN int right_line(int lane, int) { return lane % 16; }
+  static RT_FN constexpr int left_at(int, int term) { return term; }
+  static RT_FN int right_line(int lane) { return lane % 16; }
   static RT_FN int row(int lane, int r) { return 2 * r + lane / 16; }
   static RT_FN int col(int lane, int) { return lane % 16; }
 
@@ -166,7 +169,7 @@ struct wmma_gfx11 {
 template <class T>
 struct wmma_gfx12 {
   static constexpr int M = 16, N = 16, K = 16;
-  static constexpr int groups = 2, terms = 8, left_lines = 1, right_lines = 1;
+  static constexpr int groups = 2, terms = 8, left_lines = 1;
   static constexpr int registers = 8, run_length = 8;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
@@ -174,7 +177,8 @@ struct wmma_gfx12 {
 
   static RT_FN int group(int lane) { return lane / 16; }
   static RT_FN int left_line(int lane, int) { return lane % 16; }
-  static RT_FN int right_line(int lane, int) { return lane % 16; }
+  static RT_FN constexpr int left_at(int, int term) { return term; }
+  static RT_FN int right_line(int lane) { return lane % 16; }
   static RT_FN int row(int lane, int) { return lane % 16; }
   static RT_FN int col(int lane, int r) { return 8 * (lane / 16) + r; }
 
@@ -222,7 +226,7 @@ RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
 template <class T>
 struct mma {
   static constexpr int M = 16, N = 8, K = 16;
-  static constexpr int groups = 4, terms = 4, left_lines = 2, right_lines = 1;
+  static constexpr int groups = 4, terms = 4, left_lines = 2;
   static constexpr int registers = 4, run_length = 2;
   using left = vec<T, left_lines * terms>;
   using right = vec<T, terms>;
@@ -230,16 +234,13 @@ struct mma {
 
   static RT_FN int group(int lane) { return lane % 4; }
   static RT_FN int left_line(int lane, int i) { return lane / 4 + 8 * i; }
-  static RT_FN int right_line(int lane, int) { return lane / 4; }
+  static RT_FN constexpr int left_at(int i, int term) { return term / 2 * 4 + i * 2 + term % 2; }
+  static RT_FN int right_line(int lane) { return lane / 4; }
   static RT_FN int row(int lane, int r) { return lane / 4 + 8 * (r / 2); }
   static RT_FN int col(int lane, int r) { return 2 * (lane % 4) + r % 2; }
 
   static RT_FN void run(const left& a, const right& b, result& d) {
-    const auto lines = bit_cast<vec<uint32_t, 4>>(a);
-    const auto terms_of_b = bit_cast<vec<uint32_t, 2>>(b);
-    const uint32_t registers_a[4] = {lines[0], lines[2], lines[1], lines[3]};
-    const uint32_t registers_b[2] = {terms_of_b[0], terms_of_b[1]};
-    detail::mma_sync<T>(registers_a, registers_b, d.v);
+    detail::mma_sync<T>(bit_cast<vec<uint32_t, 4>>(a).v, bit_cast<vec<uint32_t, 2>>(b).v, d.v);
   }
 };
 #endif

@@ -60,6 +60,7 @@ struct Machine {
   Fiber* current;
   unsigned threads, waves;
   size_t dynamic_lds, lds_peak;
+  uint64_t blocks_run;
   void (*body)(const void*);
   const void* arguments;
   const char* failure;
@@ -186,6 +187,7 @@ inline bool release_barrier() {
 
 inline bool run_block() {
   Machine& m = machine;
+  ++m.blocks_run;
   memset(m.lds, unwritten, m.lds_peak);
   for (unsigned i = 0; i < m.threads; ++i) {
     Fiber& fiber = m.fibers[i];

@@ -1,5 +1,6 @@
 // NVIDIA's tensor cores: mma.sync with fp32 sums, and the loads of their factors.
 #pragma once
+#include <rt_cpu/copy.h>
 #include <rt_cpu/product.h>
 
 namespace rt_cpu {
@@ -18,6 +19,36 @@ struct MmaM16N8K16 {
 template <class T>
 void mma_m16n8k16(const void* a, const void* b, float* d) {
   product<MmaM16N8K16, T>(a, b, d);
+}
+
+struct Matrices {
+  const void* line;
+  void* values;
+};
+
+// PTX ISA, "ldmatrix": lane 8 j + r has the address of line r of matrix j; lane l gets the values
+// 2 (l % 4) and the next of line l / 4, or of column l / 4 with .trans.
+template <bool Turned>
+const char* do_load_matrices(Fiber* const* lanes, uint64_t active) {
+  if (active != whole_wave) return "a load of matrices needs all lanes of the wave";
+  uint16_t lines[32][8];
+  for (int l = 0; l < 32; ++l) memcpy(lines[l], static_cast<Matrices*>(lanes[l]->slot)->line, 16);
+  for (int l = 0; l < 32; ++l) {
+    uint16_t values[8];
+    for (int i = 0; i < 8; ++i) {
+      const int slow = l / 4, fast = l % 4 * 2 + i % 2, matrix = i / 2 * 8;
+      values[i] = Turned ? lines[matrix + fast][slow] : lines[matrix + slow][fast];
+    }
+    memcpy(static_cast<Matrices*>(lanes[l]->slot)->values, values, 16);
+  }
+  return nullptr;
+}
+
+template <bool Turned>
+void load_matrices(const void* line, void* values) {
+  if (reinterpret_cast<uintptr_t>(line) % 16) fail("a line of a matrix at a misaligned address");
+  Matrices slot{line, values};
+  wave_collective(do_load_matrices<Turned>, &slot);
 }
 
 }  // namespace rt_cpu

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass
@@ -38,3 +40,11 @@ class CKGemmOperation:
     block_gemm_pipeline_scheduler: str
     block_gemm_pipeline_version: str
     a_compute_dtype: str | None = None
+
+    def name(self) -> str:
+        """PyTorch calls the C++ type after it."""
+        return "ck_like_" + "_".join(str(value) for value in asdict(self).values())
+
+    def dict_items(self) -> Iterable[tuple[str, Any]]:
+        """As PyTorch asks for them."""
+        return asdict(self).items()
