@@ -16,10 +16,13 @@ from typing import Any
 import torch
 from torch._inductor import autotune_process as _autotune_process
 from torch._inductor import config, ir
+from torch._inductor import dependencies as _dependencies
+from torch._inductor import scheduler as _scheduler
 from torch._inductor.codegen import common as _common
 from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._ordered_set import OrderedSet
 
 BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
 KernelTemplate: Any = _common.KernelTemplate
@@ -50,15 +53,19 @@ _CPP_WRAPPERS = ("2.13",)
 """The versions of torch whose C++ wrapper is known to call our kernels."""
 
 
+def knows_cpp_wrapper() -> bool:
+    """Whether the C++ wrapper of this torch can call our kernels."""
+    return ".".join(torch.__version__.split(".")[:2]) in _CPP_WRAPPERS
+
+
 def why_no_calls() -> str:
     """Why the wrapper of this graph cannot call our kernels, or nothing."""
     if getattr(config, "fx_wrapper", False):
         return "a wrapper that is an FX graph"
     if not writes_cpp():
         return ""
-    version = ".".join(torch.__version__.split(".")[:2])
-    if version not in _CPP_WRAPPERS:
-        return f"a C++ wrapper of torch {version}"
+    if not knows_cpp_wrapper():
+        return f"a C++ wrapper of torch {torch.__version__}"
     if config.aot_inductor.allow_stack_allocation:
         return "a C++ wrapper with tensors on the stack"
     return "graphs of constants" if V.graph.is_const_graph else ""
@@ -218,24 +225,43 @@ def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
     wrapper.generate_workspace_deallocation(memory)
 
 
-def pointwise_body(node: Any) -> str | None:
-    """The text of a scheduler node that reads one buffer and writes one, both at the same place
-    and of the same dtype; None for any other."""
-    buffer = getattr(node, "node", None)
-    if not isinstance(buffer, ir.ComputedBuffer) or not isinstance(buffer.data, ir.Pointwise):
-        return None
-    reads, writes = list(node.read_writes.reads), list(node.read_writes.writes)
-    if len(reads) != 1 or len(writes) != 1:
-        return None
-    same_place = (reads[0].index, reads[0].size) == (writes[0].index, writes[0].size)
-    if not same_place or V.graph.get_dtype(reads[0].name) != buffer.get_dtype():
-        return None
-    return str(buffer.data.inner_fn_str())
+def prologue_inputs(names: Sequence[str]) -> Any:
+    """The set of a template's inputs before which something may be fused, as Inductor wants it.
+
+    Inductor leaves it to the templates then whether that pays, as where a program asks for it.
+    """
+    asked = getattr(V.graph, "invoke_quant_ops", None)
+    for name in names:
+        buffer = V.graph.name_to_buffer.get(name)
+        if asked is not None and isinstance(buffer, ir.ComputedBuffer):
+            asked.add(buffer.get_operation_name())
+    return OrderedSet(names)
 
 
-def remove_buffer(name: str) -> None:
-    """Do not allocate a buffer that nobody reads any more."""
-    V.graph.removed_buffers.add(name)
+def in_memory_order(accesses: Any) -> Any:
+    """What a template reads and writes, each tensor from its first element to its last: so does the
+    node that computes one, and Inductor compares the two."""
+    reads = OrderedSet(
+        dep.normalize_with_stride_order("c") if isinstance(dep, _dependencies.MemoryDep) else dep
+        for dep in accesses.reads
+    )
+    return dataclasses.replace(accesses, reads=reads)
+
+
+def fuse_nodes(node1: Any, node2: Any) -> Any:
+    """Two nodes as one, neither of them changed."""
+    return _scheduler.FusedSchedulerNode.fuse(node1, node2)
+
+
+def remove_buffers(names: Iterable[str]) -> None:
+    """Do not allocate buffers that nobody reads any more."""
+    V.graph.removed_buffers.update(names)
+
+
+def keep_buffers(names: Iterable[str]) -> None:
+    """Allocate them after all."""
+    for name in names:
+        V.graph.removed_buffers.discard(name)
 
 
 def write_comment(text: str) -> None:

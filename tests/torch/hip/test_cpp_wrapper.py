@@ -121,6 +121,6 @@ def test_where_a_wrapper_cannot_call_ours_one_line_says_why(
         with config.patch("aot_inductor.allow_stack_allocation", True):
             assert "stack" in torch_graph.why_no_calls()
         monkeypatch.setattr(torch, "__version__", "2.11.0+cpu")
-        assert torch_graph.why_no_calls() == "a C++ wrapper of torch 2.11"
+        assert torch_graph.why_no_calls() == "a C++ wrapper of torch 2.11.0+cpu"
         graph.cpp_wrapper = False
         assert torch_graph.why_no_calls() == ""
