@@ -123,7 +123,8 @@ def render_skinny(
     """The product with few rows. Raises ConfigError where the config does not fit the problem."""
     if (defect := skinny_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
-    return _render("skinny.hip.jinja", problem, config, name, kernel, input_reorder)
+    template = "skinny.hip.jinja" if config.unit == "fma" else "skinny_matrix.hip.jinja"
+    return _render(template, problem, config, name, kernel, input_reorder)
 
 
 def _render(
@@ -143,7 +144,7 @@ def _render(
             problem=problem,
             form=canonical(problem),
             config=config.binary,
-            unit=UNITS.get(config.unit) if isinstance(config, GemmConfig) else None,
+            unit=UNITS.get(config.unit),
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,
