@@ -7,8 +7,8 @@
    compile each of the first choices for a decoding and a square product, one at a time, each new.
 2. On a machine with a GPU (ROCm or CUDA): our best choice against torch in the same run, three
    runs, and the bandwidth of a copy beside it. A choice is timed only if its product is right
-   against float64. Cold: launches go over copies of the factors that no cache holds together; hot: always
-   the same ones. Launches stand in a CUDA graph, so that no host is timed.
+   against float64. Cold: launches go over copies of the factors that no cache holds together;
+   hot: always the same ones. Launches stand in a CUDA graph, so that no host is timed.
 
 The table is written anew to `--out` after each product; after `--seconds` no further one is begun.
 The last line is JSON: one object.
