@@ -13,9 +13,10 @@ from tests.support.rocm_programs import last_session, pin_ours, run
 PROGRAM = """
 config.max_autotune_conv_backends = "ATEN"
 conv = torch.nn.Conv2d(64, 128, 3, stride=2, padding=1).half().cuda().requires_grad_(False)
-agree("first", lambda x: torch.relu(conv(x)), torch.randn(4, 64, 30, 27).half().cuda(), tolerance=0.1)
+x = torch.randn(4, 64, 30, 27).half().cuda()
+agree("first", lambda x: torch.relu(conv(x)), x, tolerance=0.1)
 last = conv.to(memory_format=torch.channels_last)
-x = torch.randn(4, 64, 30, 27).half().cuda().to(memory_format=torch.channels_last)
+x = x.to(memory_format=torch.channels_last)
 agree("last", lambda x: torch.relu(last(x)), x, tolerance=0.1)
 a, b = torch.randn(256, 64).bfloat16().cuda(), torch.randn(4, 64, 96).bfloat16().cuda()
 ends = torch.tensor([10, 10, 200, 256], dtype=torch.int32).cuda()
