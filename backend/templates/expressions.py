@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.templates.errors import ExpressionError
 from backend.templates.functions import (
@@ -35,11 +35,11 @@ class Step:
     """One value. `args` are the numbers of earlier steps.
 
     `function` is one of `functions.FORMS`, or
-    - `value`: what the kernel has computed; `text` is the name that the kernel gives it
+    - `value`: what the kernel has computed
     - `load`: the element of the tensor `text` at the same place
     - `constant`: `text` is Python's for it
     - `cast`: to `dtype`
-    - `round`: to the narrow dtype `text`, and back
+    - `narrow`: rounded to the narrow dtype `text`, and back
     - `where`: of a condition and two values
     """
 
@@ -71,9 +71,17 @@ class ChainBuilder:
     def add(self, step: Step) -> Value:
         return Value(self._steps.setdefault(step, len(self._steps)), step.dtype)
 
-    def value(self, dtype: str = "float32", name: str = "value") -> Value:
+    def extend(self, steps: Sequence[Step], value: Value) -> tuple[Value, ...]:
+        """Another chain after this one: `value` is what the kernel has computed for it."""
+        values: list[Value] = []
+        for step in steps:
+            args = tuple(values[number].step for number in step.args)
+            values.append(value if step.function == "value" else self.add(replace(step, args=args)))
+        return tuple(values)
+
+    def value(self, dtype: str = "float32") -> Value:
         """What the kernel has computed."""
-        return self.add(Step("value", dtype, text=name))
+        return self.add(Step("value", dtype))
 
     def load(self, tensor: str, stored: str) -> Value:
         """The element of a tensor whose dtype is `stored`."""
@@ -98,7 +106,7 @@ class ChainBuilder:
             wide = self.add(Step("cast", computed(dtype), (of.step,)))
         if dtype not in NARROW or not (rounded or dtype.startswith("float8")):
             return wide
-        return self.add(Step("round", wide.dtype, (wide.step,), dtype))
+        return self.add(Step("narrow", wide.dtype, (wide.step,), dtype))
 
     def where(self, condition: Value, chosen: Value, other: Value) -> Value:
         dtype = promoted(chosen.dtype, other.dtype)
@@ -135,7 +143,7 @@ def defect(steps: Sequence[Step], language: Language) -> str | None:
         form = FORMS[_argument_kind(steps, step)].get(step.function) if step.args else None
         if form is not None and not getattr(form, language):
             return f"no {step.function} in {language}"
-        if step.function == "round" and language == "triton" and step.text not in TRITON_NARROW:
+        if step.function == "narrow" and language == "triton" and step.text not in TRITON_NARROW:
             return f"no {step.text} in {language}"
     return None
 
@@ -158,7 +166,7 @@ def in_cpp(steps: Sequence[Step], names: Callable[[Step], str], prefix: str = "t
                 return _cpp_constant(step)
             case "cast":
                 return _cpp_cast(steps[step.args[0]].dtype, step.dtype, args[0])
-            case "round":
+            case "narrow":
                 return f"rt::convert<{kind}>(rt::convert<{NARROW[step.text]}>({args[0]}))"
             case "where":
                 return f"{args[0]} ? {args[1]} : {args[2]}"
@@ -212,7 +220,7 @@ def in_triton(steps: Sequence[Step], names: Callable[[Step], str], prefix: str) 
                 return _triton_constant(step)
             case "cast":
                 return _triton_cast(steps[step.args[0]].dtype, step.dtype, args[0])
-            case "round":
+            case "narrow":
                 return f"{args[0]}.to(tl.{step.text}).to(tl.float32)"
             case "where":
                 return f"tl.where({', '.join(args)})"

@@ -13,8 +13,8 @@ from typing import Any
 
 from backend.templates.problem import Expr, Operand
 from backend.templates.triton.choice import compile_choice, write_module
-from backend.templates.triton.expressions import Apply, Cast, Constant, Load, Pointwise, Value
 from backend.templates.triton.module_file import load_module
+from tests.support.chains import evaluate
 from tests.support.sparse import sparse
 from tests.support.triton_lab import Case, Numbers, receive, send
 
@@ -70,11 +70,13 @@ def run(case: Case, folder: Path) -> Numbers:
     choice, problem = case.choice, case.problem
     torch.manual_seed(case.seed)
     a, b = _random(problem.a, case.sizes), _random(problem.b, case.sizes)
-    named = {extra.name: _random(extra, case.sizes) for extra in problem.extras}
-    storage, out = _guarded(problem.out, case.sizes)
-    storage.fill_(7)
-    before = storage.clone()
-    arguments = [a, b, *(named[name] for name in choice.extras), out]
+    named = {extra.name: _random(extra, case.sizes) for extra in case.extras}
+    outputs = {x.name: _guarded(x, case.sizes) for x in (problem.out, *case.others)}
+    for storage, _ in outputs.values():
+        storage.fill_(7)
+    before = {name: storage.clone() for name, (storage, _) in outputs.items()}
+    arguments = [a, b, *(named[name] for name in choice.extras)]
+    arguments += [outputs[name][1] for name in choice.outputs]
     if choice.workspace is not None:
         count = _number(choice.workspace_bytes, case.sizes) // 4
         dtype = getattr(torch, choice.sums)
@@ -83,45 +85,30 @@ def run(case: Case, folder: Path) -> Numbers:
     sizes = [case.sizes[str(symbol)] for symbol in choice.sizes]
     load_module(write_module(choice, folder), choice.source).launch(*arguments, *sizes)
 
-    got = out.double().clone()
-    values = {name: tensor.double() for name, tensor in named.items()}
     product, size = a.double() @ b.double(), a.double().abs() @ b.double().abs()
-    expected = evaluate(problem.epilogue, product, values)
-    k = a.shape[-1]
+    if problem.acc == "int32":
+        product = product.to(torch.int32)
+    values = {name: tensor.double() for name, tensor in named.items()}
     unit = {"float32": 2.0**-24, "float64": 2.0**-52, "int32": 0.0}[problem.acc]
-    inner = (k + 16) * unit * (size + sum(v.abs() for v in values.values()) + product.abs())
-    exact = not out.dtype.is_floating_point
-    rounding = 0.0 if exact else torch.finfo(out.dtype).eps
+    terms = size + sum(value.abs() for value in values.values()) + product.abs()
+    inner = (a.shape[-1] + 16) * unit * terms
     tiny = 1e-6 if problem.acc == "float32" else 1e-13
-    allowed = 4 * inner + rounding * expected.abs() + tiny
-    out.copy_(torch.full_like(out, 7))
-    wrong = torch.where(got.isfinite(), (got - expected).abs() / allowed, torch.inf)
-    error = float(wrong.max()) if wrong.numel() else 0.0
-    return Numbers(error, int((storage != before).sum()))
-
-
-def evaluate(graph: Pointwise, acc: Any, loaded: dict[str, Any]) -> Any:
-    """The graph by torch's own functions, in float64."""
-    import torch
-
-    functions = {
-        "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
-        "neg": torch.neg, "exp": torch.exp, "sqrt": torch.sqrt, "sigmoid": torch.sigmoid,
-        "tanh": torch.tanh, "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
-        "relu": torch.relu, "maximum": torch.maximum, "minimum": torch.minimum,
-    }  # fmt: skip
-    match graph:
-        case Value():
-            return acc
-        case Load(name):
-            return loaded[name]
-        case Constant(value):
-            return torch.tensor(value, dtype=torch.float64)
-        case Cast(of, dtype):
-            return evaluate(of, acc, loaded).to(getattr(torch, dtype)).double()
-        case Apply(name, args):
-            return functions[name](*(evaluate(arg, acc, loaded) for arg in args))
-    raise TypeError(graph)
+    expected = {problem.out.name: product}
+    if problem.epilogue is not None:
+        steps = evaluate(problem.epilogue.steps, product, named)
+        expected = {store.to.name: steps[store.step] for store in problem.epilogue.stores}
+    error, stray = 0.0, 0
+    for name in choice.outputs:
+        storage, out = outputs[name]
+        want = expected[name].expand(out.shape).double()
+        got = out.double().clone()
+        rounding = torch.finfo(out.dtype).eps if out.dtype.is_floating_point else 0.0
+        wrong = (got - want).abs() / (4 * inner + rounding * want.abs() + tiny)
+        wrong = torch.where(got.isfinite(), wrong, torch.inf)
+        error = max(error, float(wrong.max()) if wrong.numel() else 0.0)
+        out.copy_(torch.full_like(out, 7))
+        stray += int((storage != before[name]).sum())
+    return Numbers(error, stray)
 
 
 def _random(operand: Operand, numbers: dict[str, int]) -> Any:

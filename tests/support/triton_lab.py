@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
+from backend.templates.problem import Operand
 from backend.templates.triton.choice import CodeObject, TritonChoice
 from backend.templates.triton.gemm import TritonGemm
 
@@ -38,12 +39,17 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A choice with the problem it was made for, and numbers for the problem's symbols."""
+    """A choice with the problem it was made for, and numbers for the problem's symbols.
+
+    `extras` are the tensors that the epilogue loads, `others` those that it stores beside `out`.
+    """
 
     choice: TritonChoice
     problem: TritonGemm
     sizes: dict[str, int] = field(default_factory=dict)
     seed: int = 0
+    extras: tuple[Operand, ...] = ()
+    others: tuple[Operand, ...] = ()
 
 
 class TritonChild:

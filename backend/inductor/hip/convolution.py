@@ -15,6 +15,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
@@ -113,19 +114,17 @@ class ROCmConvTemplate(HipTemplate):
         super().__init__(input_nodes, layout, **options)
         self.given = given
 
-    def problem(
-        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
-    ) -> ConvProblem:
-        """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> ConvProblem:
+        """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands = {name: operand_of(name, node) for name, node in nodes.items()}
         return convolution_problem(
             operands["a"],
             operands["b"],
-            operand_of("out", self.output_node),
+            operand_of(OUT, self.output_node),
             operands.get("bias"),
             self.given,
-            activation or self.activation,
+            self.activation,
         )
 
     def reference(self) -> ConvReference:

@@ -1,4 +1,4 @@
-"""Tensors of a graph as the operands of a template."""
+"""Tensors of the graph as operands of kernels, and as text of the generated code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import UnsupportedProblemError
-from backend.templates.problem import VECTOR_BYTES, DType, Operand
+from backend.templates.operand import VECTOR_BYTES, DType, Operand
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float16: "float16",
@@ -25,13 +25,22 @@ DTYPES: dict[torch.dtype, DType] = {
     torch.int8: "int8",
     torch.int32: "int32",
 }
+"""Of factors, biases and products."""
+STORED: dict[torch.dtype, DType] = {
+    **DTYPES,
+    torch.int16: "int16",
+    torch.int64: "int64",
+    torch.uint8: "uint8",
+    torch.bool: "bool",
+}
+"""Of what a kernel may read and write beside them."""
 
 
-def operand_of(name: str, node: Node) -> Operand:
+def operand_of(name: str, node: Node, dtypes: Mapping[torch.dtype, DType] = DTYPES) -> Operand:
     """A tensor of the graph as an operand. Raises UnsupportedProblemError for a dtype that no
     template has."""
     layout = node.get_layout()
-    dtype = DTYPES.get(node.get_dtype())
+    dtype = dtypes.get(node.get_dtype())
     if dtype is None:
         raise UnsupportedProblemError(f"{name} is {node.get_dtype()}")
     return Operand(
@@ -51,6 +60,23 @@ def _plain(expr: Any) -> Any:
 def _aligned(node: Node) -> bool:
     """Whether the storage begins at a multiple of the widest access. What a choice writes does."""
     return not torch_graph.is_registered(node) or torch_graph.is_ours_to_align(node)
+
+
+def address(node: Node) -> str:
+    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
+    base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
+    offset = node.get_layout().offset if torch_graph.is_view(node) else 0
+    if offset == 0:
+        return base
+    if torch_graph.writes_cpp():
+        base = f"static_cast<char*>({base})"
+    return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
+
+
+def tensor_text(node: Node) -> str:
+    """Python of a tensor; a view is one of its buffer."""
+    text, name = str(node.codegen_reference()), node.get_name()
+    return text.replace(name, torch_graph.real_name(name), 1)
 
 
 SCALES = ("scale_a", "scale_b")

@@ -3,24 +3,25 @@
 Our scheduling is a subclass of the one that had it: Inductor asks for classes in some places, and
 meets what it knows.
 
-An activation behind a product, our kernels do in their store. Inductor prints the body of a
-pointwise op as one assignment a line; it is read back as an expression of x, the product, and
-compared with those of the activations, as Inductor decomposes them. Whatever is not known to the
-letter is left to Inductor.
+Pointwise nodes behind a product, our kernels do in their store: see `epilogue.py`. What
+they cannot do is refused before it is fused, and left to Inductor.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer
-from backend.inductor.hip.template import GraphKernel, tensor_text
+from backend.inductor.hip.epilogue import Fused
+from backend.inductor.hip.operands import tensor_text
+from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
+from backend.inductor.torch import pointwise
+from backend.templates.errors import TemplateError
 from backend.templates.problem import Activation
 
 
@@ -58,58 +59,57 @@ class ROCmCPPScheduling:
             return super().codegen_template(  # type: ignore[misc]
                 template_node, epilogue_nodes, prologue_nodes
             )
-        assert not prologue_nodes and len(epilogue_nodes) <= 1, "one activation is all we fuse"
-        buffer = template_node.node
+        assert not prologue_nodes, "nothing is fused before our kernels"
         nodes = [template_node, *epilogue_nodes]
-        output = nodes[-1].node
-        activation = _epilogue(template_node, epilogue_nodes[0]) if epilogue_nodes else None
-        if torch_graph.writes_cpp() and not self._can_be_called(buffer, activation, nodes):
-            self._write_apart(template_node, epilogue_nodes)
+        if torch_graph.writes_cpp() and not self._can_be_called(nodes):
+            self._call_aten(nodes)
             return None
-        if epilogue_nodes:
-            torch_graph.remove_buffer(buffer.get_name())
-        for node in nodes:
-            node.mark_run()
         try:
-            kernel, name = self._defined(buffer, activation, nodes)
-            torch_graph.write_origins(self, nodes, name)
-            if buffer.choice is not None:
-                torch_graph.write_comment(buffer.choice.text())
-            kernel.call_kernel(name, buffer, output)
+            self._call(nodes)
         except Exception as error:  # the outermost boundary: the user's compile must go on
             if torch_graph.writes_cpp():
                 raise
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
-            write_aten(buffer, output, activation)
+            self._call_aten(nodes)
+            return None
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
         return None
 
-    def _can_be_called(
-        self, buffer: ROCmTemplateBuffer, activation: Activation | None, nodes: Sequence[Any]
-    ) -> bool:
+    def _call(self, nodes: Sequence[Any]) -> None:
+        """Define the kernel of a template's node and call it, for what stands behind it too."""
+        buffer, fused = nodes[0].node, _fused(nodes)
+        kernel, source = _rendered(buffer, fused)
+        if fused is not None:
+            torch_graph.remove_buffers(fused.removed)
+        for node in nodes:
+            node.mark_run()
+        name = self.define_rocm_kernel(kernel, source, buffer, nodes)
+        torch_graph.write_origins(self, nodes, name)
+        if buffer.choice is not None:
+            torch_graph.write_comment(buffer.choice.text())
+        kernel.call_kernel(name, buffer)
+
+    def _can_be_called(self, nodes: Sequence[Any]) -> bool:
         """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
         try:
-            kernel, _ = self._defined(buffer, activation, nodes)
-            kernel.arguments(nodes[-1].node)
+            kernel, source = _rendered(nodes[0].node, _fused(nodes))
+            self.define_rocm_kernel(kernel, source, nodes[0].node, nodes)
+            kernel.arguments()
         except Exception as error:
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
             return False
         return True
 
-    def _write_apart(self, template_node: Any, epilogue_nodes: Sequence[Any]) -> None:
+    def _call_aten(self, nodes: Sequence[Any]) -> None:
         """Have ATen do the product, and Inductor what would have been fused with it."""
+        template_node, *behind = nodes
+        torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
         template_node.mark_run()
-        cpp_wrapper.write_aten(template_node.node)
-        for node in epilogue_nodes:
+        write = cpp_wrapper.write_aten if torch_graph.writes_cpp() else write_aten
+        write(template_node.node)
+        for node in behind:
             self.codegen_node(node)  # type: ignore[attr-defined]
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
-
-    def _defined(
-        self, buffer: ROCmTemplateBuffer, activation: Activation | None, nodes: Sequence[Any]
-    ) -> tuple[GraphKernel, str]:
-        """The kernel of `buffer`, and its name in the wrapper."""
-        kernel, render = buffer.make_kernel_render(buffer, activation=activation)
-        return kernel, self.define_rocm_kernel(kernel, render().source, buffer, nodes)
 
     def define_rocm_kernel(
         self,
@@ -130,25 +130,39 @@ class ROCmCPPScheduling:
         return name
 
 
-def _fuses(template_node: Any, node: Any) -> bool:
-    return (
-        ROCmCPPScheduling.is_rocm_cpp_template(template_node)
-        and _epilogue(template_node, node) is not None
-    )
+def _fuses(node1: Any, node2: Any) -> bool:
+    """Whether `node2` can join a kernel of ours and what is fused with it already."""
+    nodes: list[Any] = [*node1.get_nodes(), *node2.get_nodes()]
+    first, others = nodes[0], nodes[1:]
+    concerned = ROCmCPPScheduling.is_rocm_cpp_template
+    if not concerned(first) or any(concerned(node) or node.is_template() for node in others):
+        return False
+    try:
+        _fused(nodes)
+    except TemplateError:
+        return False
+    return True
 
 
 def _never(node1: Any, node2: Any) -> bool:
     return False
 
 
-def _epilogue(template_node: Any, node: Any) -> Activation | None:
-    """The activation that `node` is, if it is all that becomes of our kernel's output."""
-    buffer = template_node.node
-    users = [user.node for output in template_node.outputs for user in output.users]
-    if users != [node] or not buffer.template.fuses(buffer, node.node):
+def _fused(nodes: Sequence[Any]) -> Fused | None:
+    """What stands behind a template's node, if anything. Raises TemplateError where it does not
+    fit."""
+    buffer, behind = nodes[0].node, nodes[1:]
+    if not behind:
         return None
-    body = torch_graph.pointwise_body(node)
-    return None if body is None else activation_of(body, buffer.get_name())
+    names = [name for node in nodes for name in node.get_buffer_names()]
+    fused: Fused = buffer.template.fuse(buffer, behind, pointwise.removable(names, nodes))
+    return fused
+
+
+def _rendered(buffer: ROCmTemplateBuffer, fused: Fused | None) -> tuple[GraphKernel, str]:
+    """The kernel of a node and its source."""
+    kernel, render = buffer.make_kernel_render(buffer, fused=fused)
+    return kernel, render().source
 
 
 @functools.cache
@@ -157,61 +171,6 @@ def with_templates(stock: type) -> type:
     if issubclass(stock, ROCmCPPScheduling):
         return stock
     return type(f"ROCmTui{stock.__name__}", (ROCmCPPScheduling, stock), {})
-
-
-_HALF, _ROOT_HALF, _ROOT_2_PI = "0.5", "0.7071067811865476", "0.7978845608028654"
-_CUBIC = f"((x + (((x * x) * x) * 0.044715)) * {_ROOT_2_PI})"
-_KNOWN: dict[str, Activation] = {
-    "relu(x)": "relu",
-    f"((x * {_HALF}) * (erf((x * {_ROOT_HALF})) + 1))": "gelu",
-    f"((x * {_HALF}) * (tanh({_CUBIC}) + 1))": "gelu_tanh",
-    "(x / (exp((-x)) + 1))": "silu",
-}
-_ASSIGNMENT = re.compile(r"\s+(tmp\d+) = (.+)")
-_RETURN = re.compile(r"\s+return (tmp\d+)")
-_LOAD = re.compile(r"ops\.load\((\w+), .+\)")
-_CONSTANT = re.compile(r"ops\.constant\(([\d.e-]+), torch\.\w+\)")
-_CAST = re.compile(r"ops\.to_dtype\((tmp\d+), torch\.(\w+), .+\)")
-_CALL = re.compile(r"ops\.(\w+)\((tmp\d+)\)")
-_NEGATED = re.compile(r"-(tmp\d+)")
-_INFIX = re.compile(r"(tmp\d+) ([-+*/]) (tmp\d+)")
-
-
-def activation_of(body: str, buffer: str) -> Activation | None:
-    """The activation that `body` applies to `buffer`, element by element; None if it is another.
-
-    The caller has to know that what is loaded lies where the result is stored.
-    """
-    values: dict[str, str] = {}
-    wide = True
-    for line in body.splitlines():
-        if match := _RETURN.fullmatch(line):
-            return _KNOWN.get(values.get(match[1], ""))
-        if match := _ASSIGNMENT.fullmatch(line):
-            name, text = match.groups()
-            # Rounding to a narrow dtype comes last; in between it would change the numbers.
-            value = _expression(text, values, buffer) if wide else None
-            if value is None:
-                return None
-            values[name] = value
-            wide = not ((cast := _CAST.fullmatch(text)) and cast[2] != "float32")
-    return None
-
-
-def _expression(text: str, values: dict[str, str], buffer: str) -> str | None:
-    if match := _LOAD.fullmatch(text):
-        return "x" if match[1] == buffer else None
-    if match := _CONSTANT.fullmatch(text):
-        return match[1]
-    if match := _CAST.fullmatch(text):
-        return values.get(match[1])
-    if match := _CALL.fullmatch(text):
-        return f"{match[1]}({values.get(match[2])})"
-    if match := _NEGATED.fullmatch(text):
-        return f"(-{values.get(match[1])})"
-    if match := _INFIX.fullmatch(text):
-        return f"({values.get(match[1])} {match[2]} {values.get(match[3])})"
-    return None
 
 
 _FUNCTIONAL: dict[Activation, str] = {
@@ -223,14 +182,10 @@ _FUNCTIONAL: dict[Activation, str] = {
 }
 
 
-def write_aten(buffer: ROCmTemplateBuffer, output: Any, activation: Activation | None) -> None:
-    """Write into the wrapper what computes `output` without a kernel of ours, which has won and
-    cannot be called after all.
-
-    `activation` is what would have been fused behind the kernel.
-    """
+def write_aten(buffer: ROCmTemplateBuffer) -> None:
+    """Write into the wrapper what computes a product without a kernel of ours, which has won and
+    cannot be called after all."""
     template = buffer.template
     text = template.aten_text([tensor_text(node) for node in buffer.inputs])
-    for function in (template.activation, activation or "none"):
-        text = _FUNCTIONAL[function].format(text)
-    torch_graph.graph().wrapper_code.writeline(f"{tensor_text(output)}.copy_({text})")
+    text = _FUNCTIONAL[template.activation].format(text)
+    torch_graph.graph().wrapper_code.writeline(f"{tensor_text(buffer)}.copy_({text})")

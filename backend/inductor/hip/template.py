@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
 from backend.inductor.alone import importing
@@ -16,11 +17,14 @@ from backend.inductor.benchmark.request import (
 )
 from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
-from backend.inductor.hip.operands import SCALES, operand_of, scale_of
+from backend.inductor.hip.epilogue import OUT, Fused, fuse
+from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import UnsupportedProblemError
+from backend.templates.errors import ExpressionError, UnsupportedProblemError
+from backend.templates.expressions import defect
+from backend.templates.functions import Language
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
@@ -37,20 +41,19 @@ class GraphKernel(Protocol):
     def define(self, alias: str, source: str, target: str, origins: str) -> None:
         """Write into the wrapper what the graph calls `alias`, `origins` as a comment above it."""
 
-    def arguments(self, output: Any) -> list[str]:
-        """The arguments of a call that writes into `output`, but for the workspace. Raises
-        ValueError where the kernel cannot take the sizes."""
+    def arguments(self) -> list[str]:
+        """The arguments of a call, but for the workspace. Raises ValueError where the kernel cannot
+        take the sizes."""
 
-    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+    def call_kernel(self, name: str, node: Any) -> None:
         """Write the call of the kernel `name` into the wrapper, its workspace around it.
 
-        `node` is the ROCmTemplateBuffer, `output` the buffer to be written: its own, or that of
-        the activation behind it.
+        `node` is the ROCmTemplateBuffer.
         """
 
 
 class ROCmTemplateKernel(TemplateKernel):
-    """Knows which node each operand is. `nodes` has the inputs by the names of their operands."""
+    """Knows which node each operand is, by its name."""
 
     imports = importing("backend.inductor.hip.runtime", "load_kernel", _LOADER)
 
@@ -100,9 +103,9 @@ class ROCmTemplateKernel(TemplateKernel):
         )
         wrapper.define_kernel(alias, text, origins)
 
-    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+    def call_kernel(self, name: str, node: Any) -> None:
         """Arguments are addresses and numbers; the stream is added by the wrapper on a GPU."""
-        arguments = self.arguments(output)
+        arguments = self.arguments()
         if torch_graph.writes_cpp():
             cpp_wrapper.write_call(name, arguments, node)
             return
@@ -115,33 +118,14 @@ class ROCmTemplateKernel(TemplateKernel):
                 arguments.append("None")
             wrapper.generate_kernel_call(name, arguments, device=device, triton=False)
 
-    def arguments(self, output: Any) -> list[str]:
+    def arguments(self) -> list[str]:
         torch_graph.keep_within(self.limits())
-        return [self._argument(arg, output) for arg in self.call_args()]
+        return [self._argument(arg) for arg in self.call_args()]
 
-    def _argument(self, arg: CallArg, buffer: Any) -> str:
-        if arg.kind == "output":
-            return address(buffer)
-        if arg.kind == "input":
+    def _argument(self, arg: CallArg) -> str:
+        if arg.kind in ("input", "output"):
             return address(self.named_nodes[arg.name])
         return torch_graph.size_text(arg.value)
-
-
-def address(node: Node) -> str:
-    """Of a tensor's first element, in the wrapper's language; a view begins within its buffer."""
-    base = f"{torch_graph.real_name(node.get_name())}.data_ptr()"
-    offset = node.get_layout().offset if torch_graph.is_view(node) else 0
-    if offset == 0:
-        return base
-    if torch_graph.writes_cpp():
-        base = f"static_cast<char*>({base})"
-    return f"{base} + {node.get_dtype().itemsize} * ({torch_graph.size_text(offset)})"
-
-
-def tensor_text(node: Node) -> str:
-    """Python of a tensor; a view is one of its buffer."""
-    text, name = str(node.codegen_reference()), node.get_name()
-    return text.replace(name, torch_graph.real_name(name), 1)
 
 
 OPERANDS = ("a", "b", "bias")
@@ -156,6 +140,8 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     order in which the C entry takes them. `layout` is that of the output, `target` what `str` names
     in graphs.
     """
+
+    language: ClassVar[Language] = "cpp"
 
     def __init__(
         self,
@@ -190,10 +176,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         buffer: ROCmTemplateBuffer | None,
         *,
         config: Any,
-        activation: Activation | None = None,
+        fused: Fused | None = None,
     ) -> tuple[Any, Callable[[], Any]]:
         """A new kernel, and what gives its source. `buffer` is the node that has won, if one has,
-        and `activation` what is fused with it."""
+        and `fused` what is fused with it."""
         raise NotImplementedError
 
     def named_nodes(self, buffer: ROCmTemplateBuffer | None = None) -> dict[str, Node]:
@@ -201,9 +187,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         nodes = self.input_nodes if buffer is None else buffer.inputs
         return dict(zip(self.operands, nodes, strict=False))
 
-    def problem(
-        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
-    ) -> GemmProblem:
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
         """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
         operands: dict[str, Operand] = {name: operand_of(name, n) for name, n in nodes.items()}
@@ -211,23 +195,25 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         return GemmProblem(
             a=operands["a"],
             b=operands["b"],
-            out=operand_of("out", self.output_node),
+            out=operand_of(OUT, self.output_node),
             bias=operands.get("bias"),
-            activation=activation or self.activation,
+            activation=self.activation,
             alpha=self.alpha,
             beta=self.beta,
             scales=scales,
             second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
-    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
-        """Whether an activation behind the kernel may be done in its store, into `output`."""
-
-        def layout(node: Any) -> Any:
-            return list(node.get_size()), list(node.get_stride()), node.get_dtype()
-
-        wide = self.problem().acc == "float32"
-        return wide and self.activation == "none" and layout(buffer) == layout(output)
+    def fuse(
+        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
+    ) -> Fused:
+        """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
+        not stored. Raises ExpressionError where that cannot be."""
+        problem = self.problem()
+        fused = fuse(buffer, problem.out, nodes, problem.acc, removed)
+        if why := defect(fused.epilogue.steps, self.language):
+            raise ExpressionError(why)
+        return fused
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
@@ -305,13 +291,14 @@ class HipTemplate(ROCmTemplate):
         buffer: ROCmTemplateBuffer | None,
         *,
         config: Any,
-        activation: Activation | None = None,
+        fused: Fused | None = None,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
+        tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
         split = (config.split_k,)
-        kernel = ROCmTemplateKernel(f"rocm_{self.name}", nodes, RUNTIME_ARGS, split, self.options)
-        problem = self.problem(nodes, activation)
+        kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
+        problem = with_epilogue(self.problem(nodes), fused)
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
@@ -328,6 +315,10 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
     template = "skinny"
     renders = staticmethod(render_skinny)
+
+
+def with_epilogue(problem: GemmProblem, fused: Fused | None) -> GemmProblem:
+    return problem if fused is None else replace(problem, epilogue=fused.epilogue)
 
 
 def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
@@ -350,11 +341,12 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The problem's inputs in the order of the template's, with a place for each that is absent."""
+    """The problem's inputs in the order of the template's, then those that are absent or of an
+    epilogue."""
     inputs = problem.inputs()
     places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
-    absent = [at for at, operand in enumerate(inputs) if operand is None]
-    return [*(places[template.operands[at]] for at in template.input_reorder), *absent]
+    order = [places[template.operands[at]] for at in template.input_reorder]
+    return [*order, *(at for at in range(len(inputs)) if at not in order)]
 
 
 def config_dict(config: Any) -> dict[str, Any]:

@@ -76,7 +76,13 @@ def separate_graphs() -> None:
 
 def _sources_hash() -> str:
     digest = hashlib.sha256()
-    folders = ("templates", "toolchain/include", "inductor/hip", "inductor/triton")
+    folders = (
+        "templates",
+        "toolchain/include",
+        "inductor/hip",
+        "inductor/triton",
+        "inductor/torch",
+    )
     for path in sorted(path for folder in folders for path in (_BACKEND / folder).rglob("*")):
         if path.suffix in (".py", ".jinja", ".h"):
             digest.update(f"{path.relative_to(_BACKEND)}\0".encode() + path.read_bytes())

@@ -30,6 +30,7 @@ from backend.inductor.hip.caller import (
     unpacked_weight,
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate
+from backend.inductor.hip.grouped import ROCmGroupedTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
@@ -111,6 +112,7 @@ RULES = {
     "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
     "packed_linear": Rule(
         OPS["packed_linear"],

@@ -222,24 +222,15 @@ def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
     wrapper.generate_workspace_deallocation(memory)
 
 
-def pointwise_body(node: Any) -> str | None:
-    """The text of a scheduler node that reads one buffer and writes one, both at the same place
-    and of the same dtype; None for any other."""
-    buffer = getattr(node, "node", None)
-    if not isinstance(buffer, ir.ComputedBuffer) or not isinstance(buffer.data, ir.Pointwise):
-        return None
-    reads, writes = list(node.read_writes.reads), list(node.read_writes.writes)
-    if len(reads) != 1 or len(writes) != 1:
-        return None
-    same_place = (reads[0].index, reads[0].size) == (writes[0].index, writes[0].size)
-    if not same_place or V.graph.get_dtype(reads[0].name) != buffer.get_dtype():
-        return None
-    return str(buffer.data.inner_fn_str())
+def remove_buffers(names: Iterable[str]) -> None:
+    """Do not allocate buffers that nobody reads any more."""
+    V.graph.removed_buffers.update(names)
 
 
-def remove_buffer(name: str) -> None:
-    """Do not allocate a buffer that nobody reads any more."""
-    V.graph.removed_buffers.add(name)
+def keep_buffers(names: Iterable[str]) -> None:
+    """Allocate them after all."""
+    for name in names:
+        V.graph.removed_buffers.discard(name)
 
 
 def write_comment(text: str) -> None:

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import pickle
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +27,15 @@ from backend.inductor.benchmark.request import (
 from backend.inductor.benchmark.tensors import unused
 from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
-from backend.inductor.hip.template import ROCmTemplate, check_limits, tensor_text
+from backend.inductor.hip.epilogue import OUT, Fused
+from backend.inductor.hip.operands import tensor_text
+from backend.inductor.hip.template import ROCmTemplate, check_limits, with_epilogue
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
 from backend.templates.errors import TritonCompileError, TritonError
-from backend.templates.problem import Activation
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.choice import main as compile_child
@@ -155,6 +156,7 @@ class TritonGemmTemplate(ROCmTemplate):
     """Configs are `TritonGemmConfig`. `launch` takes a, b and bias in the template's order, so
     there is no `input_reorder`."""
 
+    language = "triton"
     target: TritonTarget
 
     def __init__(
@@ -196,17 +198,25 @@ class TritonGemmTemplate(ROCmTemplate):
         buffer: ROCmTemplateBuffer | None,
         *,
         config: TritonGemmConfig,
-        activation: Activation | None = None,
+        fused: Fused | None = None,
     ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
         """The kernel's call, and what gives its module."""
         nodes = self.named_nodes(buffer)
-        problem = from_gemm(self.problem(nodes, activation))
+        tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
+        problem = from_gemm(with_epilogue(self.problem(nodes), fused))
         choice = generate(problem, config, self.target.arch)
-        return TritonKernel(choice, nodes), lambda: choice
+        return TritonKernel(choice, tensors), lambda: choice
+
+    def fuse(
+        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
+    ) -> Fused:
+        fused = super().fuse(buffer, nodes, removed)
+        from_gemm(with_epilogue(self.problem(), fused))
+        return fused
 
 
 class TritonKernel:
-    """Knows which node each operand is. `nodes` has the inputs by the names of their operands."""
+    """Knows which node each operand is, by its name."""
 
     imports = importing("backend.inductor.triton.runtime", "load_triton", _LOADER)
 
@@ -222,15 +232,16 @@ class TritonKernel:
         text = f"{_LOADER}(r'''{source}''', name={self.choice.hash!r}, target={target!r})"
         wrapper.define_kernel(alias, text, origins)
 
-    def arguments(self, output: Any) -> list[str]:
-        inputs = [self._nodes[operand] for operand in (*self.choice.inputs, *self.choice.extras)]
-        return [tensor_text(tensor) for tensor in (*inputs, output)]
+    def arguments(self) -> list[str]:
+        choice = self.choice
+        names = (*choice.inputs, *choice.extras, *choice.outputs)
+        return [tensor_text(self._nodes[name]) for name in names]
 
-    def call_kernel(self, name: str, node: Any, output: Any) -> None:
+    def call_kernel(self, name: str, node: Any) -> None:
         """Triton finds the device and the stream itself: the wrapper has made them current."""
         torch_graph.keep_within(self.choice.limits)
         wrapper = torch_graph.graph().wrapper_code
-        arguments = self.arguments(output)
+        arguments = self.arguments()
         with torch_graph.workspace(node.get_workspace_size(), node.get_device()) as memory:
             if memory is not None:
                 arguments.append(f"{memory.outer_name}.view(torch.{self.choice.sums})")

@@ -172,12 +172,13 @@ class TritonTemplate:
 class TritonChoice:
     """`source` is a Python module that needs only Triton. Its one entry is
 
-        launch(*inputs, *extras, out[, workspace], *sizes)
+        launch(*inputs, *extras, *outputs[, workspace], *sizes)
 
-    with tensors by their first element, in the order of `inputs` (operands' names) and `extras`,
-    and integers for `sizes`. It starts `kernels` on the current stream and does not wait. Where
-    `workspace` is not None it takes a tensor of its dtype and of that many elements, whose content
-    is arbitrary before and after. `limits` are sizes with the most that each may be.
+    with tensors by their first element, in the order of `inputs`, `extras` and `outputs`, which are
+    operands' names, and integers for `sizes`. It starts `kernels` on the current stream and does
+    not wait. Where `workspace` is not None it takes a tensor of its dtype and of that many
+    elements, whose content is arbitrary before and after. `limits` are sizes with the most that
+    each may be.
     """
 
     name: str
@@ -189,6 +190,7 @@ class TritonChoice:
     source: str
     inputs: tuple[str, ...]
     extras: tuple[str, ...]
+    outputs: tuple[str, ...]
     sizes: tuple[sympy.Symbol, ...]
     workspace: Operand | None = None
     limits: tuple[tuple[Expr, int], ...] = ()

@@ -10,7 +10,9 @@ from typing import Literal
 
 import sympy
 
+from backend.templates.epilogue import Access, Epilogue, Store, plain
 from backend.templates.errors import ConfigError, UnsupportedProblemError
+from backend.templates.expressions import ChainBuilder
 from backend.templates.operand import ACC as SUMS
 from backend.templates.problem import (
     LARGEST_SIZE,
@@ -29,18 +31,7 @@ from backend.templates.triton.choice import (
     TritonTemplate,
     module_text,
 )
-from backend.templates.triton.expressions import (
-    ACC,
-    DTYPES,
-    Load,
-    Pointwise,
-    apply,
-    ceildiv,
-    divides,
-    gelu_tanh,
-    loads,
-    symbols,
-)
+from backend.templates.triton.expressions import DTYPES, ceildiv, divides, symbols
 from backend.templates.triton.kernel import TritonTemplateKernel
 
 IndexDtype = Literal["int32", "int64"]
@@ -50,33 +41,29 @@ IndexDtype = Literal["int32", "int64"]
 class TritonGemm:
     """`out = epilogue(a @ b)`, in `acc` until the store, for any strides.
 
-    `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). `epilogue` has
-    the product as `ACC` and may load `extras`, which broadcast to `out`. Raises
+    `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). An `epilogue`
+    stores what it says, and `out` only if a store of it has that name. Raises
     UnsupportedProblemError.
     """
 
     a: Operand
     b: Operand
     out: Operand
-    epilogue: Pointwise = ACC
-    extras: tuple[Operand, ...] = ()
+    epilogue: Epilogue | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
         check_sums(self.acc, self.out)
-        if self.acc == "int32" and self.epilogue != ACC:
-            raise UnsupportedProblemError("whole numbers are only multiplied and added up")
-        for operand in (self.a, self.b, self.out, *self.extras):
-            if operand.dtype not in DTYPES:
-                raise UnsupportedProblemError(f"{operand.name} is {operand.dtype}")
-            if len(operand.sizes) > len(self.out.sizes):
-                raise UnsupportedProblemError(f"{operand.name} has {len(operand.sizes)} dimensions")
+        accesses = self.epilogue.accesses if self.epilogue else ()
+        tensors: list[Operand | Access] = [self.a, self.b, self.out, *accesses]
+        for tensor in tensors:
+            if tensor.dtype not in DTYPES:
+                raise UnsupportedProblemError(f"{tensor.name} is {tensor.dtype}")
+        if any(access.dtype.startswith("float8") for access in accesses):
+            raise UnsupportedProblemError("an epilogue with numbers of 8 bits")
         for what, left, right in self._equal_sizes():
             if left != right and not symbols(left) and not symbols(right):
                 raise UnsupportedProblemError(f"{what} is {left} and {right}")
-        for name in loads(self.epilogue):
-            if not name.isidentifier() or name not in {extra.name for extra in self.extras}:
-                raise UnsupportedProblemError(f"the epilogue loads {name}, which is no extra")
 
     def _equal_sizes(self) -> list[tuple[str, Expr, Expr]]:
         a, b, out = self.a.sizes, self.b.sizes, self.out.sizes
@@ -104,21 +91,42 @@ def from_gemm(problem: GemmProblem) -> TritonGemm:
     UnsupportedProblemError."""
     if problem.second is not None or problem.scales:
         raise UnsupportedProblemError("scales and sums of products are for other templates")
-    graph: Pointwise = ACC if problem.alpha == 1 else ACC * problem.alpha
-    extras: tuple[Operand, ...] = ()
+    chain = ChainBuilder()
+    value = chain.value(problem.acc)
+    if problem.alpha != 1:
+        value = chain.apply("mul", value, chain.constant(problem.alpha, problem.acc))
+    loads: tuple[Access, ...] = ()
     if problem.bias is not None and problem.beta != 0:
-        extras = (replace(problem.bias, name="bias"),)
-        graph = graph + (Load("bias") if problem.beta == 1 else Load("bias") * problem.beta)
-    if problem.activation == "gelu_tanh":
-        graph = gelu_tanh(graph)
-    elif problem.activation != "none":
-        graph = apply(problem.activation, graph)
-    return TritonGemm(problem.a, problem.b, problem.out, graph, extras)
+        batch, row, col = broadcast_strides(problem.bias, 3)
+        loads = (Access("bias", problem.bias.dtype, (batch, row, col)),)
+        added = chain.load("bias", problem.bias.dtype)
+        if problem.beta != 1:
+            added = chain.apply("mul", added, chain.constant(problem.beta, problem.acc))
+        value = chain.apply("add", value, added)
+    if problem.activation != "none":
+        value = chain.apply(problem.activation, value)
+    last = problem.epilogue or _plain(problem.out, problem.acc)
+    values = chain.extend(last.steps, value)
+    stores = tuple(Store(store.to, values[store.step].step) for store in last.stores)
+    epilogue = Epilogue(chain.steps, stores, loads + last.loads)
+    return TritonGemm(problem.a, problem.b, problem.out, epilogue)
+
+
+def _plain(out: Operand, acc: DType) -> Epilogue:
+    batch, row, col = broadcast_strides(out, 3)
+    return plain(Access(out.name, out.dtype, (batch, row, col)), acc)
 
 
 def index_dtype(problem: TritonGemm) -> IndexDtype:
     """int32 if every operand is known to be addressed by it, else int64."""
-    operands = (problem.a, problem.b, problem.out, *problem.extras)
+    sizes = _padded(problem.out).sizes
+    accesses = problem.epilogue.accesses if problem.epilogue else ()
+    operands = (
+        problem.a,
+        problem.b,
+        problem.out,
+        *(Operand(access.name, access.dtype, sizes, access.strides) for access in accesses),
+    )
     return "int32" if all(_reach(operand) < 2**31 for operand in operands) else "int64"
 
 
@@ -137,13 +145,17 @@ def generate(
     dtype = index or index_dtype(problem)
     kernels = _split(problem, config, arch, dtype) if config.split_k > 1 else None
     kernels = kernels or (_product(problem, config, arch, dtype, _padded(problem.out)),)
+    last = problem.epilogue or _plain(problem.out, problem.acc)
     used = [a.source for k in kernels for a in k.arguments if a.kind == "extra"]
     extras = tuple(dict.fromkeys(used))
+    outputs = tuple(store.to.name for store in last.stores)
     parameters = {("input", problem.a.name): "a", ("input", problem.b.name): "b"}
     if problem.a.name == problem.b.name:
         raise UnsupportedProblemError(f"both factors are named {problem.a.name}: name them apart")
     parameters |= {("extra", name): f"in_{name}" for name in extras}
-    parameters[("output", problem.out.name)] = "out"
+    parameters |= {
+        ("output", name): "out" if name == problem.out.name else f"out_{name}" for name in outputs
+    }
     workspace = _partials(problem, config) if config.split_k > 1 else None
     if workspace is not None:
         parameters |= {(kind, workspace.name): "workspace" for kind in ("output", "input")}
@@ -158,6 +170,7 @@ def generate(
         source=source,
         inputs=(problem.a.name, problem.b.name),
         extras=extras,
+        outputs=outputs,
         sizes=sizes,
         workspace=workspace,
         limits=_limits(problem, config, kernels),
@@ -195,8 +208,7 @@ def _product(
         "triton_gemm",
         [_padded(problem.a), _padded(problem.b)],
         out,
-        extras=[_padded(extra) for extra in problem.extras],
-        subgraphs=[problem.epilogue],
+        epilogue=problem.epilogue if config.split_k == 1 else None,
         defines=config.defines(),
         index_dtype=dtype,
     )
@@ -232,8 +244,7 @@ def _split(
         "triton_splitk_sum",
         [partials],
         out,
-        extras=[_padded(extra) for extra in problem.extras],
-        subgraphs=[problem.epilogue],
+        epilogue=problem.epilogue,
         defines={"BLOCK_M": _SUM_BLOCK, "BLOCK_N": _SUM_BLOCK, "SPLIT_K": config.split_k},
         index_dtype=dtype,
     )

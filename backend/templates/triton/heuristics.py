@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from backend.model.ops import ITEM_BYTES
+from backend.templates.epilogue import Epilogue
 from backend.templates.errors import ConfigError
 from backend.templates.problem import Expr
 from backend.templates.triton.choice import TritonGemmConfig
-from backend.templates.triton.expressions import Pointwise, functions, loads
 from backend.templates.triton.gemm import TritonGemm
 from backend.toolchain.target import GPU_ARCHES, GpuArch
 
@@ -158,11 +158,21 @@ def words(item_bytes: int) -> int:
     return 2 if item_bytes == 8 else 1
 
 
-def _epilogue_copies(graph: Pointwise) -> int:
+def _epilogue_copies(epilogue: Epilogue | None) -> int:
     """How many values of each element the store keeps at once, as seen in compiled kernels."""
-    if functions(graph) & {"exp", "sigmoid", "tanh", "silu", "gelu", "div", "sqrt"}:
+    if epilogue is None:
+        return 1
+    if {step.function for step in epilogue.steps} & _LONG:
         return 3
-    return 2 if loads(graph) else 1
+    return 2 if epilogue.loads else 1
+
+
+_LONG = {"exp", "exp2", "log", "log2", "log10", "sigmoid", "tanh", "erf", "silu", "gelu"} | {
+    "gelu_tanh",
+    "truediv",
+    "sqrt",
+    "rsqrt",
+}
 
 
 def estimated_clocks(config: TritonGemmConfig, shape: ProductShape, arch: TritonArch) -> float:

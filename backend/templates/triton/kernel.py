@@ -13,9 +13,12 @@ from typing import Any, Literal, Protocol
 
 import sympy
 
+from backend.templates.epilogue import Access, Epilogue
 from backend.templates.errors import HookError
+from backend.templates.expressions import Step, in_triton
+from backend.templates.functions import TRITON_VALUE
 from backend.templates.problem import Expr, Operand
-from backend.templates.triton.expressions import DTYPES, Pointwise, Value, emit, print_size, symbols
+from backend.templates.triton.expressions import DTYPES, print_size, symbols
 
 _MARK = re.compile(r"@@([A-Z][A-Z0-9_]*)@@")
 
@@ -114,9 +117,9 @@ class Argument:
 class TritonTemplateKernel:
     """State of one rendering: which inputs got which name, which sizes and extras are needed.
 
-    `inputs` are taken in order by `def_kernel`; `extras` are tensors that subgraphs load, of the
-    output's rank, a dimension of size 1 broadcasting. Extras and symbolic sizes become arguments
-    only when something uses them, which is why the signature is written last.
+    `inputs` are taken in order by `def_kernel`. `output` tells the shape, and is stored unless the
+    epilogue stores something else. What an epilogue loads and symbolic sizes become arguments only
+    when something uses them, which is why the signature is written last.
     """
 
     def __init__(
@@ -125,26 +128,23 @@ class TritonTemplateKernel:
         inputs: Sequence[Operand],
         output: Operand,
         *,
-        extras: Sequence[Operand] = (),
-        subgraphs: Sequence[Pointwise] = (),
+        epilogue: Epilogue | None = None,
         defines: Mapping[str, object] | None = None,
         index_dtype: Literal["int32", "int64"] = "int32",
     ) -> None:
         self.name = name
         self.output = output
         self._inputs = tuple(inputs)
-        self._extras = {extra.name: extra for extra in extras}
-        self._subgraphs = tuple(subgraphs)
+        self._epilogue = epilogue
         self._defines = dict(defines or {})
         self._index_dtype = index_dtype
         self._named: dict[str, Operand] = {}
-        self._used_extras: dict[str, Operand] = {}
+        self._accesses: list[Argument] = []
         self._sizes: dict[sympy.Symbol, str] = {}
         self._hooks: dict[str, Callable[[], str]] = {}
-        self._fused: Pointwise | None = None
 
     def render(self, template: Renderable, **variables: Any) -> PartialRender:
-        """Render the template; marks stay for the signature, the subgraphs and the store.
+        """Render the template; marks stay for the signature and the store.
 
         The signature is the last hook, because the others may add arguments.
         """
@@ -161,18 +161,15 @@ class TritonTemplateKernel:
             "size": self.size,
             "stride": self.stride,
             "make_load": self.make_load,
-            "modification": self.modification,
             "store_output": self.store_output,
         }
 
-    def fuse(self, graph: Pointwise) -> None:
-        """Put one more subgraph between the value and the store, until the store hook is filled.
-
-        Its `Value` is what the template stores. Raises HookError the second time.
-        """
-        if self._fused is not None:
-            raise HookError(f"{self.name} has a fused subgraph already: compose the two before")
-        self._fused = graph
+    def fuse(self, epilogue: Epilogue) -> None:
+        """Put an epilogue between the value and the store, until the store hook is filled. Raises
+        HookError the second time."""
+        if self._epilogue is not None:
+            raise HookError(f"{self.name} has an epilogue already: compose the two before")
+        self._epilogue = epilogue
 
     def def_kernel(self, *names: str) -> str:
         """Name the inputs, in order, and mark the place of the signature."""
@@ -199,45 +196,54 @@ class TritonTemplateKernel:
         """The text that loads an input at `indices`; where `mask` is false it gives 0."""
         return self._load(name, self._tensor(name), indices, mask)
 
-    def modification(
-        self,
-        subgraph: int,
-        output_name: str,
-        indices: Sequence[str],
-        mask: str | None,
-        **values: str,
-    ) -> str:
-        """Mark the place where a subgraph is computed into `output_name`.
-
-        `values` names what the template has for each `Value`; what the subgraph loads is loaded at
-        `indices` under `mask` and becomes an argument.
-        """
-        if not 0 <= subgraph < len(self._subgraphs):
-            raise HookError(
-                f"there is no subgraph {subgraph}; {self.name} has {len(self._subgraphs)}"
-            )
-
-        def body() -> str:
-            graph = self._subgraphs[subgraph]
-            return self._compute(graph, values, indices, mask, output_name, f"mod{subgraph}_")
-
-        return self._later(f"MODIFICATION_{subgraph}", body)
-
     def store_output(self, indices: Sequence[str], value: str, mask: str | None) -> str:
-        """Mark the place where the output is stored, after the fused subgraph if there is one."""
+        """Mark the place where the output is stored, or what the epilogue makes of `value`."""
 
         def body() -> str:
-            lines, stored = [], value
-            if self._fused is not None:
-                stored = "fused"
-                given = {Value().name: value}
-                lines.append(self._compute(self._fused, given, indices, mask, stored, "fused_"))
-            offset = self._offset(self.output, indices)
-            guard = f", mask={mask}" if mask else ""
-            lines.append(f"tl.store(out + ({offset}), {stored}.to(tl.{self.output.dtype}){guard})")
-            return "\n".join(lines)
+            if self._epilogue is not None:
+                return self._finish(self._epilogue, indices, value, mask)
+            self._accesses.append(
+                Argument("out", "output", self.output.name, _pointer(self.output.dtype))
+            )
+            dtype = self.output.dtype
+            return self._store("out", dtype, _strides(self.output), indices, value, mask)
 
         return self._later("STORE_OUTPUT", body)
+
+    def _finish(
+        self, epilogue: Epilogue, indices: Sequence[str], value: str, mask: str | None
+    ) -> str:
+        loads = {access.name: access for access in epilogue.loads}
+
+        def read(step: Step) -> str:
+            if step.function == "value":
+                return value
+            access, name = loads[step.text], f"in_{step.text}"
+            self._accesses.append(Argument(name, "extra", access.name, _pointer(access.dtype)))
+            return self._load(name, access, indices, mask)
+
+        lines = in_triton(epilogue.steps, read, "fused_")
+        for store in epilogue.stores:
+            to = store.to
+            name = "out" if to.name == self.output.name else f"out_{to.name}"
+            self._accesses.append(Argument(name, "output", to.name, _pointer(to.dtype)))
+            result = f"fused_{store.step}"
+            lines.append(self._store(name, to.dtype, to.strides, indices, result, mask))
+        return "\n".join(lines)
+
+    def _store(
+        self,
+        pointer: str,
+        dtype: str,
+        strides: Sequence[Expr],
+        indices: Sequence[str],
+        value: str,
+        mask: str | None,
+    ) -> str:
+        guard = f", mask={mask}" if mask else ""
+        offset = self._offset(pointer, strides, indices)
+        stored = TRITON_VALUE.get(dtype, f"tl.{dtype}")
+        return f"tl.store({pointer} + ({offset}), {value}.to({stored}){guard})"
 
     def expression(self, size: Expr) -> str:
         """The text of a size; its symbols become arguments.
@@ -252,18 +258,14 @@ class TritonTemplateKernel:
         return print_size(size, lambda symbol: f"tl.cast({self._sizes[symbol]}, INDEX_DTYPE)")
 
     def arguments(self) -> tuple[Argument, ...]:
-        """Inputs, extras, output, sizes: complete once every hook but the signature is filled."""
+        """Inputs, extras, outputs, sizes: complete once every hook but the signature is filled."""
         tensors = [
-            Argument(f"arg_{name}", "input", operand.name, _pointer(operand))
+            Argument(f"arg_{name}", "input", operand.name, _pointer(operand.dtype))
             for name, operand in self._named.items()
         ]
-        tensors += [
-            Argument(name, "extra", operand.name, _pointer(operand))
-            for name, operand in self._used_extras.items()
-        ]
-        tensors.append(Argument("out", "output", self.output.name, _pointer(self.output)))
         index = "i64" if self._index_dtype == "int64" else "i32"
-        return (*tensors, *(Argument(n, "size", str(s), index) for s, n in self._sizes.items()))
+        sizes = [Argument(n, "size", str(s), index) for s, n in self._sizes.items()]
+        return (*tensors, *self._accesses, *sizes)
 
     @property
     def size_args(self) -> tuple[sympy.Symbol, ...]:
@@ -282,39 +284,20 @@ class TritonTemplateKernel:
             ]
         )
 
-    def _compute(
-        self,
-        graph: Pointwise,
-        values: Mapping[str, str],
-        indices: Sequence[str],
-        mask: str | None,
-        output_name: str,
-        prefix: str,
+    def _load(
+        self, pointer: str, tensor: Operand | Access, indices: Sequence[str], mask: str | None
     ) -> str:
-        def load(name: str) -> str:
-            if name not in self._extras:
-                known = ", ".join(self._extras) or "none"
-                raise HookError(f"a subgraph of {self.name} loads {name}; it has {known}")
-            self._used_extras[f"in_{name}"] = self._extras[name]
-            return self._load(f"in_{name}", self._extras[name], indices, mask)
-
-        wide = "float64" if self._inputs[0].dtype == "float64" else "float32"
-        lines, result = emit(graph, values, load, prefix, wide)
-        return "\n".join([*lines, f"{output_name} = {result}"])
-
-    def _load(self, pointer: str, tensor: Operand, indices: Sequence[str], mask: str | None) -> str:
         guard = f", mask={mask}, other=0.0" if mask else ""
-        return f"tl.load({pointer} + ({self._offset(tensor, indices)}){guard})"
+        offset = self._offset(tensor.name, _strides(tensor), indices)
+        return f"tl.load({pointer} + ({offset}){guard})"
 
-    def _offset(self, tensor: Operand, indices: Sequence[str]) -> str:
-        if len(indices) != len(tensor.strides):
-            raise HookError(
-                f"{tensor.name} has {len(tensor.strides)} dimensions, not {len(indices)}"
-            )
+    def _offset(self, name: str, strides: Sequence[Expr], indices: Sequence[str]) -> str:
+        if len(indices) != len(strides):
+            raise HookError(f"{name} has {len(strides)} dimensions, not {len(indices)}")
         terms = []
-        for index, size, stride in zip(indices, tensor.sizes, tensor.strides, strict=True):
-            # A dimension of size 1 broadcasts. Its index stays: it gives the block its shape.
-            step = self.expression(0 if size == 1 else stride)
+        for index, stride in zip(indices, strides, strict=True):
+            # With a stride of 0 the index stays: it gives the block its shape.
+            step = self.expression(stride)
             terms.append(index if step == "1" else f"{index} * {_paren(step)}")
         return " + ".join(terms)
 
@@ -340,8 +323,16 @@ class TritonTemplateKernel:
         return mark(hook)
 
 
-def _pointer(operand: Operand) -> str:
-    return f"*{DTYPES[operand.dtype]}"
+def _strides(tensor: Operand | Access) -> tuple[Expr, ...]:
+    """Those of an operand's dimension of size 1 are nothing."""
+    if isinstance(tensor, Access):
+        return tensor.strides
+    dims = zip(tensor.sizes, tensor.strides, strict=True)
+    return tuple(0 if size == 1 else stride for size, stride in dims)
+
+
+def _pointer(dtype: str) -> str:
+    return f"*{DTYPES[dtype]}"
 
 
 def _paren(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Kernels of ours where nothing else may win: layouts, dtypes, dynamic sizes and activations.
+"""Kernels of ours where nothing else may win: layouts, dtypes and dynamic sizes.
 
 One process compiles all of it; with a look at what is said where Triton is asked for and absent.
 """
@@ -9,7 +9,6 @@ import importlib.util
 
 import pytest
 
-from backend.inductor.hip.scheduling import activation_of
 from tests.support.rocm_programs import Ran, run
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -50,19 +49,6 @@ for dtype, tolerance in ((torch.float16, 0.02), (torch.bfloat16, 0.2)):
 frozen = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU()).eval()
 with torch.no_grad(), config.patch(freezing=True):
     agree("frozen", frozen, R(32, 64))
-
-part("activations")
-tanh = lambda x: F.gelu(x, approximate="tanh")
-for name, function in (("relu", F.relu), ("gelu", F.gelu), ("tanh", tanh), ("silu", F.silu)):
-    agree(f"fused-{name}", lambda a, b: function(a @ b), R(20, 32), R(32, 24))
-    agree(f"fused16-{name}", lambda a, b: function(a @ b), R(20, 32, dtype=torch.bfloat16),
-          R(32, 24, dtype=torch.bfloat16), tolerance=0.2)
-agree("fused-bias", lambda c, a, b: F.relu(torch.addmm(c, a, b)), R(24), R(20, 32), R(32, 24))
-agree("fused-batch", lambda a, b: F.silu(torch.bmm(a, b)), R(3, 20, 32), R(3, 32, 24))
-agree("apart-both", lambda a, b: F.relu(a @ b) + (a @ b).sin(), R(20, 32), R(32, 24))
-agree("apart-other", lambda a, b: F.relu(a @ b) * 2, R(20, 32), R(32, 24))
-agree("apart-transposed", lambda a, b: F.relu(a @ b).t().contiguous(), R(20, 32), R(32, 24))
-agree("apart-elu", lambda a, b: F.elu(a @ b), R(20, 32), R(32, 24))
 """
 
 
@@ -92,41 +78,8 @@ def test_layouts_and_dtypes(ran: Ran) -> None:
 
 
 @pytest.mark.torch
-def test_activations_are_fused_where_it_is_certain(ran: Ran) -> None:
-    activations = ran.part("activations")
-    assert len(activations.agreed) == 14
-    # A graph whose activation is fused has no kernel of Inductor's own.
-    code = activations.stderr.split("rocm_tui_load_kernel(r'''")[1:]
-    apart = ["async_compile.cpp_pybinding" in part for part in code]
-    fused = [name.startswith("fused") for name in activations.agreed]
-    assert sum(apart) >= fused.count(False)
-    assert apart.count(False) == fused.count(True)
-
-
-@pytest.mark.torch
 @pytest.mark.skipif(HAS_TRITON, reason="this Python has Triton")
 def test_triton_is_not_offered_where_it_is_absent(ran: Ran) -> None:
     assert "rocm_gemm_0" in ran.stdout
     assert "rocm_triton" not in ran.stdout
     assert ran.stderr.count("Triton cannot be imported") == 1
-
-
-RELU = """def inner_fn(index):
-    i0, i1 = index
-    tmp0 = ops.load(buf0, i1 + 24 * i0)
-    tmp1 = ops.relu(tmp0)
-    return tmp1
-"""
-
-
-def test_only_what_is_known_to_the_letter() -> None:
-    assert activation_of(RELU, "buf0") == "relu"
-    assert activation_of(RELU, "buf1") is None
-    assert activation_of(RELU.replace("relu", "abs"), "buf0") is None
-    assert activation_of(RELU.replace("return tmp1", "return tmp0"), "buf0") is None
-    assert activation_of("", "buf0") is None
-    cast = "    tmp2 = ops.to_dtype(tmp0, torch.float16, src_dtype=torch.float32)\n"
-    narrow = RELU.replace("    tmp1 = ops.relu(tmp0)\n", cast + "    tmp1 = ops.relu(tmp2)\n")
-    assert activation_of(narrow, "buf0") is None
-    last = RELU.replace("    return tmp1", cast.replace("tmp0", "tmp1") + "    return tmp2")
-    assert activation_of(last, "buf0") == "relu"

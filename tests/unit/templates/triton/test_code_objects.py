@@ -13,10 +13,10 @@ import sympy
 
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
-from backend.templates.triton.expressions import ACC, Load, apply
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes
 from backend.toolchain.resources import Resources, from_file
+from tests.support.chains import access, epilogue
 from tests.support.triton_lab import TritonChild, triton_child
 
 
@@ -27,12 +27,13 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonChild]:
 
 
 def gemm(m: int, n: int, k: int, dtype: str = "float16") -> TritonGemm:
+    out = Operand("c", dtype, (m, n), (n, 1))  # type: ignore[arg-type]
+    bias = access(Operand("bias", dtype, (n,), (1,)))  # type: ignore[arg-type]
     return TritonGemm(
         Operand("a", dtype, (m, k), (k, 1)),  # type: ignore[arg-type]
         Operand("b", dtype, (k, n), (n, 1)),  # type: ignore[arg-type]
-        Operand("c", dtype, (m, n), (n, 1)),  # type: ignore[arg-type]
-        apply("gelu", ACC + Load("bias")),
-        (Operand("bias", dtype, (n,), (1,)),),  # type: ignore[arg-type]
+        out,
+        epilogue(lambda x, bias: (x + bias).apply("gelu"), (access(out),), (bias,)),
     )
 
 
@@ -109,7 +110,7 @@ def waves(made: CodeObject) -> int:
 def test_offered_configs_compile_and_fit(child: TritonChild, arch: str, tmp_path: Path) -> None:
     """Nothing spills to memory, and LDS holds no more than was reckoned with."""
     square = gemm(4096, 4096, 4096)
-    plain = replace(square, epilogue=ACC, extras=())
+    plain = replace(square, epilogue=None)
     ragged = gemm(1000, 1003, 999)
     for problem in (square, plain, ragged, gemm(5, 1000, 4100, "float32")):
         for config in configs(problem, arch, budget=4):

@@ -12,6 +12,7 @@ import pytest
 import sympy
 
 from backend.model.choice import parse_config
+from backend.templates.epilogue import Epilogue
 from backend.templates.errors import (
     ConfigError,
     HookError,
@@ -20,40 +21,41 @@ from backend.templates.errors import (
 )
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig, TritonTemplate
-from backend.templates.triton.expressions import ACC, Load, Value, apply
 from backend.templates.triton.gemm import TritonGemm, generate, index_dtype
 from backend.templates.triton.kernel import TritonTemplateKernel
+from tests.support.chains import access, epilogue
 from tests.support.places import ROOT
 
 S0 = sympy.Symbol("s0", integer=True, positive=True)
 X = Operand("x", "float16", (S0, 8), (8 * S0, 1))
 OUT = Operand("y", "bfloat16", (S0, 8), (8, 1))
-BIAS = Operand("bias", "float32", (1, 8), (8, 1))
+BIAS = access(Operand("bias", "float32", (1, 8), (8, 1)))
 COPY = """{{ def_kernel("X") }}
     i = tl.arange(0, 8)[:, None]
     j = tl.arange(0, 8)[None, :]
     rows = {{ size("X", 0) }}
     value = {{ make_load("X", ("i", "j"), "i < rows") }}
-    {{ modification(0, "done", ("i", "j"), "i < rows", acc="value") }}
-    {{ store_output(("i", "j"), "done", "i < rows") }}
+    {{ store_output(("0", "i", "j"), "value", "i < rows") }}
 """
 
 
-def kernel(**more: object) -> TritonTemplateKernel:
-    settings = {"extras": [BIAS], "subgraphs": [ACC + Load("bias")]} | more
-    return TritonTemplateKernel("copy", [X], OUT, **settings)  # type: ignore[arg-type]
+ADDED = epilogue(lambda x, bias: x + bias, (access(OUT),), (BIAS,))
+
+
+def kernel(epilogue: Epilogue | None = ADDED) -> TritonTemplateKernel:
+    return TritonTemplateKernel("copy", [X], OUT, epilogue=epilogue)
 
 
 def test_arguments_come_from_what_the_late_hooks_use() -> None:
     made = kernel()
     partial = TritonTemplate("copy", COPY).render(made)
-    assert partial.open_hooks == ("MODIFICATION_0", "STORE_OUTPUT", "DEF_KERNEL")
+    assert partial.open_hooks == ("STORE_OUTPUT", "DEF_KERNEL")
     text = partial.finalize_all()
     assert "def copy(arg_X, in_bias, out, ks0):" in text
     assert "    rows = ks0\n" in text
     assert "tl.load(X + (i * (8 * ks0) + j), mask=i < rows, other=0.0)" in text
-    assert "    mod0_0 = tl.load(in_bias + (i * 0 + j), mask=i < rows, other=0.0)" in text
-    assert "tl.store(out + (i * 8 + j), done.to(tl.bfloat16), mask=i < rows)" in text
+    assert "    fused_1 = tl.load(in_bias + (0 * 0 + i * 0 + j), mask=i < rows, other=0.0)" in text
+    assert "tl.store(out + (0 * 0 + i * 8 + j), fused_2.to(tl.bfloat16), mask=i < rows)" in text
     kinds = [(a.name, a.kind, a.source, a.triton_type) for a in made.arguments()]
     assert kinds == [
         ("arg_X", "input", "x", "*fp16"),
@@ -64,16 +66,19 @@ def test_arguments_come_from_what_the_late_hooks_use() -> None:
     compile(text, "copy", "exec")
 
 
-def test_a_graph_fused_after_rendering_brings_its_operand() -> None:
-    made = kernel(subgraphs=[ACC])
+def test_an_epilogue_fused_after_rendering_brings_its_operands() -> None:
+    made = kernel(None)
     partial = TritonTemplate("copy", COPY).render(made)
-    made.fuse(apply("relu", Value() - Load("bias")))
-    with pytest.raises(HookError, match="has a fused subgraph already"):
-        made.fuse(ACC)
+    other = access(Operand("mask", "bool", (S0, 8), (1, S0)))
+    function = lambda x, bias: ((x - bias).apply("relu"), x.apply("lt", bias))  # noqa: E731
+    made.fuse(epilogue(function, (access(OUT), other), (BIAS,)))
+    with pytest.raises(HookError, match="has an epilogue already"):
+        made.fuse(ADDED)
     text = partial.finalize_all()
-    assert "in_bias" in text.split("):")[0]
-    assert "    fused_2 = tl.where(fused_1 < 0, 0.0, fused_1)\n    fused = fused_2\n" in text
-    assert "fused.to(tl.bfloat16)" in text
+    assert "def copy(arg_X, in_bias, out, out_mask, ks0):" in text
+    assert "    fused_3 = tl.where(fused_2 < 0, 0.0, fused_2)\n" in text
+    assert "fused_3.to(tl.bfloat16)" in text
+    assert "tl.store(out_mask + (0 * 0 + i + j * ks0), fused_4.to(tl.int1), mask=i < rows)" in text
 
 
 @pytest.mark.parametrize(
@@ -85,17 +90,13 @@ def test_a_graph_fused_after_rendering_brings_its_operand() -> None:
         ("{{ def_kernel('X') }}{{ def_kernel('X') }}", "@@DEF_KERNEL@@ twice"),
         ("{{ def_kernel('X') }}{{ stride('X', 2) }}", "X has 2 dimensions: no strides 2"),
         ("{{ def_kernel('X') }}{{ make_load('X', ('i',), None) }}", "x has 2 dimensions, not 1"),
-        ("{{ def_kernel('X') }}{{ modification(1, 'y', (), None) }}", "no subgraph 1; copy has 1"),
         ("{{ def_kernel('X') }}{{ BLOCK }}", "template t: 'BLOCK' is undefined"),
-        (
-            "{{ def_kernel('X') }}{{ modification(0, 'y', ('i', 'j'), None, acc='v') }}",
-            "loads bias; it has none",
-        ),
+        ("{{ def_kernel('X') }}{{ store_output(('i',), 'v', None) }}", "bias has 3 dimensions"),
     ],
 )
 def test_hooks_say_what_is_wrong(template: str, said: str) -> None:
     with pytest.raises(HookError, match=said.replace("(", r"\(")):
-        TritonTemplate("t", template).render(kernel(extras=[])).finalize_all()
+        TritonTemplate("t", template).render(kernel()).finalize_all()
 
 
 def gemm(m: int = 256, n: int = 256, k: int = 512, dtype: str = "float16") -> TritonGemm:
@@ -107,6 +108,8 @@ def gemm(m: int = 256, n: int = 256, k: int = 512, dtype: str = "float16") -> Tr
 
 
 CONFIG = TritonGemmConfig(64, 64, 32)
+RELU = epilogue(lambda x: x.apply("relu"), (access(gemm().out),))
+NARROW = access(Operand("e", "float8_e5m2", (1,), (1,)))
 
 
 def test_even_blocks_need_no_mask() -> None:
@@ -139,7 +142,7 @@ def test_hashes_tell_choices_apart() -> None:
         generate(gemm(), replace(CONFIG, waves_per_eu=2), "gfx942"),
         generate(gemm(k=1024), CONFIG, "gfx942"),
         generate(gemm(dtype="bfloat16"), CONFIG, "gfx942"),
-        generate(replace(gemm(), epilogue=apply("relu", ACC)), CONFIG, "gfx942"),
+        generate(replace(gemm(), epilogue=RELU), CONFIG, "gfx942"),
     ]
     choices.append(replace(choices[0], source=choices[0].source + "# another\n"))
     assert len({choice.hash for choice in choices}) == len(choices)
@@ -196,8 +199,7 @@ def test_offsets_are_as_wide_as_they_must_be() -> None:
         ({"b": Operand("b", "float16", (500, 256), (256, 1))}, "K is 512 and 500"),
         ({"b": Operand("b", "float32", (512, 256), (256, 1))}, "float16 times float32"),
         ({"a": Operand("a", "float16", (1, 256, 512), (0, 512, 1))}, "all have 2 dimensions"),
-        ({"epilogue": Load("bias")}, "loads bias, which is no extra"),
-        ({"extras": (Operand("e", "int16", (1,), (1,)),)}, "e is int16"),  # type: ignore[arg-type]
+        ({"epilogue": epilogue(lambda x, e: x, (access(gemm().out),), (NARROW,))}, "of 8 bits"),
     ],
 )
 def test_problems_that_are_none(change: dict[str, object], said: str) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from backend.templates.problem import Expr, GemmProblem, Operand
 from backend.templates.triton.choice import TritonGemmConfig
-from backend.templates.triton.expressions import ACC, Load, Pointwise, apply, cast, gelu_tanh
 from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs
+from tests.support.chains import Function, Term, access, epilogue
 from tests.support.triton_lab import Case, TritonChild, triton_child
 
 DTYPES = ("float16", "bfloat16", "float32")
@@ -40,15 +40,15 @@ def product(m: Expr, n: Expr, k: Expr, dtype: str = "float16", **more: object) -
     return TritonGemm(a, b, out, **more)  # type: ignore[arg-type]
 
 
-EPILOGUES: tuple[Pointwise, ...] = (
-    ACC,
-    apply("relu", ACC),
-    apply("gelu", ACC * 0.1 + Load("bias")),
-    gelu_tanh(ACC * 0.5),
-    apply("silu", ACC + Load("full")),
-    apply("maximum", ACC - Load("full"), Load("bias") * -1.5),
-    apply("tanh", Load("bias") * ACC) / 2.0,
-    -apply("sigmoid", apply("minimum", ACC, Load("full"))) + ACC * 0.25,
+EPILOGUES: tuple[Function, ...] = (
+    lambda x, bias, full: x,
+    lambda x, bias, full: x.apply("relu"),
+    lambda x, bias, full: (x * 0.1 + bias).apply("gelu"),
+    lambda x, bias, full: (x * 0.5).apply("gelu_tanh"),
+    lambda x, bias, full: (x + full).apply("silu"),
+    lambda x, bias, full: (x - full).apply("maximum", bias * -1.5),
+    lambda x, bias, full: (bias * x).apply("tanh") / 2.0,
+    lambda x, bias, full: -x.apply("minimum", full).apply("sigmoid") + x * 0.25,
 )
 
 
@@ -70,14 +70,25 @@ def cases(draw: st.DrawFn) -> Case:
     batch = draw(st.sampled_from([None, None, 1, 3]))
     dtype = draw(st.sampled_from(DTYPES))
     lead = () if batch is None else (batch,)
-    epilogue = draw(st.sampled_from(EPILOGUES))
     bias = tensor("bias", draw(st.sampled_from(DTYPES)), *draw(st.sampled_from([(n,), (m, 1)])))
+    out, other, full = (
+        draw(layouts(name, draw(st.sampled_from(DTYPES)), (*lead, m, n)))
+        for name in ("c", "other", "full")
+    )
+    function, loads = draw(st.sampled_from(EPILOGUES)), (access(bias), access(full))
+    made = epilogue(function, (access(out),), loads)
+    others: tuple[Operand, ...] = ()
+    if draw(st.booleans()):  # what becomes of it, and it
+
+        def both(x: Term, *loaded: Term) -> tuple[Term, Term]:
+            return function(x, *loaded), x
+
+        made, others = epilogue(both, (access(other), access(out)), loads), (other,)
     problem = TritonGemm(
         draw(layouts("a", dtype, (*lead, m, k))),
         draw(layouts("b", dtype, (*lead, k, n))),
-        draw(layouts("c", draw(st.sampled_from(DTYPES)), (*lead, m, n))),
-        epilogue,
-        (bias, draw(layouts("full", dtype, (*lead, m, n)))),
+        out,
+        made,
     )
     config = TritonGemmConfig(
         draw(st.sampled_from([16, 32])),
@@ -89,7 +100,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
     index = draw(st.sampled_from(["int32", "int64"]))
     choice = generate(problem, config, "gfx942", index=index)  # type: ignore[arg-type]
-    return Case(choice, problem, seed=draw(st.integers(0, 99)))
+    return Case(choice, problem, {}, draw(st.integers(0, 99)), (bias, full), others)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -103,7 +114,9 @@ def test_any_shape_stride_dtype_and_epilogue(child: TritonChild, case: Case) -> 
 @pytest.mark.parametrize(("arch", "dtype"), zip(ARCHES, DTYPES, strict=True))
 def test_configs_of_the_heuristics(child: TritonChild, arch: str, dtype: str) -> None:
     """Ragged in M, N and K: every mask and every split works."""
-    problem = product(40, 100, 270, dtype, epilogue=apply("relu", ACC))
+    problem = product(40, 100, 270, dtype)
+    relu = epilogue(lambda x: x.apply("relu"), (access(problem.out),))
+    problem = replace(problem, epilogue=relu)
     offered = configs(problem, arch)
     assert len(offered) == 12
     for config in offered:
@@ -124,12 +137,14 @@ def test_sizes_at_run_time(child: TritonChild) -> None:
     m, k = sympy.symbols("s0 s1", integer=True, positive=True)
     a = Operand("a", "float16", (m, k), (k + 3, 1))
     bias = tensor("bias", "float32", m, 1)
-    problem = replace(product(m, 48, k, epilogue=ACC + Load("bias"), extras=(bias,)), a=a)
+    problem = replace(product(m, 48, k), a=a)
+    added = epilogue(lambda x, bias: x + bias, (access(problem.out),), (access(bias),))
+    problem = replace(problem, epilogue=added)
     for split in (1, 2):
         choice = generate(problem, TritonGemmConfig(32, 32, 32, xcds=8, split_k=split), "gfx950")
         assert {str(symbol) for symbol in choice.sizes} == {"s0", "s1"}
         for numbers in ({"s0": 33, "s1": 70}, {"s0": 1, "s1": 32}, {"s0": 0, "s1": 5}):
-            result = child.run(Case(choice, problem, numbers))
+            result = child.run(Case(choice, problem, numbers, extras=(bias,)))
             assert (result.stray, result.error <= 1) == (0, True), numbers
 
 
@@ -144,7 +159,8 @@ def test_problem_with_bias_and_activation(child: TritonChild) -> None:
             )
             choice = generate(problem, TritonGemmConfig(16, 32, 32), "gfx90a")
             assert choice.extras == ("bias",)
-            assert child.run(Case(choice, problem)).error <= 1, activation
+            case = Case(choice, problem, extras=(replace(bias, name="bias"),))
+            assert child.run(case).error <= 1, activation
 
 
 def test_beta_zero_reads_no_bias() -> None:
@@ -159,14 +175,20 @@ def test_beta_zero_reads_no_bias() -> None:
 
 def test_cast_rounds_in_the_middle(child: TritonChild) -> None:
     """10,000.3 is 9,984 in bfloat16."""
-    epilogue = cast(ACC * 0.0 + 10000.3, "bfloat16") + ACC * 0.0
-    problem = product(16, 16, 16, "float32", epilogue=epilogue)
+    plain = product(16, 16, 16, "float32")
+
+    def made(rounded: bool) -> TritonGemm:
+        def function(x: Term) -> Term:
+            return (x * 0.0 + 10000.3).to("bfloat16", rounded) + x * 0.0
+
+        return replace(plain, epilogue=epilogue(function, (access(plain.out),)))
+
+    problem = made(True)
     assert (
         child.run(Case(generate(problem, TritonGemmConfig(16, 16, 16), "gfx942"), problem)).error
         <= 1
     )
-    uncast = replace(problem, epilogue=ACC * 0.0 + 10000.3)
-    wrong = generate(uncast, TritonGemmConfig(16, 16, 16), "gfx942")
+    wrong = generate(made(False), TritonGemmConfig(16, 16, 16), "gfx942")
     assert child.run(Case(wrong, problem)).error > 1
 
 

@@ -1,8 +1,6 @@
-"""Marks that are filled late, and sizes and subgraphs as text."""
+"""Marks that are filled late, and sizes as text."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 import sympy
@@ -11,18 +9,7 @@ from hypothesis import strategies as st
 from torch.utils._sympy.functions import CeilDiv, FloorDiv, ModularIndexing
 
 from backend.templates.errors import ExpressionError, HookError
-from backend.templates.triton.expressions import (
-    ACC,
-    Constant,
-    Load,
-    apply,
-    cast,
-    ceildiv,
-    divides,
-    emit,
-    loads,
-    print_size,
-)
+from backend.templates.triton.expressions import ceildiv, divides, print_size
 from backend.templates.triton.kernel import PartialRender, mark
 
 TEXT = f"{mark('TOP')}\n    body\n    {mark('END')}\nlast"
@@ -115,45 +102,3 @@ def test_divides_only_when_it_is_sure() -> None:
     assert divides(16, 64) and not divides(16, 65)
     assert divides(16, 32 * plain) and divides(16, 16 * S0 + 48)
     assert not divides(16, plain) and not divides(16, 8 * S0)
-
-
-def test_a_graph_is_written_once_per_value() -> None:
-    shared = apply("exp", ACC + Load("bias"))
-    lines, result = emit(shared * shared + shared, {"acc": "x"}, lambda name: f"load_{name}", "t")
-    assert lines == [
-        "t0 = load_bias.to(tl.float32)",
-        "t1 = x + t0",
-        "t2 = tl.exp(t1)",
-        "t3 = t2 * t2",
-        "t4 = t3 + t2",
-    ]
-    assert result == "t4"
-    assert loads(shared + Load("other")) == ("bias", "other")
-
-
-def test_a_deep_shared_graph_is_linear() -> None:
-    graph = ACC + 1.0
-    for _ in range(60):
-        graph = graph + graph
-    lines, _ = emit(graph, {"acc": "x"}, str, "t")
-    assert len(lines) == 61
-
-
-def test_what_a_graph_cannot_be() -> None:
-    with pytest.raises(ExpressionError, match="no pointwise function relu6; there are add"):
-        apply("relu6", ACC)
-    with pytest.raises(ExpressionError, match="maximum takes 2 arguments, not 1"):
-        apply("maximum", ACC)
-    with pytest.raises(ExpressionError, match="exp of constants alone"):
-        apply("exp", 2.0)
-    with pytest.raises(ExpressionError, match="no cast to float64"):
-        cast(ACC, "float64")
-    with pytest.raises(ExpressionError, match="cast of a constant"):
-        cast(Constant(1.0), "float16")
-    with pytest.raises(ExpressionError, match="needs value acc; the template gives value"):
-        emit(ACC, {"value": "x"}, str, "t")
-
-
-def test_constants_that_python_has_no_literal_for() -> None:
-    lines, _ = emit(ACC + math.inf, {"acc": "x"}, str, "t")
-    assert lines == ['t0 = x + float("inf")']
