@@ -89,6 +89,7 @@ OPS: Mapping[str, Op] = {
     "baddbmm": Op(("bias", "a", "b"), "baddbmm"),
     "int_mm": Op(("a", "b"), "_int_mm", result=4),
     "scaled_mm": Op(("a", "b", "scale_a", "scale_b", "bias"), "_scaled_mm", optional=1),
+    "weight_int8pack_mm": Op(("a", "b", "scale_b"), counted=False),
     "mm_plus_mm": Op(("a", "b", "c", "d"), "mm", products=2),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),

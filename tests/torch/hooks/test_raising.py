@@ -94,7 +94,7 @@ OFFERING = (
 
 OFFERED = (
     "hooks.templates:with_templates",
-    "hip.scheduling:_fused",
+    "hip.scheduling:_rendered",
     "hip.template:ROCmTemplateKernel.call_kernel",
     "hip.caller:ROCmTemplateBuffer.get_workspace_size",
     "hip.caller:ROCmTemplateCaller.kernel_hash_key",
