@@ -8,9 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.problem import TuningKey
+from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.session import TuningStarted
 from backend.pins.store import PinReport, PinStore
+from backend.worker.problem import rebuild
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 
 pytestmark = pytest.mark.torch
@@ -106,3 +107,15 @@ def test_a_pin_finds_their_graphs(story: Story) -> None:
     assert len(story.to_aten) == len(story.offered)
     assert {report.status.state for report in story.to_aten} == {"active"}
     assert [report.moved for report in story.to_aten] == [1] * len(story.to_aten)
+
+
+def test_a_worker_builds_them_again(story: Story) -> None:
+    """The ops that were new to it, from their keys."""
+    for start in story.offered:
+        specs = parse_inputs_key(start.inputs).specs
+        program = rebuild(start.op, specs)
+        a, b = specs[start.op in ("addmm",) :][:2]
+        result = program.function(*program.arguments)
+        assert (*result.shape,) == (*a.sizes[:-1], b.sizes[-1])
+        if start.op == "int_mm":
+            assert str(result.dtype) == "torch.int32"
