@@ -13,11 +13,11 @@ from typing import Literal
 
 from backend.model.problem import Problem, Shape
 
-Role = Literal["a", "b", "scale_a", "scale_b", "c", "d", "bias", "copy"]
+Role = Literal["a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends", "copy"]
 """What an input of `(scale_a * a) @ (scale_b * b) + c @ d + bias` is; a `copy` is b once more,
-packed for a library."""
+packed for a library; `ends` are those of groups of rows."""
 
-OPERANDS: tuple[Role, ...] = ("a", "b", "scale_a", "scale_b", "c", "d", "bias")
+OPERANDS: tuple[Role, ...] = ("a", "b", "scale_a", "scale_b", "c", "d", "bias", "ends")
 """The order of our templates."""
 
 ITEM_BYTES = {
@@ -89,9 +89,11 @@ OPS: Mapping[str, Op] = {
     "baddbmm": Op(("bias", "a", "b"), "baddbmm"),
     "int_mm": Op(("a", "b"), "_int_mm", result=4),
     "scaled_mm": Op(("a", "b", "scale_a", "scale_b", "bias"), "_scaled_mm", optional=1),
+    "weight_int8pack_mm": Op(("a", "b", "scale_b"), counted=False),
     "mm_plus_mm": Op(("a", "b", "c", "d"), "mm", products=2),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
+    "grouped_mm": Op(("a", "b", "ends"), counted=False, optional=1),
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }

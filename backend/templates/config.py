@@ -71,6 +71,7 @@ class SkinnyConfig:
     A wave computes `rows` x `cols` of the result; its lanes share K, and `waves_k` waves of a block
     do too, which then meet in LDS. A block has `waves_n` such groups side by side. `vec_a` and
     `vec_b` are elements a load of each factor. `unroll` steps of K are loaded before they are used.
+    `unit` is what multiplies; a matrix unit takes the columns as its rows.
     """
 
     rows: int
@@ -80,6 +81,7 @@ class SkinnyConfig:
     vec_a: int = 1
     vec_b: int = 1
     unroll: int = 1
+    unit: UnitName = "fma"
     split_k: int = 1
 
     @property
@@ -100,7 +102,8 @@ class SkinnyConfig:
 
 def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
     """The config of a choice of a template, from its description. Raises ConfigError."""
-    kind = {"gemm": GemmConfig, "conv": GemmConfig, "skinny": SkinnyConfig}.get(template)
+    tiled = dict.fromkeys(("gemm", "conv", "grouped"), GemmConfig)
+    kind = {**tiled, "skinny": SkinnyConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)

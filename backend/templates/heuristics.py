@@ -20,11 +20,14 @@ from backend.templates.legality import (
 )
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
-from backend.templates.units import UNITS, UnitName, wave_of
+from backend.templates.units import UNITS, MatrixUnit, UnitName, best_unit, wave_of
 from backend.toolchain.target import Target
 
-SKINNY_ROWS = 16
-"""Up to so many rows the skinny template is offered."""
+SKINNY_ROWS, _FMA_ROWS = 64, 16
+"""Up to so many rows the skinny template is offered, and its plain FMA."""
+_ON_THE_WAY = 48 << 10
+"""Bytes that a compute unit must have on their way: 4.8 TB/s for a microsecond by 132 of them are
+36 KiB each."""
 _LEAST_K_STEPS = 8
 """Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
 _MOST_PARTS = 16
@@ -67,7 +70,7 @@ def skinny_configs(
     budget: int = 4,
     compute_units: int | None = None,
 ) -> tuple[SkinnyConfig, ...]:
-    """At most `budget` configs of the product with few rows; none for more than 16 rows.
+    """At most `budget` configs of the product with few rows; none for more than 64 rows.
 
     Raises ConfigError for an architecture that is not known.
     """
@@ -75,13 +78,21 @@ def skinny_configs(
     sizes = _as_kernel(problem, sizes)
     if sizes.m > SKINNY_ROWS:
         return ()
-    configs = [
-        config
-        for config in _unique(_skinny_candidates(problem, sizes, device))
-        if skinny_defect(config, problem) is None and device_defect(config, problem, device) is None
-    ]
-    configs.sort(key=lambda config: _skinny_cost(config, sizes, device))
-    return tuple(configs[:budget])
+
+    def legal(candidates: Iterator[SkinnyConfig]) -> list[SkinnyConfig]:
+        return [
+            c
+            for c in _unique(candidates)
+            if skinny_defect(c, problem) is None and device_defect(c, problem, device) is None
+        ]
+
+    plain = legal(_skinny_candidates(problem, sizes, device)) if sizes.m <= _FMA_ROWS else []
+    plain.sort(key=lambda config: _skinny_cost(config, sizes, device))
+    matrix = legal(_unit_candidates(problem, sizes, device))
+    matrix.sort(key=lambda config: _unit_cost(config, sizes, device))
+    # CDNA's plain units keep up with its memory for a few rows.
+    first, other = (matrix, plain) if target.kind == "cuda" or sizes.m >= 8 else (plain, matrix)
+    return tuple([*first[:3], *other[:1], *first[3:], *other[1:]][:budget])
 
 
 def _as_kernel(problem: GemmProblem, sizes: Sizes) -> Sizes:
@@ -231,3 +242,64 @@ def _skinny_cost(
     waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch
     wanted = 8 * device.compute_units
     return max(1.0, wanted / waves), -config.cols, config.waves
+
+
+def _unit_candidates(
+    problem: GemmProblem, sizes: Sizes, device: DeviceLimits
+) -> Iterator[SkinnyConfig]:
+    """Few rows by a matrix unit, with as many steps at once as registers allow."""
+    target, form = device.target, canonical(problem)
+    name = _skinny_unit(target, problem.a.dtype)
+    if name is None:
+        return
+    unit, item = UNITS[name], problem.a.item_bytes
+    rows = max(unit.n, 1 << (sizes.m - 1).bit_length())
+    for config in _unit_arrangements(unit, name, form.right, item, rows):
+        depth = config.vec_b if form.right.k_fast else unit.terms(item)
+        vec_a = min(form.left.vector, depth) if form.left.k_fast else 1
+        fitting = replace(config, vec_a=vec_a)
+        while fitting.unroll > 1 and device_defect(fitting, problem, device) is not None:
+            fitting = replace(fitting, unroll=fitting.unroll // 2)
+        yield fitting
+        blocks = -(-sizes.n // (config.cols * config.waves_n)) * sizes.batch
+        if 2 * blocks <= device.compute_units:
+            yield replace(fitting, split_k=min(4, device.compute_units // blocks))
+
+
+def _skinny_unit(target: Target, dtype: str) -> UnitName | None:
+    """The unit that takes each value once; None where there is none for the type."""
+    family: dict[str, UnitName] = {"mma": "mma", "mfma": "mfma16", "wmma_gfx12": "wmma_gfx12"}
+    unit = family.get(target.matrix)
+    if unit is None or dtype not in ("float16", "bfloat16"):
+        return None
+    return best_unit(target, dtype, unit)
+
+
+def _unit_arrangements(
+    unit: MatrixUnit, name: UnitName, right: Side, item: int, rows: int
+) -> Iterator[SkinnyConfig]:
+    if right.k_fast:
+        for waves_n, waves_k, tiles, unroll in ((1, 8, 1, 4), (1, 4, 1, 8), (1, 8, 2, 2)):
+            cols = tiles * unit.m
+            yield SkinnyConfig(rows, cols, waves_n, waves_k, 1, right.vector, unroll, name)
+        return
+    for waves_k, vector, unroll in ((8, 8, 2), (8, 4, 4), (4, 4, 4)):
+        cols = vector // unit.lines * unit.m
+        if vector <= right.vector:
+            yield SkinnyConfig(rows, cols, 1, waves_k, 1, vector, unroll, name)
+
+
+def _unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float:
+    """Relative time by counting: how many bytes are on their way, how evenly blocks fill the
+    device, how often the rows are read, and what a second kernel costs."""
+    unit = UNITS[config.unit]
+    blocks = -(-sizes.n // (config.cols * config.waves_n)) * sizes.batch * config.split_k
+    each = -(-blocks // device.compute_units)
+    waves = min(each * config.waves, 16)
+    span = unit.wave // unit.m * unit.lines * 16  # bytes of K of a column that a wave loads at once
+    on_the_way = waves * config.unroll * config.cols * span
+    even = blocks / (each * device.compute_units)
+    rows = 1 + config.rows / config.cols / 16
+    short = 1.5 if sizes.k * 2 < config.split_k * config.waves_k * config.unroll * span else 1.0
+    second = 1.4 if config.split_k > 1 else 1.0
+    return rows * short * second / (min(1.0, on_the_way / _ON_THE_WAY) * even)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
+from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
@@ -37,6 +38,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         config.group_m,
         config.xcds,
     )
+    if isinstance(problem, GroupedProblem) and config.split_k != 1:
+        yield "split_k: groups of rows are not known where K would be split"
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
     if (unit := UNITS.get(config.unit)) is not None:
@@ -79,9 +82,10 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
 
 
 def takes_pipeline(problem: GemmProblem) -> bool:
-    """Whether asynchronous copies bring what is multiplied: nothing is converted or gathered."""
+    """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
+    looked for."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
-    return plain and not isinstance(problem, ConvProblem)
+    return plain and not isinstance(problem, (ConvProblem, GroupedProblem))
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
@@ -147,6 +151,9 @@ def run_of(per_lane: int, item_bytes: int) -> int:
 def _skinny_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
     form = canonical(problem)
     yield from _positive(config.rows, config.cols, config.waves_n, config.waves_k, config.unroll)
+    if (unit := UNITS.get(config.unit)) is not None:
+        yield from _skinny_unit_defects(config, unit, problem)
+        return
     if config.rows > 16 or config.rows & (config.rows - 1) or config.cols & (config.cols - 1):
         yield "rows and cols are powers of two, rows up to 16"
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
@@ -158,6 +165,28 @@ def _skinny_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]
             yield "vec_a and vec_b must be equal where K is contiguous in both"
     elif not 1 <= config.cols // config.vec_b <= 32 or config.cols % config.vec_b:
         yield "cols: 1 to 32 lanes side by side"
+
+
+def _skinny_unit_defects(
+    config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem
+) -> Iterator[str]:
+    form, terms = canonical(problem), unit.terms(problem.a.item_bytes)
+    if problem.a.dtype not in unit.dtypes:
+        yield f"{config.unit} does not multiply {problem.a.dtype}"
+    if not unit.lines:
+        yield f"{config.unit} wants each value twice"
+        return
+    if config.rows % unit.n or config.rows > 64 or config.cols % unit.m:
+        yield f"rows are a multiple of {unit.n} up to 64, cols one of {unit.m}"
+    yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
+    yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
+    depth = config.vec_b if form.right.k_fast else terms
+    if depth % terms or depth % config.vec_a:
+        yield "a lane's products are whole instructions and whole loads"
+    if not form.right.k_fast and config.vec_b != config.cols // unit.m * unit.lines:
+        yield "vec_b: where K is not contiguous a vector is a lane's columns"
+    if not form.left.k_fast and config.vec_a != 1:
+        yield "vec_a: a left factor whose rows are not contiguous is loaded one by one"
 
 
 _SIMDS = 4
@@ -212,20 +241,22 @@ def device_defect(
     config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: DeviceLimits
 ) -> str | None:
     """Why the config should not be compiled for this device; None if nothing speaks against it."""
-    wave = wave_of(on.target, config.unit) if isinstance(config, GemmConfig) else on.target.wave
+    wave = wave_of(on.target, config.unit)
     threads = config.waves * wave
     if threads > _MAX_THREADS:
         return f"{threads} threads a block, {_MAX_THREADS} are allowed"
-    if isinstance(config, GemmConfig) and not has_unit(on.target, config.unit):
+    if not has_unit(on.target, config.unit):
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
-    together = 2 if isinstance(config, SkinnyConfig) else 1
+    together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
     asked = isinstance(config, GemmConfig) and config.pipelined
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
     waves = max(-(-config.waves // _SIMDS), together)
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
+    if isinstance(config, SkinnyConfig) and config.unit != "fma":
+        most = min(most, 128 if config.rows <= 16 else 255)  # as its launch bounds say
     if (count := registers(config, problem, wave)) > most:
         return f"about {count} registers a thread, at most {most} for {config.waves} waves a block"
     return None
@@ -235,7 +266,7 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
     if isinstance(config, SkinnyConfig):
         sums = config.waves * config.rows * config.cols
-        return problem.acc_bytes * sums if config.waves_k > 1 else 0
+        return problem.acc_bytes * sums if config.waves_k > 1 or config.unit != "fma" else 0
     item = problem.a.item_bytes
     if config.pipelined:
         lines = config.block_m + config.block_n
@@ -255,6 +286,8 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
     item = problem.a.item_bytes
     if isinstance(config, SkinnyConfig):
+        if (unit := UNITS.get(config.unit)) is not None:
+            return _skinny_unit_registers(config, unit, problem)
         return _skinny_registers(config, problem)
     word = problem.acc_bytes // 4
     sums = word * config.wave_m * config.wave_n // wave
@@ -281,3 +314,13 @@ def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
     terms = (config.rows + lane_cols) * lane_k
     values = config.rows * lane_cols + config.unroll * terms
     return problem.acc_bytes // 4 * values + 2 * config.rows + _ADDRESSES
+
+
+def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem) -> int:
+    """Sums, and the terms of all steps as memory has them."""
+    item = problem.a.item_bytes
+    k_fast = canonical(problem).right.k_fast
+    depth = config.vec_b if k_fast else unit.terms(item)
+    lines = config.cols // unit.m * unit.lines + config.rows // unit.n
+    sums = config.rows * config.cols // unit.wave
+    return sums + config.unroll * lines * depth * item // 4 + 2 * lines + _ADDRESSES

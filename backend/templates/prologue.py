@@ -7,10 +7,11 @@ element of each source: which one, `batch`, `line` and `k` say.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from backend.templates.errors import UnsupportedProblemError
+from backend.templates.expressions import STORED, ChainBuilder, Step, Value, in_cpp
+from backend.templates.functions import CPP_VALUE
 from backend.templates.operand import (
     VECTOR_BYTES,
     Expr,
@@ -21,8 +22,6 @@ from backend.templates.operand import (
 )
 
 _BATCH, _LINE, _K = range(3)
-_WHOLE = ("int8", "uint8", "int32")
-_FLOATS = ("float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Source:
     def __post_init__(self) -> None:
         if len(self.operand.strides) != 3 or self.group < 1:
             raise UnsupportedProblemError(f"{self.name}: no source of a factor")
-        if self.operand.dtype not in _WHOLE + _FLOATS:
+        if self.operand.dtype not in STORED:
             raise UnsupportedProblemError(
                 f"{self.name}: nothing is computed of {self.operand.dtype}"
             )
@@ -51,11 +50,6 @@ class Source:
     def depends(self, dim: int) -> bool:
         return not is_number(self.operand.strides[dim], 0)
 
-    @property
-    def value_type(self) -> str:
-        """C++ of an element while the factor is computed."""
-        return "int" if self.operand.dtype in _WHOLE else "float"
-
     def size_args(self) -> tuple[SizeArg, ...]:
         """The strides of what it depends on."""
         return tuple(
@@ -63,10 +57,6 @@ class Source:
             for dim, what in enumerate(("batch", "line", "k"))
             if self.depends(dim)
         )
-
-    def value(self, element: str) -> str:
-        """C++ of an element as `value_type`."""
-        return element if self.value_type == "int" else f"rt::convert<float>({element})"
 
     def stride(self, what: str, scope: str = "args.") -> str:
         """C++ of the stride by batch, line or k."""
@@ -123,15 +113,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """How an element of a factor is computed, in C++.
+    """How an element of a factor is computed: the value of step `result`.
 
-    In `statements` and `result`, an expression of type float, each source's element has its name,
-    and `at_line` and `at_k` say where it stands. Raises UnsupportedProblemError.
+    A `load` is of the source that its text names, a `value` is a place (see `place`). Raises
+    UnsupportedProblemError.
     """
 
     sources: tuple[Source, ...]
-    result: str
-    statements: tuple[str, ...] = ()
+    steps: tuple[Step, ...]
+    result: int
 
     def __post_init__(self) -> None:
         names = [source.name for source in self.sources]
@@ -139,6 +129,9 @@ class Prologue:
             raise UnsupportedProblemError(f"sources of one factor named {', '.join(names)}")
         if not self.sources or not (self.main.dense(True) or self.main.dense(False)):
             raise UnsupportedProblemError("a factor whose lines and K are both scattered in memory")
+        for step in self.steps:
+            if step.function == "load" and step.text not in names:
+                raise UnsupportedProblemError(f"{step.text} is no source of the factor")
 
     @property
     def main(self) -> Source:
@@ -160,6 +153,17 @@ class Prologue:
     def size_args(self) -> tuple[SizeArg, ...]:
         return tuple(arg for source in self.sources for arg in source.size_args())
 
-    def uses(self, name: str) -> bool:
-        """Whether a name comes up in the expressions."""
-        return any(re.search(rf"\b{name}\b", text) for text in (*self.statements, self.result))
+    def statements(self) -> list[str]:
+        """C++ of the steps, of which step 3 is `t3`, where `NAME` is a source's element."""
+
+        def text(step: Step) -> str:
+            if step.function == "value":
+                return f"static_cast<{CPP_VALUE[step.dtype]}>(at_{step.text.replace('//', '/')})"
+            return f"rt::convert<{CPP_VALUE[step.dtype]}>(raw.{step.text}[i])"
+
+        return in_cpp(self.steps, text)
+
+
+def place(chain: ChainBuilder, divisor: int, modulus: int) -> Value:
+    """`k // divisor % modulus` as a value."""
+    return chain.add(Step("value", "int32", text=f"k // {divisor} % {modulus}"))

@@ -91,19 +91,26 @@ def render_gemm(
     return _render(template, problem, config, name, kernel, input_reorder)
 
 
-def render_conv(
+def _render_whole(
+    template: str,
     problem: GemmProblem,
     config: GemmConfig,
     name: str,
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
-    """A convolution, which is a `ConvProblem`. Raises ConfigError where the config does not fit."""
+    """What one launch must have all of. Raises ConfigError where the config does not fit."""
     if (defect := gemm_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
     kernel.limit(one_launch(problem, config))
-    return _render("conv.hip.jinja", problem, config, name, kernel, input_reorder)
+    return _render(template, problem, config, name, kernel, input_reorder)
+
+
+render_conv = functools.partial(_render_whole, "conv.hip.jinja")
+"""A convolution, which is a `ConvProblem`."""
+render_grouped = functools.partial(_render_whole, "grouped.hip.jinja")
+"""Products of groups of rows, which are a `GroupedProblem`."""
 
 
 def render_skinny(
@@ -116,7 +123,8 @@ def render_skinny(
     """The product with few rows. Raises ConfigError where the config does not fit the problem."""
     if (defect := skinny_defect(config, problem)) is not None:
         raise ConfigError(f"{config.description}: {defect}")
-    return _render("skinny.hip.jinja", problem, config, name, kernel, input_reorder)
+    template = "skinny.hip.jinja" if config.unit == "fma" else "skinny_matrix.hip.jinja"
+    return _render(template, problem, config, name, kernel, input_reorder)
 
 
 def _render(
@@ -136,7 +144,7 @@ def _render(
             problem=problem,
             form=canonical(problem),
             config=config.binary,
-            unit=UNITS.get(config.unit) if isinstance(config, GemmConfig) else None,
+            unit=UNITS.get(config.unit),
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,

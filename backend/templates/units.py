@@ -34,6 +34,11 @@ class MatrixUnit:
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
     arches: tuple[str, ...] = ()
 
+    @property
+    def lines(self) -> int:
+        """Rows of the left factor of which a lane holds terms; 0 where two lanes hold the same."""
+        return self.m * self.groups // self.wave
+
     def k(self, item_bytes: int) -> int:
         """Products that an instruction adds up."""
         return self.k_bytes // item_bytes

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.expressions import ChainBuilder, Value
 from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import GemmProblem
-from backend.templates.prologue import Prologue, Source
+from backend.templates.prologue import Prologue, Source, place
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
-Value = Callable[..., torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -47,33 +47,58 @@ class Stored:
 
 @dataclass(frozen=True)
 class Computed:
-    """How a factor is computed: in C++, and in torch of the sources' elements and of k."""
+    """How a factor is computed: in steps and in torch, of the sources' elements, and of k."""
 
     name: str
     sources: tuple[Stored, ...]
-    result: str
-    value: Value
-    statements: tuple[str, ...] = ()
+    steps: Callable[..., Value]
+    value: Callable[..., torch.Tensor]
+
+    def prologue(self, sources: tuple[Source, ...]) -> Prologue:
+        chain = ChainBuilder()
+        loads = [chain.load(stored.name, stored.dtype) for stored in self.sources]
+        result = self.steps(chain, *loads)
+        return Prologue(sources, chain.steps, result.step)
 
 
-def _nibble(w: torch.Tensor, s: torch.Tensor, z: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+def _scaled(chain: ChainBuilder, w: Value, s: Value) -> Value:
+    return chain.apply("mul", chain.cast(w, "float32"), s)
+
+
+def _grouped(chain: ChainBuilder, w: Value, s: Value, z: Value) -> Value:
+    wide = chain.apply("sub", chain.cast(w, "int16"), chain.cast(z, "int16"))
+    return _scaled(chain, wide, s)
+
+
+def _nibble(chain: ChainBuilder, w: Value, s: Value, z: Value) -> Value:
+    shift = chain.apply("mul", place(chain, 1, 2), chain.constant(4, "int32"))
+    low = chain.apply("bitwise_right_shift", w, chain.cast(shift, "uint8"))
+    return _grouped(chain, chain.apply("bitwise_and", low, chain.constant(15, "uint8")), s, z)
+
+
+def _dequantized(
+    w: torch.Tensor, s: torch.Tensor, z: torch.Tensor, k: torch.Tensor
+) -> torch.Tensor:
     return ((w.int() >> 4 * (k % 2)) % 16 - z.int()) * s.float()
 
 
-CAST = Computed("cast", (Stored("x", "float32", bits=24),), "x", lambda x, k: x)
-CAST_B = Computed("cast b", (Stored("y", "float32", bits=24),), "y", lambda y, k: y)
+def _one_more(chain: ChainBuilder, x: Value) -> Value:
+    return chain.apply("add", x, chain.constant(1, "float32"))
+
+
+CAST = Computed("cast", (Stored("x", "float32", bits=24),), lambda c, x: x, lambda x, k: x)
+CAST_B = Computed("cast b", (Stored("y", "float32", bits=24),), lambda c, y: y, lambda y, k: y)
 INT8 = Computed(
     "int8",
     (Stored("w", "int8"), Stored("s", "bfloat16", k=False)),
-    "w * s",
+    _scaled,
     lambda w, s, k: w.float() * s.float(),
 )
 GROUPS = Computed(
     "groups",
     (Stored("w", "int8"), Stored("s", "bfloat16", group=32), Stored("z", "int8", group=32)),
-    "v * s",
+    _grouped,
     lambda w, s, z, k: (w.float() - z.float()) * s.float(),
-    ("const float v = w - z;",),
 )
 ODD_GROUPS = replace(
     GROUPS,
@@ -87,8 +112,8 @@ NIBBLES = Computed(
         Stored("s", "float16", group=64),
         Stored("z", "uint8", group=64),
     ),
-    "((w >> 4 * (at_k & 1) & 15) - z) * s",
     _nibble,
+    _dequantized,
 )
 NORM = Computed(
     "norm",
@@ -97,11 +122,11 @@ NORM = Computed(
         Stored("r", "float32", k=False),
         Stored("g", "float16", lines=False, bits=4),
     ),
-    "x * r * g",
+    lambda c, x, r, g: c.apply("mul", c.apply("mul", x, r), g),
     lambda x, r, g, k: x.float() * r * g.float(),
 )
-ONE = Computed("one", (Stored("x", "float32", bits=24),), "x + 1.0f", lambda x, k: x + 1)
-ONE_B = Computed("one b", (Stored("y", "float32", bits=24),), "y + 1.0f", lambda y, k: y + 1)
+ONE = Computed("one", (Stored("x", "float32", bits=24),), _one_more, lambda x, k: x + 1)
+ONE_B = Computed("one b", (Stored("y", "float32", bits=24),), _one_more, lambda y, k: y + 1)
 """Of nothing they make something: what is beyond an edge has to be zero all the same."""
 
 
@@ -154,7 +179,7 @@ class Case:
             strides = (ld if self.batched else 0, line * int(stored.lines), k * int(stored.k))
             operand = Operand(stored.name, stored.dtype, (B, M, K), strides)
             sources.append(Source(operand, stored.group))
-        return Prologue(tuple(sources), computed.result, computed.statements)
+        return computed.prologue(tuple(sources))
 
 
 @dataclass(frozen=True)

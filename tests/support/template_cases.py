@@ -119,7 +119,7 @@ class Binary:
         if isinstance(c, GemmConfig):
             tile = f"{c.block_m}x{c.block_n}x{c.block_k}-{c.wave_m}x{c.wave_n}"
             return f"gemm-{tile}-{c.unit}-stages{c.stages}-{kind}"
-        return f"skinny-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
+        return f"skinny-{c.unit}-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
 
 
 def _key(offered: Binary) -> tuple[Any, ...]:
@@ -128,6 +128,8 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     if isinstance(c, GemmConfig):
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
         return "gemm", *tile, c.unit, c.kpack, c.stages, item
+    if c.unit != "fma":
+        return "skinny", c.unit, c.waves_k, c.cols, c.vec_b, offered.problem_class.b_k_fast
     lanes = c.cols if offered.problem_class.b_k_fast else c.cols // c.vec_b
     return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
 
@@ -169,7 +171,7 @@ def _size_strategies(binary: Binary) -> tuple[st.SearchStrategy[int], ...]:
     """Of M, N and K."""
     config = binary.config
     if isinstance(config, SkinnyConfig):
-        rows, cols = st.integers(1, 16), _sizes(config.cols * config.waves_n)
+        rows, cols = st.integers(1, max(16, config.rows + 1)), _sizes(config.cols * config.waves_n)
         depth = st.sampled_from([*_RAGGED, 0, 255, 256, 257, 300, 512, 515, 1031])
     else:
         rows, cols = _sizes(config.block_m), _sizes(config.block_n)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,6 +34,14 @@ class Reference(Protocol):
     def part(self, inputs: Sequence[Tensor], tile: Tile) -> tuple[Tensor, Tensor]:
         """The true values of a tile in `wide_dtype`, and for each a bound of the terms that were
         summed up for it, both fresh."""
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A reference whose inputs are not any numbers."""
+
+    def drawn(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Inputs of the same kind that make sense, of random ones."""
 
 
 def wide_dtype(factor: Tensor) -> torch.dtype:

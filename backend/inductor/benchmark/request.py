@@ -15,7 +15,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark.errors import ChoiceError, choice_error
 from backend.inductor.benchmark.places import Place, place_of
-from backend.inductor.benchmark.reference import Expected, Reference, check_untouched
+from backend.inductor.benchmark.reference import Drawing, Expected, Reference, check_untouched
 from backend.inductor.benchmark.tensors import TensorPlan, make_inputs
 from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import graph as torch_graph
@@ -155,7 +155,8 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
         return None if self.reference is None else self.reference.expected(self._inputs())
 
     def _inputs(self) -> list[Tensor]:
-        return _inputs_of(tuple(map(plan_of, self.input_tensor_meta)))
+        inputs = _inputs_of(tuple(map(plan_of, self.input_tensor_meta)))
+        return self.reference.drawn(inputs) if isinstance(self.reference, Drawing) else inputs
 
     def _timed(self) -> float:
         inputs, expected = self._inputs(), self.expected()
@@ -246,7 +247,10 @@ class Question:
         if request is None:
             return torch_choices.tensors_for(self.choices[hash], made)
         plans = [plan_of(meta) for meta in request.input_tensor_meta]
-        return (*make_inputs(plans), plan_of(request.output_tensor_meta).make())
+        inputs, reference = make_inputs(plans), request.reference
+        if isinstance(reference, Drawing):
+            inputs = reference.drawn(inputs)
+        return (*inputs, plan_of(request.output_tensor_meta).make())
 
     def returned(self, hash: str, value: object) -> Tensor | None:
         """What the choice computed, if it returns that; else it writes to its output."""

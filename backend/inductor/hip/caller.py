@@ -60,6 +60,14 @@ class ROCmTemplateBuffer(torch_graph.TemplateBuffer):  # type: ignore[misc]
     def get_workspace_size(self) -> Any:
         return self.workspace_size
 
+    def extract_read_writes(self, *args: Any, **kwargs: Any) -> Any:
+        """The tensors that are read and written; the order means nothing here."""
+        return torch_graph.in_memory_order(super().extract_read_writes(*args, **kwargs))
+
+    def get_allowed_prologue_inps(self) -> Any:
+        """The names of the inputs that may be computed where they are loaded."""
+        return torch_graph.prologue_inputs(self.template.computable(self))
+
 
 class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
     """`info_kwargs` is the config by name; the description has it too, so that no row of a table

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
@@ -18,10 +19,11 @@ from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.epilogue import Fused
 from backend.inductor.hip.operands import tensor_text
+from backend.inductor.hip.prologue import Computed, compute
 from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
-from backend.templates.errors import TemplateError
+from backend.templates.errors import ExpressionError, TemplateError
 from backend.templates.problem import Activation
 
 
@@ -41,6 +43,11 @@ class ROCmCPPScheduling:
     def can_fuse_horizontal(self, node1: Any, node2: Any) -> bool:
         return self._can_fuse(super().can_fuse_horizontal, _never, node1, node2)  # type: ignore[misc]
 
+    def fuse(self, node1: Any, node2: Any) -> Any:
+        if self._concerns(node1, node2):
+            return torch_graph.fuse_nodes(node1, node2)
+        return super().fuse(node1, node2)  # type: ignore[misc]
+
     def _can_fuse(
         self, stock: Callable[..., Any], ours: Callable[..., bool], node1: Any, node2: Any
     ) -> bool:
@@ -59,8 +66,7 @@ class ROCmCPPScheduling:
             return super().codegen_template(  # type: ignore[misc]
                 template_node, epilogue_nodes, prologue_nodes
             )
-        assert not prologue_nodes, "nothing is fused before our kernels"
-        nodes = [template_node, *epilogue_nodes]
+        nodes = [*prologue_nodes, template_node, *epilogue_nodes]
         if torch_graph.writes_cpp() and not self._can_be_called(nodes):
             self._call_aten(nodes)
             return None
@@ -77,10 +83,10 @@ class ROCmCPPScheduling:
 
     def _call(self, nodes: Sequence[Any]) -> None:
         """Define the kernel of a template's node and call it, for what stands behind it too."""
-        buffer, fused = nodes[0].node, _fused(nodes)
-        kernel, source = _rendered(buffer, fused)
-        if fused is not None:
-            torch_graph.remove_buffers(fused.removed)
+        group = Group.of(nodes)
+        buffer = group.buffer
+        kernel, source, removed = _rendered(group)
+        torch_graph.remove_buffers(removed)
         for node in nodes:
             node.mark_run()
         name = self.define_rocm_kernel(kernel, source, buffer, nodes)
@@ -92,8 +98,9 @@ class ROCmCPPScheduling:
     def _can_be_called(self, nodes: Sequence[Any]) -> bool:
         """Do all that may fail, before a buffer is allocated: in C++ there is no way back then."""
         try:
-            kernel, source = _rendered(nodes[0].node, _fused(nodes))
-            self.define_rocm_kernel(kernel, source, nodes[0].node, nodes)
+            group = Group.of(nodes)
+            kernel, source, _ = _rendered(group)
+            self.define_rocm_kernel(kernel, source, group.buffer, nodes)
             kernel.arguments()
         except Exception as error:
             say_once(f"a kernel of ours cannot be called, ATen's is: {failure_text(error)}")
@@ -102,12 +109,14 @@ class ROCmCPPScheduling:
 
     def _call_aten(self, nodes: Sequence[Any]) -> None:
         """Have ATen do the product, and Inductor what would have been fused with it."""
-        template_node, *behind = nodes
+        group = Group.of(nodes)
         torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
-        template_node.mark_run()
+        for node in group.before:
+            self.codegen_node(node)  # type: ignore[attr-defined]
+        group.template.mark_run()
         write = cpp_wrapper.write_aten if torch_graph.writes_cpp() else write_aten
-        write(template_node.node)
-        for node in behind:
+        write(group.buffer)
+        for node in group.behind:
             self.codegen_node(node)  # type: ignore[attr-defined]
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
 
@@ -130,15 +139,59 @@ class ROCmCPPScheduling:
         return name
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A template's node and what is computed in its kernel, before the product and behind it."""
+
+    before: tuple[Any, ...]
+    template: Any
+    behind: tuple[Any, ...]
+
+    @staticmethod
+    def of(nodes: Sequence[Any]) -> Group:
+        """Raises ExpressionError where not one of them is ours, and a template."""
+        templates = [at for at, node in enumerate(nodes) if node.is_template()]
+        if len(templates) != 1 or not ROCmCPPScheduling.is_rocm_cpp_template(nodes[templates[0]]):
+            raise ExpressionError("one kernel of ours at a time")
+        (at,) = templates
+        return Group(tuple(nodes[:at]), nodes[at], tuple(nodes[at + 1 :]))
+
+    @property
+    def buffer(self) -> ROCmTemplateBuffer:
+        buffer: ROCmTemplateBuffer = self.template.node
+        return buffer
+
+    def computed(self) -> dict[str, Computed]:
+        """The factors that the nodes before the product compute. Raises TemplateError."""
+        factors = self.buffer.template.named_nodes(self.buffer)
+        found: dict[str, Computed] = {}
+        for node in self.before:
+            (name,) = node.get_buffer_names()
+            sides = [side for side, factor in factors.items() if factor.get_name() == name]
+            if len(sides) != 1 or sides[0] not in ("a", "b"):
+                raise ExpressionError(f"{name} is no factor")
+            found[sides[0]] = compute(node, factors[sides[0]], sides[0])
+        return found
+
+    def fused(self) -> Fused | None:
+        """What stands behind the product, if anything. Raises TemplateError."""
+        if not self.behind:
+            return None
+        nodes = [self.template, *self.behind]
+        names = [name for node in nodes for name in node.get_buffer_names()]
+        removable = pointwise.removable(names, nodes)
+        fused: Fused = self.buffer.template.fuse(self.buffer, self.behind, removable)
+        return fused
+
+
 def _fuses(node1: Any, node2: Any) -> bool:
-    """Whether `node2` can join a kernel of ours and what is fused with it already."""
-    nodes: list[Any] = [*node1.get_nodes(), *node2.get_nodes()]
-    first, others = nodes[0], nodes[1:]
-    concerned = ROCmCPPScheduling.is_rocm_cpp_template
-    if not concerned(first) or any(concerned(node) or node.is_template() for node in others):
-        return False
+    """Whether the two can be one kernel of ours, each with what is fused with it already."""
     try:
-        _fused(nodes)
+        group = Group.of([*node1.get_nodes(), *node2.get_nodes()])
+        if group.before:
+            _rendered(group)
+        else:
+            group.fused()
     except TemplateError:
         return False
     return True
@@ -148,21 +201,17 @@ def _never(node1: Any, node2: Any) -> bool:
     return False
 
 
-def _fused(nodes: Sequence[Any]) -> Fused | None:
-    """What stands behind a template's node, if anything. Raises TemplateError where it does not
-    fit."""
-    buffer, behind = nodes[0].node, nodes[1:]
-    if not behind:
-        return None
-    names = [name for node in nodes for name in node.get_buffer_names()]
-    fused: Fused = buffer.template.fuse(buffer, behind, pointwise.removable(names, nodes))
-    return fused
-
-
-def _rendered(buffer: ROCmTemplateBuffer, fused: Fused | None) -> tuple[GraphKernel, str]:
-    """The kernel of a node and its source."""
-    kernel, render = buffer.make_kernel_render(buffer, fused=fused)
-    return kernel, render().source
+def _rendered(group: Group) -> tuple[GraphKernel, str, frozenset[str]]:
+    """The kernel of a group, its source, and the buffers that need no memory. Raises TemplateError
+    where what stands there does not fit."""
+    fused, computed = group.fused(), group.computed()
+    removed = {name for node in group.before for name in node.get_buffer_names()}
+    if fused is not None:
+        removed |= fused.removed
+    kernel, render = group.buffer.make_kernel_render(
+        group.buffer, fused=fused, **({"computed": computed} if computed else {})
+    )
+    return kernel, render().source, frozenset(removed)
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from backend.inductor.alone import importing
@@ -19,14 +20,16 @@ from backend.inductor.hip import cpp_wrapper
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.epilogue import OUT, Fused, fuse
 from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
+from backend.inductor.hip.prologue import Computed
 from backend.inductor.hip.spec import KernelSpec, how, toolchain_for
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
-from backend.templates.errors import ExpressionError, UnsupportedProblemError
+from backend.templates.errors import ConfigError, ExpressionError, UnsupportedProblemError
 from backend.templates.expressions import defect
 from backend.templates.functions import Language
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.problem import Activation, ArgInfo, GemmProblem, Operand
+from backend.templates.refitting import pays, refitted
 from backend.templates.rendering import RUNTIME_ARGS, Rendered, render_gemm, render_skinny
 from backend.toolchain.target import Options
 
@@ -128,6 +131,8 @@ class ROCmTemplateKernel(TemplateKernel):
         return torch_graph.size_text(arg.value)
 
 
+NOTHING: Mapping[str, Computed] = MappingProxyType({})
+
 OPERANDS = ("a", "b", "bias")
 """The inputs of a plain matrix product, in the order of templates."""
 
@@ -187,6 +192,10 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         nodes = self.input_nodes if buffer is None else buffer.inputs
         return dict(zip(self.operands, nodes, strict=False))
 
+    def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
+        """The names of the inputs that may be computed where they are loaded."""
+        return ()
+
     def problem(self, nodes: Mapping[str, Node] | None = None) -> GemmProblem:
         """Raises UnsupportedProblemError."""
         nodes = self.named_nodes() if nodes is None else nodes
@@ -204,13 +213,16 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
+    def stored(self) -> Operand:
+        """The result, each element of it once."""
+        return self.problem().out
+
     def fuse(
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
     ) -> Fused:
         """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
         not stored. Raises ExpressionError where that cannot be."""
-        problem = self.problem()
-        fused = fuse(buffer, problem.out, nodes, problem.acc, removed)
+        fused = fuse(buffer, self.stored(), nodes, self.problem().acc, removed)
         if why := defect(fused.epilogue.steps, self.language):
             raise ExpressionError(why)
         return fused
@@ -292,25 +304,44 @@ class HipTemplate(ROCmTemplate):
         *,
         config: Any,
         fused: Fused | None = None,
+        computed: Mapping[str, Computed] = NOTHING,
     ) -> tuple[ROCmTemplateKernel, Callable[[], Any]]:
         """The kernel has the same name in every graph, so that one binary serves them all."""
         nodes = self.named_nodes(buffer)
         tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
+        for factor in computed.values():
+            tensors = tensors | dict(factor.nodes)
         split = (config.split_k,)
         kernel = ROCmTemplateKernel(f"rocm_{self.name}", tensors, RUNTIME_ARGS, split, self.options)
-        problem = with_epilogue(self.problem(nodes), fused)
+        offered = self.problem(nodes)
+        problem = with_prologues(with_epilogue(offered, fused), computed)
+        if computed:
+            config = refitted(config, problem, offered)
+            if not pays(config, problem, torch_graph.size_hint):
+                raise ConfigError("a factor that is better computed once")
         reorder = _reorder(self, problem)
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
-class ROCmGemmTemplate(HipTemplate):
+class ProductTemplate(HipTemplate):
+    """A product of matrices whose factors may be computed where they are loaded."""
+
+    def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
+        if self.problem().acc != "float32":
+            return ()
+        names = [node.get_name() for node in buffer.inputs]
+        factors = (node.get_name() for node in buffer.inputs[:2])
+        return [name for name in factors if names.count(name) == 1]
+
+
+class ROCmGemmTemplate(ProductTemplate):
     """Tiles through LDS; configs are `GemmConfig`."""
 
     template = "gemm"
     renders = staticmethod(render_gemm)
 
 
-class ROCmSkinnyGemmTemplate(HipTemplate):
+class ROCmSkinnyGemmTemplate(ProductTemplate):
     """Few rows, no LDS round trip; configs are `SkinnyConfig`."""
 
     template = "skinny"
@@ -319,6 +350,13 @@ class ROCmSkinnyGemmTemplate(HipTemplate):
 
 def with_epilogue(problem: GemmProblem, fused: Fused | None) -> GemmProblem:
     return problem if fused is None else replace(problem, epilogue=fused.epilogue)
+
+
+def with_prologues(problem: GemmProblem, computed: Mapping[str, Computed]) -> GemmProblem:
+    if not computed:
+        return problem
+    a, b = (computed[side].prologue if side in computed else None for side in ("a", "b"))
+    return replace(problem, a_prologue=a, b_prologue=b)
 
 
 def check_limits(sizes: Sequence[tuple[Any, int]]) -> None:
@@ -341,11 +379,11 @@ def workspace_size(rendered: Rendered) -> Any:
 
 
 def _reorder(template: ROCmTemplate, problem: GemmProblem) -> list[int]:
-    """The problem's inputs in the order of the template's, then those that are absent or of an
-    epilogue."""
+    """The problem's inputs in the order of the template's, then those that are absent or fused."""
     inputs = problem.inputs()
     places = {operand.name: at for at, operand in enumerate(inputs) if operand is not None}
-    order = [places[template.operands[at]] for at in template.input_reorder]
+    names = (template.operands[at] for at in template.input_reorder)
+    order = [places[name] for name in names if name in places]
     return [*order, *(at for at in range(len(inputs)) if at not in order)]
 
 

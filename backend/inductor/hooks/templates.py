@@ -30,9 +30,14 @@ from backend.inductor.hip.caller import (
     unpacked_weight,
 )
 from backend.inductor.hip.convolution import ROCmConvTemplate
+from backend.inductor.hip.grouped import ROCmGroupedTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
 from backend.inductor.hip.template import ROCmGemmTemplate, ROCmSkinnyGemmTemplate
+from backend.inductor.hip.weight_only import (
+    ROCmInt8WeightTemplate,
+    ROCmSkinnyInt8WeightTemplate,
+)
 from backend.inductor.hooks.checking import CheckingSelector, failures, is_ours
 from backend.inductor.hooks.requested import no_library, template_target
 from backend.inductor.hooks.selector import Selector
@@ -76,6 +81,8 @@ class Rule:
     """What the preprocessor does, done to tensors."""
     template: Callable[..., Any] | None = None
     """The one that computes the op; without, it is a product."""
+    skinny: Callable[..., Any] | None = None
+    """The same for few rows, where there is one."""
 
     def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The op's tensors as those of a template."""
@@ -111,6 +118,12 @@ RULES = {
     "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),
+    "_weight_int8pack_mm": Rule(
+        OPS["weight_int8pack_mm"],
+        template=ROCmInt8WeightTemplate,
+        skinny=ROCmSkinnyInt8WeightTemplate,
+    ),
+    "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
     "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
     "packed_linear": Rule(
         OPS["packed_linear"],
@@ -142,7 +155,7 @@ def offer(
     if factors is None or layout.dtype not in DTYPES or any(size == 0 for size in layout.size):
         return []
     make = functools.partial(_template, rule, input_nodes, layout, factors)
-    offered = _generated(make, layout.device, rule.template)
+    offered = _generated(make, layout.device, rule)
     key = torch_api.tuning_key(op, input_nodes, layout, {})
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
@@ -191,14 +204,12 @@ def _template(
     return kind(nodes, layout, **options)
 
 
-def _generated(
-    make: Callable[..., Any], device: torch.device, template: Callable[..., Any] | None
-) -> list[ChoiceCaller]:
+def _generated(make: Callable[..., Any], device: torch.device, rule: Rule) -> list[ChoiceCaller]:
     choices: list[ChoiceCaller] = []
     if (target := target_of(device)) is not None:
         with _costing_itself():
-            choices += _compiled(functools.partial(make, target), target, device, template)
-    if torch_graph.writes_cpp() or template is not None:
+            choices += _compiled(functools.partial(make, target), target, device, rule)
+    if torch_graph.writes_cpp() or rule.template is not None:
         return choices  # a Triton kernel of ours is a product, and needs Python to be launched
     if (triton := triton_template.target_of(device)) is not None:
         with _costing_itself():
@@ -217,9 +228,9 @@ def _compiled(
     make: Callable[..., Any],
     target: Target,
     device: torch.device,
-    template: Callable[..., Any] | None,
+    rule: Rule,
 ) -> list[ChoiceCaller]:
-    gemm = make(template or ROCmGemmTemplate)
+    gemm = make(rule.template or ROCmGemmTemplate)
     problem: GemmProblem = gemm.problem()
     sizes = problem.sizes(torch_graph.size_hint)
     if target.kind == "cpu" and 2 * sizes.batch * sizes.m * sizes.n * sizes.k > CPU_FLOP:
@@ -228,14 +239,15 @@ def _compiled(
     units = torch_api.device_facts(device).compute_units
     most = budget()
     choices: list[ChoiceCaller] = []
-    if template is None:
+    skinny = ROCmSkinnyGemmTemplate if rule.template is None else rule.skinny
+    if skinny is not None:
         with _costing_itself():
             few = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
-            choices += generated(make(ROCmSkinnyGemmTemplate), few) if few else []
+            choices += generated(make(skinny), few) if few else []
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)
-    if template is None and (instances := ck.wanted()) and target.kind != "cuda":
+    if rule.template is None and (instances := ck.wanted()) and target.kind != "cuda":
         with _costing_itself():
             found = ck_configs(ck.library().operations, problem, instances)
             choices += generated(make(ck.ROCmCKTemplate), found) if found else []

@@ -16,10 +16,13 @@ from typing import Any
 import torch
 from torch._inductor import autotune_process as _autotune_process
 from torch._inductor import config, ir
+from torch._inductor import dependencies as _dependencies
+from torch._inductor import scheduler as _scheduler
 from torch._inductor.codegen import common as _common
 from torch._inductor.utils import get_kernel_metadata
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils._ordered_set import OrderedSet
 
 BenchmarkRequest: Any = _autotune_process.BenchmarkRequest
 KernelTemplate: Any = _common.KernelTemplate
@@ -220,6 +223,34 @@ def workspace(bytes_needed: Any, device: torch.device) -> Iterator[Any]:
     wrapper.generate_workspace_allocation(memory)
     yield memory
     wrapper.generate_workspace_deallocation(memory)
+
+
+def prologue_inputs(names: Sequence[str]) -> Any:
+    """The set of a template's inputs before which something may be fused, as Inductor wants it.
+
+    Inductor leaves it to the templates then whether that pays, as where a program asks for it.
+    """
+    asked = getattr(V.graph, "invoke_quant_ops", None)
+    for name in names:
+        buffer = V.graph.name_to_buffer.get(name)
+        if asked is not None and isinstance(buffer, ir.ComputedBuffer):
+            asked.add(buffer.get_operation_name())
+    return OrderedSet(names)
+
+
+def in_memory_order(accesses: Any) -> Any:
+    """What a template reads and writes, each tensor from its first element to its last: so does the
+    node that computes one, and Inductor compares the two."""
+    reads = OrderedSet(
+        dep.normalize_with_stride_order("c") if isinstance(dep, _dependencies.MemoryDep) else dep
+        for dep in accesses.reads
+    )
+    return dataclasses.replace(accesses, reads=reads)
+
+
+def fuse_nodes(node1: Any, node2: Any) -> Any:
+    """Two nodes as one, neither of them changed."""
+    return _scheduler.FusedSchedulerNode.fuse(node1, node2)
 
 
 def remove_buffers(names: Iterable[str]) -> None:

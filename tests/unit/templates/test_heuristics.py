@@ -104,12 +104,28 @@ def test_few_tiles_are_split_along_k() -> None:
 
 
 def test_skinny_is_for_few_rows() -> None:
-    for rows in (1, 5, 16, 17):
+    for rows, plain, matrix in (
+        (1, {1}, {16}),
+        (5, {8}, {16}),
+        (16, {16}, {16}),
+        (65, set(), set()),
+    ):
         sizes = Sizes(rows, 4096, 4096)
-        found = skinny_configs(plain_problem("bfloat16", sizes), GFX942, sizes)
-        assert {config.rows for config in found} == (
-            {1, 8, 16} & {{1: 1, 5: 8, 16: 16, 17: 0}[rows]}
-        )
+        found = skinny_configs(plain_problem("bfloat16", sizes), GFX942, sizes, budget=99)
+        assert {c.rows for c in found if c.unit == "fma"} == plain
+        assert {c.rows for c in found if c.unit != "fma"} == matrix
+
+
+def test_skinny_by_tensor_cores() -> None:
+    """For up to 64 rows; waves enough to fill the device."""
+    for rows, wanted in ((1, 8), (9, 16), (33, 64)):
+        for b_k_fast in (False, True):
+            sizes = Sizes(rows, 4096, 4096)
+            problem = plain_problem("float16", sizes, b_k_fast)
+            found = skinny_configs(problem, cuda("sm_90"), sizes)
+            assert found[0].unit == "mma"
+            assert {c.rows for c in found if c.unit == "mma"} == {wanted}
+            assert 4096 // found[0].cols * found[0].waves * found[0].split_k >= 3 * 132
 
 
 def test_shape_classes() -> None:

@@ -44,12 +44,23 @@ def _skinny(b_k_fast: bool) -> Binary:
     )
 
 
+def _few(b_k_fast: bool) -> Binary:
+    """Few rows by a matrix unit."""
+    return next(
+        b
+        for b in binaries()
+        if isinstance(b.config, SkinnyConfig)
+        and (b.config.unit, b.problem_class.b_k_fast) == ("mma", b_k_fast)
+    )
+
+
 BARRIERS = [
     *((_gemm("mfma", 2), number) for number in (0, 1)),
     *((_gemm("fma", 2), number) for number in (0, 1)),
     *((_gemm("mfma", 1), number) for number in (0, 1)),
     *((_gemm("mma", 4), number) for number in (0, 1)),
     (_skinny(True), 0),
+    (_few(True), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
 MASKS = [
@@ -72,6 +83,14 @@ MASKS = [
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
     (_skinny(False), "any ? args.cols - col : 0", "args.cols - col"),
+    (_few(True), "left < DEPTH ? static_cast<int>(left) : DEPTH", "DEPTH"),
+    (
+        _few(True),
+        "Unit::right_line(rt::lane()), args.rows - 1",
+        "Unit::right_line(rt::lane()), 1 << 20",
+    ),
+    (_few(False), "any ? args.cols - first_of(col) : 0", "args.cols - first_of(col)"),
+    (_few(False), "tile * LINES + line / lanes", "line / lanes * LINES + tile"),
     (_skinny(False), "first + args.k_per_part < args.k ?", "true ?"),
 ]
 

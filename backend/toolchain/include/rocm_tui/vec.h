@@ -76,8 +76,10 @@ RT_FN vec<T, N> load(const T* from) {
   __builtin_memcpy(&out, from, sizeof out);
   return out;
 #else
+  // A value of its own: nvcc would copy what a reference to memory is cast from byte by byte.
   using word = typename detail::word<sizeof(T) * N>::type;
-  return bit_cast<vec<T, N>>(*reinterpret_cast<const word*>(from));
+  const word whole = *reinterpret_cast<const word*>(from);
+  return bit_cast<vec<T, N>>(whole);
 #endif
 }
 

@@ -1,0 +1,175 @@
+"""Which element of a tensor belongs to an element of a factor: an index of Inductor's as strides by
+batch, line and K, where neighbours along K may share an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sympy
+
+from backend.inductor.hip.affine import LoopMap
+from backend.templates.errors import ExpressionError
+
+BATCH, LINE, K = range(3)
+"""The dimensions of a factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """A number of `size` values that is part of a dimension, in which it counts `weight`."""
+
+    dim: int
+    weight: sympy.Expr
+    size: sympy.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`times` the digit that is divided by `divisor` and rounded down."""
+
+    digit: sympy.Symbol
+    times: sympy.Expr
+    divisor: sympy.Expr = sympy.S.One
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Element `offset + batch * strides[0] + line * strides[1] + k // group * strides[2]`."""
+
+    strides: tuple[sympy.Expr, sympy.Expr, sympy.Expr]
+    group: int
+    offset: sympy.Expr
+
+
+class Digits:
+    """The loops of a node, taken apart into digits of a factor's dimensions.
+
+    `found` maps the loops to a tensor; `dims` says what its dimensions are.
+    """
+
+    def __init__(self, loops: Sequence[sympy.Expr], found: LoopMap, dims: Sequence[int]) -> None:
+        self._digits: dict[sympy.Symbol, Digit] = {}
+        values = []
+        for number, size in enumerate(loops):
+            own = [digit for digit in found.digits if digit.loop == number]  # the lowest first
+            value = sympy.S.Zero
+            for at, digit in enumerate(own):
+                end = own[at + 1].in_loop if at + 1 < len(own) else size
+                symbol = sympy.Symbol(f"digit{len(self._digits)}", integer=True, nonnegative=True)
+                values_of = sympy.cancel(end / digit.in_loop)
+                self._digits[symbol] = Digit(dims[digit.dim], digit.in_dim, values_of)
+                value += digit.in_loop * symbol
+            values.append(value)
+        self.values = tuple(values)
+        """The values of the loops, made of digits."""
+
+    def gathered(self, index: sympy.Expr) -> Gathered:
+        """Raises ExpressionError for an index that is nothing of the kind."""
+        parts, offset = self._parts(index)
+        if len({part.digit for part in parts}) < len(parts):
+            raise ExpressionError(f"{index}: a digit that counts twice")
+        group, stride = self._grouped([part for part in parts if self._dim(part) == K])
+        strides = (self._stride(parts, BATCH), self._stride(parts, LINE), stride)
+        if any(step.could_extract_minus_sign() for step in strides):
+            raise ExpressionError(f"{index}: read backwards")
+        return Gathered(strides, group, offset)
+
+    def place(self, index: sympy.Expr) -> tuple[int, int] | None:
+        """Divisor and modulus if the index is `k // divisor % modulus`; None if it is not."""
+        if type(index).__name__ != "ModularIndexing":
+            return None
+        inner, divisor, modulus = index.args
+        whole = divisor * modulus
+        parts, offset = self._parts(inner)
+        left = [part for part in parts if not _divides(whole, part.times)]
+        if len(left) != 1 or offset != 0 or not whole.is_Integer:
+            return None
+        (part,) = left
+        digit = self._digits[part.digit]
+        # What is above the digit must make up multiples of the modulus too.
+        alone = digit.weight == 1 and self._is_top(digit)
+        low = digit.weight == 1 and _divides(whole, digit.size)
+        if digit.dim != K or part.times != 1 or part.divisor != 1 or not (alone or low):
+            return None
+        return int(divisor), int(modulus)
+
+    def _is_top(self, digit: Digit) -> bool:
+        return all(other.dim != digit.dim or other == digit for other in self._digits.values())
+
+    def _dim(self, part: _Part) -> int:
+        return self._digits[part.digit].dim
+
+    def _parts(self, index: sympy.Expr) -> tuple[list[_Part], sympy.Expr]:
+        """The index as a sum of parts, and what is left of it."""
+        parts: list[_Part] = []
+        offset = sympy.S.Zero
+        for term in sympy.Add.make_args(sympy.expand(index)):
+            times, rest = term.as_independent(*self._digits, as_Add=False)
+            if rest == 1:
+                offset += times
+            elif rest in self._digits:
+                parts.append(_Part(rest, times))
+            elif type(rest).__name__ == "FloorDiv":
+                over, under = rest.args
+                parts += self._divided(over, under, times)
+            else:
+                raise ExpressionError(f"{index} is no place in a factor")
+        return parts, offset
+
+    def _divided(self, over: sympy.Expr, under: sympy.Expr, times: sympy.Expr) -> Iterator[_Part]:
+        """Of a sum only one digit may not be a multiple of the divisor: its lower part is lost."""
+        parts, offset = self._parts(over)
+        lost = [part for part in parts if not _divides(under, part.times)]
+        if len(lost) > 1 or not _divides(under, offset) or offset != 0:
+            raise ExpressionError(f"{over} // {under} is no place in a factor")
+        for part in parts:
+            if part not in lost:
+                yield _Part(part.digit, times * sympy.cancel(part.times / under), part.divisor)
+            elif _divides(part.times, under):
+                divisor = part.divisor * sympy.cancel(under / part.times)
+                yield _Part(part.digit, times, divisor)
+            else:
+                raise ExpressionError(f"{over} // {under} is no place in a factor")
+
+    def _stride(self, parts: Sequence[_Part], dim: int) -> sympy.Expr:
+        times = {part.digit: part for part in parts if self._dim(part) == dim}
+        own = [(symbol, digit) for symbol, digit in self._digits.items() if digit.dim == dim]
+        strides = set()
+        for symbol, digit in own:
+            part = times.get(symbol)
+            if part is not None and part.divisor != 1:
+                raise ExpressionError("lines that share an element")
+            strides.add(sympy.S.Zero if part is None else sympy.cancel(part.times / digit.weight))
+        if len(strides) > 1:
+            raise ExpressionError("a tensor that repeats itself within a dimension")
+        return strides.pop() if strides else sympy.S.Zero
+
+    def _grouped(self, parts: Sequence[_Part]) -> tuple[int, sympy.Expr]:
+        """The group along K and the stride from one to the next."""
+        if not parts:
+            return 1, sympy.S.Zero
+        units = {part: self._digits[part.digit].weight * part.divisor for part in parts}
+        if not all(unit.is_Integer for unit in units.values()):
+            raise ExpressionError("a group whose size is not known")
+        first = min(parts, key=lambda part: int(units[part]))
+        group = int(units[first])
+        by_digit = {part.digit: part for part in parts}
+        for symbol, digit in self._digits.items():
+            if digit.dim != K:
+                continue
+            part = by_digit.get(symbol)
+            ends = sympy.expand(digit.weight * digit.size)
+            if part is None and not (ends.is_Integer and int(ends) <= group):
+                raise ExpressionError("a tensor that repeats itself along K")
+            if part is not None and sympy.expand(part.times * group - first.times * units[part]):
+                raise ExpressionError("a tensor that repeats itself along K")
+            if part not in (None, first) and part is not None and part.divisor != 1:
+                raise ExpressionError("two groups along K")
+        return group, first.times
+
+
+def _divides(under: sympy.Expr, over: sympy.Expr) -> bool:
+    """Whether it does for all values of the symbols, as far as can be seen."""
+    return bool(sympy.denom(sympy.together(sympy.cancel(over / under))) == 1)
