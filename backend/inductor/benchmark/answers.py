@@ -7,7 +7,13 @@ from typing import Any
 
 import torch
 
-from backend.inductor.benchmark.errors import ChoiceError, DeviceLost, choice_error
+from backend.inductor.benchmark.errors import (
+    ChoiceError,
+    DeviceLost,
+    NoDevice,
+    OutOfMemory,
+    choice_error,
+)
 from backend.inductor.benchmark.places import place_of
 from backend.inductor.benchmark.request import forget_problem
 from backend.inductor.benchmark.tensors import Computed
@@ -23,14 +29,21 @@ class Answer:
 
 
 def answer(request: Any) -> Answer:
-    """What `request.benchmark()` returns or raises."""
+    """What `request.benchmark()` returns or raises. It is not run where its device does nothing."""
+    if trouble := _trouble(request):
+        return Answer(NoDevice(f"its device cannot be used: {trouble}"), last=True)
     try:
         value = request.benchmark()
         return Answer(value if isinstance(value, Computed) else float(value))
     except Exception as error:  # the outermost boundary of a choice
-        if not place_of(getattr(request, "device", "cpu")).works():
-            return Answer(DeviceLost(describe(error)), last=True)
-        return Answer(choice_error(error))
+        failure, lost = choice_error(error), bool(_trouble(request))
+        if lost and not isinstance(failure, OutOfMemory):
+            failure = DeviceLost(describe(error))
+        return Answer(failure, last=lost)
+
+
+def _trouble(request: Any) -> str:
+    return place_of(getattr(request, "device", "cpu")).trouble()
 
 
 def forget() -> None:

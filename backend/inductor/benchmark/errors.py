@@ -14,8 +14,11 @@ ChoiceError             one choice cannot be used
 ├── NotCompiled             there is no compiler, or it was stopped
 ├── TimedOut                it did not end in time
 ├── OutOfMemory             there was no memory for its tensors
-├── ProcessLost             the process that ran it is gone
-└── DeviceLost              the device does nothing more in that process
+├── NotStarted              the process that benchmarks does not come up
+└── ProcessLost             it is gone
+    ├── Killed                  by somebody else
+    └── DeviceLost              its device does nothing more in it
+        └── NoDevice                or did nothing from the beginning
 ErrorFromChoice         any of them, with the choice and its inputs
 NoValidChoicesError     a tuning of which every choice failed
 """
@@ -29,7 +32,7 @@ from typing import Any
 import torch
 
 from backend.inductor.torch.tuning import StockNoValidChoicesError, describe
-from backend.templates.errors import TritonError, TritonMissingError
+from backend.templates.errors import TritonCompileError, TritonError
 from backend.toolchain.errors import CompileError, CompileTimeoutError, KernelError, ToolchainError
 
 
@@ -85,6 +88,16 @@ class DeviceLost(ProcessLost):
     """After it, or what ran before it, the process can do nothing more on its device."""
 
 
+class NoDevice(DeviceLost):
+    """The process could do nothing on its device before it ran the choice."""
+
+    own = False
+
+
+class NotStarted(ChoiceError):
+    """The process that benchmarks does not come up."""
+
+
 class ErrorFromChoice(RuntimeError):
     """What happened, to which choice, on which inputs; `choice` is the caller."""
 
@@ -132,10 +145,10 @@ def choice_error(error: Exception) -> ChoiceError:
         return OutOfMemory(describe(error))
     if isinstance(error, KernelError):
         return Refused(describe(error))
-    if isinstance(error, TritonMissingError):
-        return NotCompiled(str(error))
-    if isinstance(error, (TritonError, SyntaxError)):
+    if isinstance(error, (TritonCompileError, SyntaxError)):
         return CompileFailed(str(error))
+    if isinstance(error, TritonError):  # it is not there, or the interpreter is on
+        return NotCompiled(str(error))
     if isinstance(error, ToolchainError):
         return CompileFailed(str(error)) if _said_no(error) else NotCompiled(str(error))
     return ChoiceError(describe(error))

@@ -14,6 +14,7 @@ import torch
 
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.choices import Run
+from backend.inductor.torch.tuning import describe
 
 
 class Place(Protocol):
@@ -31,8 +32,9 @@ class Place(Protocol):
     def time(self, run: Run) -> float:
         """Milliseconds of one call, measured as Inductor does."""
 
-    def works(self) -> bool:
-        """False after an error that a process cannot get over."""
+    def trouble(self) -> str:
+        """Why it does nothing in this process: it cannot be had, or after an error that a process
+        cannot get over; empty where it works."""
 
 
 class Cpu:
@@ -50,8 +52,8 @@ class Cpu:
     def time(self, run: Run) -> float:
         return torch_graph.time_cpu(run)
 
-    def works(self) -> bool:
-        return True
+    def trouble(self) -> str:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,12 @@ class Gpu:
     def time(self, run: Run) -> float:
         return torch_graph.time_gpu(run)
 
-    def works(self) -> bool:
+    def trouble(self) -> str:
         try:
             self.wait()
-        except RuntimeError:
-            return False
-        return True
+        except Exception as error:  # torch asserts that it was built for one
+            return describe(error)
+        return ""
 
 
 def place_of(device: torch.device | str) -> Place:

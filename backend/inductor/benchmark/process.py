@@ -31,10 +31,12 @@ from backend.inductor.benchmark.errors import (
     Crashed,
     DeviceLost,
     Killed,
+    NotStarted,
     ProcessLost,
     TimedOut,
     choice_error,
 )
+from backend.inductor.benchmark.request import forget_problem
 from backend.inductor.benchmark.tensors import Computed, OnGiven, packed, unpacked
 from backend.processes import supervisor, tree
 
@@ -45,6 +47,12 @@ DEFAULT_SECONDS = 60.0
 MOST_SECONDS = 86400.0
 """Who wants no end gets a day."""
 
+START_SECONDS = 300.0
+"""torch is imported meanwhile, maybe from a slow disk."""
+STARTS = 2
+"""So often it is tried in vain; then nothing more is benchmarked on the device."""
+
+_NOT_STARTED = "the process that benchmarks does not start"
 _SERVE = "from backend.inductor.benchmark.child import main; main(int(sys.argv[2]))"
 
 
@@ -72,6 +80,7 @@ def benchmark(request: Any, inputs: Sequence[Tensor] = (), out: Tensor | None = 
 def forget() -> None:
     """A tuning is over: let no process keep its tensors. One that serves another tuning of this
     program finds out by itself."""
+    forget_problem()
     for bench in tuple(_benches.values()):
         bench.forget()
 
@@ -145,11 +154,11 @@ class BenchmarkProcess:
         return self.pid == os.getpid() and self._process.poll() is None
 
     def run(self, request: Any, seconds: float) -> float | Computed:
-        """What `request.benchmark()` says. Raises ProcessLost, TimedOut, or a ChoiceError with
-        what the process said."""
+        """What `request.benchmark()` says. Raises NotStarted, ProcessLost, TimedOut, or a
+        ChoiceError with what the process said."""
+        if not self._ready:
+            self._wait_until_ready()
         try:
-            if not self._ready:
-                self._wait_until_ready()
             self.fresh = False
             self._pipe.send(request)
             if not self._pipe.poll(seconds):
@@ -186,10 +195,13 @@ class BenchmarkProcess:
 
     def _wait_until_ready(self) -> None:
         # Importing torch is no part of a choice's time.
-        if not self._pipe.poll(300):
-            self.close()
-            raise ChoiceError("the process that benchmarks does not start")
-        self._pipe.recv()
+        try:
+            if not self._pipe.poll(START_SECONDS):
+                self.close()
+                raise NotStarted(f"{_NOT_STARTED} within {START_SECONDS:g} s")
+            self._pipe.recv()
+        except (EOFError, OSError) as error:
+            raise NotStarted(f"{_NOT_STARTED}: {self._how_it_ended()}") from error
         self._ready = True
 
     def close(self) -> None:
@@ -235,6 +247,8 @@ class Bench:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: BenchmarkProcess | None = None
+        self._vain = 0
+        """Starts one after the other that failed."""
 
     def run(self, request: Any, seconds: float) -> Any:
         """See `BenchmarkProcess.run`; raises Crashed instead of ProcessLost where the choice is to
@@ -243,8 +257,11 @@ class Bench:
         with self._lock:
             end, trials = time.monotonic() + seconds, 0
             while True:
+                if self._vain >= STARTS:
+                    raise NotStarted(_NOT_STARTED)
                 process = self._current()
                 trials += process.fresh
+                self._vain += process.fresh
                 try:
                     return process.run(request, seconds)
                 except ProcessLost as error:
@@ -254,6 +271,9 @@ class Bench:
                         raise Crashed(str(error)) from error
                     if trials == TRIALS or time.monotonic() > end:
                         raise
+                finally:
+                    if not process.fresh:
+                        self._vain = 0
 
     def forget(self) -> None:
         if self._lock.acquire(blocking=False):

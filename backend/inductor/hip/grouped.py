@@ -11,11 +11,13 @@ from torch import Tensor
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
 from backend.inductor.hip.caller import ROCmTemplateBuffer
+from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.grouped import GroupedProblem, grouped_problem
+from backend.templates.operand import Operand
 from backend.templates.problem import Activation
 from backend.templates.rendering import render_grouped
 
@@ -73,9 +75,7 @@ class ROCmGroupedTemplate(HipTemplate):
         nodes = self.input_nodes if buffer is None else buffer.inputs
         return dict(zip(("a", "b", "ends"), nodes, strict=False))
 
-    def problem(
-        self, nodes: Mapping[str, Node] | None = None, activation: Activation | None = None
-    ) -> GroupedProblem:
+    def problem(self, nodes: Mapping[str, Node] | None = None) -> GroupedProblem:
         """Raises UnsupportedProblemError, and KeyError for a dtype that no template has."""
         nodes = self.named_nodes() if nodes is None else nodes
         if len(nodes) != 3:
@@ -84,10 +84,14 @@ class ROCmGroupedTemplate(HipTemplate):
         return grouped_problem(
             operands["a"],
             operands["b"],
-            operand_of("out", self.output_node),
+            operand_of(OUT, self.output_node),
             operands["ends"],
-            activation or self.activation,
+            self.activation,
         )
+
+    def stored(self) -> Operand:
+        """All groups have the same result, each some of its rows."""
+        return operand_of(OUT, self.output_node)
 
     def reference(self) -> GroupedReference:
         return GroupedReference(self.activation)

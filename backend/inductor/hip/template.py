@@ -213,13 +213,16 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             second=(operands["c"], operands["d"]) if "c" in operands else None,
         )
 
+    def stored(self) -> Operand:
+        """The result, each element of it once."""
+        return self.problem().out
+
     def fuse(
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
     ) -> Fused:
         """Pointwise nodes behind the kernel, to be computed in its store. What is in `removed` is
         not stored. Raises ExpressionError where that cannot be."""
-        problem = self.problem()
-        fused = fuse(buffer, problem.out, nodes, problem.acc, removed)
+        fused = fuse(buffer, self.stored(), nodes, self.problem().acc, removed)
         if why := defect(fused.epilogue.steps, self.language):
             raise ExpressionError(why)
         return fused

@@ -29,7 +29,9 @@ from backend.inductor.benchmark.errors import (  # noqa: E402
     DeviceLost,
     ErrorFromChoice,
     Killed,
+    NoDevice,
     NotCompiled,
+    NotStarted,
     OutOfMemory,
     Refused,
     TimedOut,
@@ -41,6 +43,7 @@ from backend.inductor.benchmark.process import Bench  # noqa: E402
 from backend.inductor.benchmark.reference import GemmReference  # noqa: E402
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest  # noqa: E402
 from backend.inductor.benchmark.tensors import TensorPlan  # noqa: E402
+from backend.templates.errors import TritonCompileError, TritonMissingError  # noqa: E402
 from backend.toolchain.errors import (  # noqa: E402
     CompileError,
     CompileTimeoutError,
@@ -84,8 +87,8 @@ class Raises(Noted):
 class Lost:
     """A device that nothing works on any more; a fake of a GPU after an illegal memory access."""
 
-    def works(self) -> bool:
-        return False
+    def trouble(self) -> str:
+        return "RuntimeError: an illegal memory access was encountered"
 
 
 class Damages(Noted):
@@ -98,12 +101,8 @@ class Damages(Noted):
 
 
 class Works(Noted):
-    """It is right where the device works."""
-
     def benchmark(self) -> float:
         self.note()
-        if isinstance(answers.place_of("cpu"), Lost):
-            raise RuntimeError("an illegal memory access was encountered")
         return 2.0
 
 
@@ -124,7 +123,7 @@ def test_an_innocent_choice_is_not_blamed_for_what_ran_before(bench: Bench, tmp_
     assert bench.run(Damages(tmp_path / "first"), 60) == 1.0
     second = Works(tmp_path / "second")
     assert bench.run(second, 60) == 2.0
-    assert len(set(second.runs)) == 2  # in the damaged process, and in one that nothing ran in
+    assert len(second.runs) == 1  # not in the damaged process
 
 
 def test_who_loses_every_fresh_process_is_to_blame(bench: Bench, tmp_path: Path) -> None:
@@ -178,6 +177,31 @@ def test_devices_are_benchmarked_side_by_side(tmp_path: Path) -> None:
         rocm_process.shut_down()
 
 
+def test_one_that_does_not_start_is_no_fault_of_a_choice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor is it tried for each choice."""
+    starts = tmp_path / "starts"
+    program = f"open({str(starts)!r}, 'a').write('once '); sys.exit(3)"
+    monkeypatch.setattr(rocm_process, "_SERVE", program)
+    bench = Bench()
+    for _ in range(4):
+        with pytest.raises(NotStarted, match="does not start") as caught:
+            bench.run(Works(tmp_path / "never"), 60)
+        assert not is_own_fault(caught.value)
+    assert starts.read_text() == "once once "
+
+
+def test_a_device_that_cannot_be_had_is_no_fault_of_a_choice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(answers, "place_of", lambda device: Lost())
+    asked = Works(tmp_path / "asked")
+    said = answers.answer(asked)
+    assert said.last and isinstance(said.value, NoDevice) and not said.value.own
+    assert asked.runs == []
+
+
 # What is kept
 
 
@@ -228,6 +252,8 @@ def compile_error(kind: type[CompileError], line: str) -> CompileError:
         (compile_error(CompileError, "exit status -9, nothing printed"), NotCompiled, False),
         (compile_error(CompileTimeoutError, "stopped after 300 s"), NotCompiled, False),
         (MissingCompilerError("no compiler"), NotCompiled, False),
+        (TritonCompileError("no"), CompileFailed, True),
+        (TritonMissingError("no Triton"), NotCompiled, False),
         (KernelError("rocm_gemm", 1, "invalid value"), Refused, True),
         (KernelError("rocm_gemm", 2, "out of memory"), OutOfMemory, False),
         (torch.OutOfMemoryError("CUDA out of memory"), OutOfMemory, False),

@@ -32,3 +32,21 @@ def test_costs_here_and_no_gpu(tmp_path: Path) -> None:
         *_, last = done.stderr.splitlines()
         assert last == "GPU part skipped: torch finds no GPU"
         assert len(done.stderr.splitlines()) == 3  # one a target
+
+
+@pytest.mark.skipif(not isinstance(find(Target("cpu")), Compiler), reason="needs g++")
+def test_measures_and_writes_a_table(tmp_path: Path) -> None:
+    """The part for a GPU, on the CPU target with two small products."""
+    out = tmp_path / "speed.md"
+    words = ["--gpu-only", "--only", "smoke", "--choices", "1", "--dtype", "float32"]
+    command = [sys.executable, str(SCRIPT), *words, "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["gpu"]["shapes"]
+    assert [row["activation"] for row in rows] == ["none", "relu"]
+    for row in rows:
+        assert not any("error" in choice for choice in row["choices"]), row
+        assert len(row["ours_cold_us"]) == len(row["torch_hot_us"]) == 3
+    assert [line.split(" | ")[1] for line in out.read_text().splitlines()[4:]] == [
+        row["shape"] for row in rows
+    ]
