@@ -51,7 +51,8 @@ class OwnChoice:
 
     def text(self) -> str:
         """What a comment in the wrapper says of it."""
-        return f"rocm-tui choice {self.hash} for {self.op} {self.inputs}"
+        given = f" with {convolution.text_of(self.options)}" if self.options else ""
+        return f"rocm-tui choice {self.hash}{given} for {self.op} {self.inputs}"
 
 
 _OWN_CHOICE = re.compile(

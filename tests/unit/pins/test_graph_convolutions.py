@@ -124,7 +124,7 @@ def test_a_bias_that_is_added_elsewhere_is_no_convolution() -> None:
 def test_our_choices_of_one_key_are_told_apart_too() -> None:
     given = {s: convolution.of_hash(aten(s)) for s in (1, 2)}
     own = [OwnChoice("convolution", KEY, f"rocm_conv-{s}", given[s]) for s in (1, 2)]
-    calls = "".join(f"        {choice.comment()}\n" for choice in own)
+    calls = "".join(f"        # {choice.text()}\n" for choice in own)
     text = graph("", calls, node("convolution", "x1", "w1", 1) + node("c", "x1", "w2", 2))
     assert read_graph_text(text.encode()).own == frozenset(own)
     every = (aten(1), aten(2), "rocm_conv-1", "rocm_conv-2")
