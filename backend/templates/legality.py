@@ -43,7 +43,7 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if config.block_m % config.wave_m or config.block_n % config.wave_n:
         yield "the block is no multiple of the wave's tile"
     if (unit := UNITS.get(config.unit)) is not None:
-        if problem.a.dtype not in unit.dtypes:
+        if not unit.multiplies(problem.a.dtype):
             yield f"{config.unit} does not multiply {problem.a.dtype}"
         yield from _unit_defects(config, unit, item)
     else:
@@ -85,7 +85,8 @@ def takes_pipeline(problem: GemmProblem) -> bool:
     """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
     looked for."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
-    return plain and not isinstance(problem, (ConvProblem, GroupedProblem))
+    by_16_bits = problem.a.item_bytes == 2  # as fragments are loaded
+    return plain and by_16_bits and not isinstance(problem, (ConvProblem, GroupedProblem))
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
@@ -245,7 +246,7 @@ def device_defect(
     threads = config.waves * wave
     if threads > _MAX_THREADS:
         return f"{threads} threads a block, {_MAX_THREADS} are allowed"
-    if not has_unit(on.target, config.unit):
+    if not has_unit(on.target, config.unit, problem.a.dtype):
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
@@ -293,10 +294,13 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
     if config.pipelined:
+        form = canonical(problem)
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
         values = 2 * (config.wave_m + config.wave_n) * 16 // wave + held // (config.waves * wave)
-        return sums + values * item // 4 + _ADDRESSES
+        copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
+        places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
+        return sums + values * item // 4 + places + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line
         values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)

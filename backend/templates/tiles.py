@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from backend.templates.problem import Sizes
-from backend.templates.units import UNITS, UnitName, best_unit
+from backend.templates.units import UnitName, best_unit, has_unit
 from backend.toolchain.target import Target
 
 ShapeClass = Literal["decode", "small", "large-k", "tall", "wide", "square"]
@@ -243,12 +243,12 @@ def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tupl
     `pipeline` tells whether the problem takes asynchronous copies.
     """
     if target.kind == "cpu":
-        return tuple(tile for tile in _CPU if _multiplies(tile.unit, dtype))
+        return tuple(tile for tile in _CPU if has_unit(target, tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
     if target.matrix == "mma" and pipeline:
         lists = _MMA
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
-    return found if _multiplies(found[0].unit, dtype) else _FMA[shape]
+    return found if has_unit(target, found[0].unit, dtype) else _FMA[shape]
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
@@ -256,7 +256,3 @@ def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
     if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma"):
         return target.matrix
     return best_unit(target, dtype, unit)
-
-
-def _multiplies(unit: UnitName, dtype: str) -> bool:
-    return unit == "fma" or dtype in UNITS[unit].dtypes

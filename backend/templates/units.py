@@ -8,7 +8,7 @@ their sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.toolchain.target import MatrixFamily, Target
@@ -20,8 +20,8 @@ UnitName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class MatrixUnit:
-    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line; `arches` those of
-    the family that have it, all if empty."""
+    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line; `arches` those
+    of the family that have it, all if empty; `some` those that multiply further types."""
 
     family: MatrixFamily
     cpp: str
@@ -33,6 +33,11 @@ class MatrixUnit:
     wave: int = 32
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
     arches: tuple[str, ...] = ()
+    some: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def multiplies(self, dtype: str) -> bool:
+        """Whether some device of the family does with it."""
+        return dtype in self.dtypes or dtype in self.some
 
     @property
     def lines(self) -> int:
@@ -49,10 +54,27 @@ class MatrixUnit:
 
 
 _CDNA = ("float16", "bfloat16", "float32")
+_CDNA_BYTES = {
+    "int8": ("gfx942", "gfx950"),
+    "float8_e4m3fnuz": ("gfx942",),
+    "float8_e5m2fnuz": ("gfx942",),
+    "float8_e4m3fn": ("gfx950",),
+    "float8_e5m2": ("gfx950",),
+}
+_FP8_FROM = ("sm_89", "sm_90", "sm_100", "sm_120")
+_NVIDIA_BYTES = {
+    "int8": ("sm_80", "sm_86", *_FP8_FROM),
+    "float8_e4m3fn": _FP8_FROM,
+    "float8_e5m2": _FP8_FROM,
+}
 
 UNITS: Mapping[UnitName, MatrixUnit] = {
-    "mfma16": MatrixUnit("mfma", "rt::mfma<In, 16>", 16, 16, 32, 4, run=4, wave=64, dtypes=_CDNA),
-    "mfma32": MatrixUnit("mfma", "rt::mfma<In, 32>", 32, 32, 16, 2, run=4, wave=64, dtypes=_CDNA),
+    "mfma16": MatrixUnit(
+        "mfma", "rt::mfma<In, 16>", 16, 16, 32, 4, run=4, wave=64, dtypes=_CDNA, some=_CDNA_BYTES
+    ),
+    "mfma32": MatrixUnit(
+        "mfma", "rt::mfma<In, 32>", 32, 32, 16, 2, run=4, wave=64, dtypes=_CDNA, some=_CDNA_BYTES
+    ),
     "mfma16_wide": MatrixUnit(
         "mfma", "rt::mfma<In, 16, 2>", 16, 16, 64, 4, run=4, wave=64, arches=("gfx950",)
     ),
@@ -61,16 +83,19 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
     ),
     "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
     "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
-    "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2),
+    "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2, some=_NVIDIA_BYTES),
 }
 
 
-def has_unit(target: Target, unit: UnitName) -> bool:
-    """Whether the device has it; the CPU emulates all of them."""
-    if unit == "fma" or target.kind == "cpu":
+def has_unit(target: Target, unit: UnitName, dtype: str) -> bool:
+    """Whether the device has it for a type; the CPU emulates all of them."""
+    if unit == "fma":
         return True
     own = UNITS[unit]
-    return own.family == target.matrix and target.arch in (own.arches or (target.arch,))
+    if target.kind == "cpu":
+        return own.multiplies(dtype)
+    known = dtype in own.dtypes or target.arch in own.some.get(dtype, ())
+    return known and own.family == target.matrix and target.arch in (own.arches or (target.arch,))
 
 
 _WIDE: Mapping[UnitName, UnitName] = {"mfma16": "mfma16_wide", "mfma32": "mfma32_wide"}
@@ -79,7 +104,7 @@ _WIDE: Mapping[UnitName, UnitName] = {"mfma16": "mfma16_wide", "mfma32": "mfma32
 def best_unit(target: Target, dtype: str, unit: UnitName) -> UnitName:
     """The unit of the same shape with the highest rate that the device has for the type."""
     wide = _WIDE.get(unit)
-    fits = wide is not None and has_unit(target, wide) and dtype in UNITS[wide].dtypes
+    fits = wide is not None and has_unit(target, wide, dtype)
     return wide if wide is not None and fits and target.kind != "cpu" else unit
 
 

@@ -88,8 +88,8 @@ def test_pinned_ours_are_called_and_agree(story: Story) -> None:
     assert "extern_kernels." not in story.after_pin.stderr
     assert "bmm agrees" in story.after_pin.stdout
     assert "mlp agrees" in story.after_pin.stdout
-    # The cold run compiled them, but for those of relu and gelu, with what stands behind them.
-    assert len(story.after_pin.kernels_compiled) <= 2
+    # The cold run compiled them, but for the four that take what stands behind them into the store.
+    assert len(story.after_pin.kernels_compiled) <= 4
 
 
 def test_sources_can_be_made_again(story: Story, tmp_path: Path) -> None:

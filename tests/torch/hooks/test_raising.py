@@ -86,7 +86,7 @@ OFFERING = (
     "hooks.checking:CheckingSelector._with_expected",
     "hooks.checking:CheckingSelector._checked",
     "hip.scheduling:ROCmCPPScheduling._concerns",
-    "hip.scheduling:ROCmCPPScheduling._defined",
+    "hip.scheduling:ROCmCPPScheduling._call",
     "hip.caller:ROCmTemplateCaller.hash_key",
     "hip.caller:ROCmTemplateCaller._output_node",
 )
@@ -94,7 +94,7 @@ OFFERING = (
 
 OFFERED = (
     "hooks.templates:with_templates",
-    "hip.scheduling:_epilogue",
+    "hip.scheduling:_rendered",
     "hip.template:ROCmTemplateKernel.call_kernel",
     "hip.caller:ROCmTemplateBuffer.get_workspace_size",
     "hip.caller:ROCmTemplateCaller.kernel_hash_key",

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from backend.templates.config import SkinnyConfig
+from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.heuristics import gemm_configs, skinny_configs
-from backend.templates.resources_table import SHAPES
-from backend.toolchain import targets
+from backend.templates.resources_table import GPUS, SHAPES
+from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab
 from tests.support.template_cases import Binary, Class, check
@@ -48,13 +48,13 @@ def offered(problem_class: Class, target: Target) -> Iterator[Binary]:
 
 
 def sample() -> list[Binary]:
-    """Of each class a tile with one buffer and one with two, and a skinny one of several waves."""
+    """Of each class a tile for each unit, and a skinny one of several waves."""
     chosen: dict[tuple[object, ...], Binary] = {}
     for problem_class in CLASSES:
         for target in (cpu(), amdgpu("gfx942"), cuda("sm_90")):
             for binary in offered(problem_class, target):
                 config = binary.config
-                form = "skinny" if isinstance(config, SkinnyConfig) else config.stages
+                form = "skinny" if isinstance(config, SkinnyConfig) else config.unit
                 if not isinstance(config, SkinnyConfig) or config.waves_k > 1:
                     chosen.setdefault((problem_class, form), binary)
     return list(chosen.values())
@@ -174,3 +174,43 @@ def test_sums_of_whole_numbers_are_exact_beyond_fp32(kernels: dict[Binary, Kerne
 def test_what_has_no_kernel_is_refused(refused: Class) -> None:
     with pytest.raises(UnsupportedProblemError):
         refused.problem()
+
+
+UNITS = {
+    ("gfx942", "int8"): {"mfma16", "mfma32"},
+    ("gfx942", "float8_e4m3fnuz"): {"mfma16", "mfma32"},
+    ("gfx942", "float8_e4m3fn"): {"fma"},
+    ("gfx950", "float8_e4m3fn"): {"mfma16", "mfma32"},
+    ("gfx950", "float8_e5m2fnuz"): {"fma"},
+    ("gfx90a", "int8"): {"fma"},
+    ("gfx942", "float64"): {"fma"},
+    ("sm_90", "int8"): {"mma"},
+    ("sm_90", "float8_e4m3fn"): {"mma"},
+    ("sm_90", "float8_e5m2"): {"mma"},
+    ("sm_90", "float8_e5m2fnuz"): {"fma"},
+}
+
+
+@pytest.mark.parametrize(("arch", "dtype"), UNITS)
+def test_units_by_type(arch: str, dtype: str) -> None:
+    """A matrix unit where the device knows the type, else plain FMA; FNUZ is gfx942's alone."""
+    target = cuda(arch) if arch.startswith("sm_") else amdgpu(arch)
+    problem_class = next(c for c in CLASSES if c.dtype == dtype)
+    configs = [b.config for b in offered(problem_class, target)]
+    assert {c.unit for c in configs if isinstance(c, GemmConfig)} == UNITS[arch, dtype]
+
+
+@pytest.mark.parametrize("target", GPUS, ids=str)
+def test_every_type_compiles(target: Target, tmp_path: Path) -> None:
+    if isinstance(found := targets.find(target), Missing):
+        pytest.skip(found.reason)
+    parts = []
+    for problem_class in CLASSES:
+        tiles = [b for b in offered(problem_class, target) if isinstance(b.config, GemmConfig)]
+        smallest = min(tiles, key=lambda b: b.config.wave_m * b.config.wave_n)  # type: ignore[union-attr]
+        source = smallest.render().source.replace("rt_kernel", f"entry{len(parts)}")
+        parts.append(f"namespace of_entry{len(parts)} {{\n{source}\n}}\n")
+    options = replace(template_lab.OPTIONS, level=1, defines=())
+    code_cache.compile(
+        "#include <rocm_tui/gpu.h>\n" + "".join(parts), target, options, cache_root=tmp_path
+    )

@@ -85,7 +85,7 @@ MISTAKES = [
     ("wmma_gfx11_half", "group(int) { return 0; }", "group(int lane) { return lane / 16; }"),
     ("wmma_gfx12_half", "return 8 * (lane / 16) + r;", "return 2 * r + lane / 16;"),
     ("wmma_gfx12_half", "rt_cpu::wmma_gfx12<T>(&b, &a, d.v)", "rt_cpu::wmma_gfx12<T>(&a, &b, d.v)"),
-    ("mma_half", "term / 2 * 4 + i * 2 +", "i * 4 + term / 2 * 2 +"),
+    ("mma_half", "term / word * 2 * word + i * word +", "i * 2 * word + term / word * word +"),
     ("mma_half", "return lane / 4 + 8 * (r / 2);", "return lane / 4 + 8 * (r % 2);"),
     ("mma_half", "return 2 * (lane % 4) + r % 2;", "return lane % 4 + 4 * (r % 2);"),
 ]  # fmt: skip

@@ -12,6 +12,9 @@ enum class Special { IEEE, FN, FNUZ };
 template <int Mantissa, int Bias, Special Kind>
 struct alignas(1) fp8 {
   uint8_t bits;
+#if defined(RT_CPU)
+  operator float() const;
+#endif
 };
 using e4m3fn = fp8<3, 7, Special::FN>;
 using e4m3fnuz = fp8<3, 8, Special::FNUZ>;
@@ -61,6 +64,13 @@ RT_FN float to_float(fp8<Mantissa, Bias, Kind> value) {
   const uint32_t size = magnitude >> Mantissa ? normal : bit_cast<uint32_t>(subnormal);
   return bit_cast<float>(sign | size);
 }
+
+#if defined(RT_CPU)
+template <int Mantissa, int Bias, Special Kind>
+fp8<Mantissa, Bias, Kind>::operator float() const {
+  return to_float(*this);
+}
+#endif
 
 #define RT_FROM_FLOAT(Type, ...)                                \
   template <>                                                   \

@@ -35,6 +35,18 @@ typedef __bf16 bfloatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx4 __attribute__((ext_vector_type(4)));
 typedef float floatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx16 __attribute__((ext_vector_type(16)));
+typedef int intx4 __attribute__((ext_vector_type(4)));
+typedef int intx16 __attribute__((ext_vector_type(16)));
+// Of values of a byte the builtins take all alike.
+struct int8x8 {
+  long words;
+};
+struct e4m3x8 {
+  long words;
+};
+struct e5m2x8 {
+  long words;
+};
 
 // As the builtins take N values of T.
 template <class T, int N>
@@ -58,6 +70,13 @@ RT_NATIVE(float, 1, float)
 RT_NATIVE(float, 4, floatx4)
 RT_NATIVE(float, 8, floatx8)
 RT_NATIVE(float, 16, floatx16)
+RT_NATIVE(int32_t, 4, intx4)
+RT_NATIVE(int32_t, 16, intx16)
+RT_NATIVE(int8_t, 8, int8x8)
+RT_NATIVE(e4m3fn, 8, e4m3x8)
+RT_NATIVE(e4m3fnuz, 8, e4m3x8)
+RT_NATIVE(e5m2, 8, e5m2x8)
+RT_NATIVE(e5m2fnuz, 8, e5m2x8)
 #undef RT_NATIVE
 
 // The host's pass knows no instruction of the device: there it only has to parse.
@@ -68,7 +87,22 @@ RT_NATIVE(float, 16, floatx16)
 #define RT_MULTIPLY(In, Acc, builtin, ...) \
   RT_FN Acc multiply(In, In, Acc c) { return c; }
 #endif
+#if defined(__HIP_DEVICE_COMPILE__)
+#define RT_MULTIPLY_BYTES(In, Acc, builtin) \
+  RT_FN Acc multiply(In a, In b, Acc c) { return __builtin_amdgcn_##builtin(a.words, b.words, c, 0, 0, 0); }
+#else
+#define RT_MULTIPLY_BYTES(In, Acc, builtin) \
+  RT_FN Acc multiply(In, In, Acc c) { return c; }
+#endif
 #if RT_HAS(RT_MFMA)
+#if defined(__gfx942__) || defined(__gfx950__) || !defined(__HIP_DEVICE_COMPILE__)
+RT_MULTIPLY_BYTES(int8x8, intx4, mfma_i32_16x16x32_i8)
+RT_MULTIPLY_BYTES(int8x8, intx16, mfma_i32_32x32x16_i8)
+RT_MULTIPLY_BYTES(e4m3x8, floatx4, mfma_f32_16x16x32_fp8_fp8)
+RT_MULTIPLY_BYTES(e4m3x8, floatx16, mfma_f32_32x32x16_fp8_fp8)
+RT_MULTIPLY_BYTES(e5m2x8, floatx4, mfma_f32_16x16x32_bf8_bf8)
+RT_MULTIPLY_BYTES(e5m2x8, floatx16, mfma_f32_32x32x16_bf8_bf8)
+#endif
 RT_MULTIPLY(halfx4, floatx4, mfma_f32_16x16x16f16, 0, 0, 0)
 RT_MULTIPLY(halfx4, floatx16, mfma_f32_32x32x8f16, 0, 0, 0)
 RT_MULTIPLY(shortx4, floatx4, mfma_f32_16x16x16bf16_1k, 0, 0, 0)
@@ -89,31 +123,43 @@ RT_MULTIPLY(halfx8, floatx8, wmma_f32_16x16x16_f16_w32_gfx12)
 RT_MULTIPLY(shortx8, floatx8, wmma_f32_16x16x16_bf16_w32_gfx12)
 #endif
 #undef RT_MULTIPLY
+#undef RT_MULTIPLY_BYTES
 
-template <class T, int Values, int Sums>
-RT_FN void multiply_add(const vec<T, Values>& a, const vec<T, Values>& b, vec<float, Sums>& d) {
+template <class T, class Sum, int Values, int Sums>
+RT_FN void multiply_add(const vec<T, Values>& a, const vec<T, Values>& b, vec<Sum, Sums>& d) {
   using In = typename native<T, Values>::type;
-  using Acc = typename native<float, Sums>::type;
-  d = bit_cast<vec<float, Sums>>(multiply(bit_cast<In>(a), bit_cast<In>(b), bit_cast<Acc>(d)));
+  using Acc = typename native<Sum, Sums>::type;
+  d = bit_cast<vec<Sum, Sums>>(multiply(bit_cast<In>(a), bit_cast<In>(b), bit_cast<Acc>(d)));
 }
 #endif
+
+// What products of T are summed up in.
+template <class T>
+struct sum_of {
+  using type = float;
+};
+template <>
+struct sum_of<int8_t> {
+  using type = int32_t;
+};
 
 }  // namespace detail
 
 #if RT_HAS(RT_MFMA)
 // AMD Instinct MI300 ISA guide, chapter 7, and AMD's matrix instruction calculator. D's registers are
 // neighbours of a column: B^T A^T gives D^T, whose neighbours are those of a row. `Wide` 2 has twice
-// the K, of two bytes an element, in the same cycles (AMD Instinct MI350 ISA guide).
+// the K, of two bytes an element, in the same cycles (AMD Instinct MI350 ISA guide). Of one byte an
+// element are int8, and fp8 as the device knows it: FNUZ on gfx942, OCP on gfx950.
 template <class T, int Side, int Wide = 1>
 struct mfma {
   static_assert(Side == 16 || Side == 32, "16x16 or 32x32");
   static_assert(Wide == 1 || (Wide == 2 && sizeof(T) == 2), "the wide ones are of half and bf16");
-  static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 256) / Side;
+  static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 512 / sizeof(T)) / Side;
   static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1;
   static constexpr int registers = M * N / 64, run_length = 4;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
-  using result = vec<float, registers>;
+  using result = vec<typename detail::sum_of<T>::type, registers>;
 
   static RT_FN int group(int lane) { return lane / Side; }
   static RT_FN int left_line(int lane, int) { return lane % Side; }
@@ -196,25 +242,30 @@ struct wmma_gfx12 {
 namespace detail {
 
 #if defined(RT_CUDA)
-#define RT_MMA_SYNC(types)                                                                            \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "       \
-      "{%8, %9}, {%0, %1, %2, %3};"                                                                   \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                \
+#define RT_MMA_SYNC(kind, letter)                                                                       \
+  asm("mma.sync.aligned." kind " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"       \
+      : "+" letter(d[0]), "+" letter(d[1]), "+" letter(d[2]), "+" letter(d[3])                         \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-template <class T>
-RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
-  static_assert(sizeof(T) == 2, "half or bf16");
+template <class T, class Sum>
+RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], Sum* d) {
   if constexpr (same<T, half>) {
-    RT_MMA_SYNC("f16.f16");
+    RT_MMA_SYNC("m16n8k16.row.col.f32.f16.f16.f32", "f");
+  } else if constexpr (same<T, bf16>) {
+    RT_MMA_SYNC("m16n8k16.row.col.f32.bf16.bf16.f32", "f");
+  } else if constexpr (same<T, int8_t>) {
+    RT_MMA_SYNC("m16n8k32.row.col.s32.s8.s8.s32", "r");
+  } else if constexpr (same<T, e4m3fn>) {
+    RT_MMA_SYNC("m16n8k32.row.col.f32.e4m3.e4m3.f32", "f");
   } else {
-    RT_MMA_SYNC("bf16.bf16");
+    static_assert(same<T, e5m2>, "half, bf16, int8, e4m3fn or e5m2");
+    RT_MMA_SYNC("m16n8k32.row.col.f32.e5m2.e5m2.f32", "f");
   }
 }
 #undef RT_MMA_SYNC
 #else
-template <class T>
-RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
-  ::rt_cpu::mma_m16n8k16<T>(a, b, d);
+template <class T, class Sum>
+RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], Sum* d) {
+  ::rt_cpu::mma<T>(a, b, d);
 }
 #endif
 
@@ -222,19 +273,20 @@ RT_FN void mma_sync(const uint32_t (&a)[4], const uint32_t (&b)[2], float* d) {
 
 // PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type": register 0 of A and B has K
 // 2t and 2t + 1 of lane 4g + t, register 2 (of B: 1) those eight further on; registers 1 and 3 of A
-// are row g + 8.
+// are row g + 8. With m16n8k32 a register has four values of a byte.
 template <class T>
 struct mma {
-  static constexpr int M = 16, N = 8, K = 16;
-  static constexpr int groups = 4, terms = 4, left_lines = 2;
+  static constexpr int word = 4 / sizeof(T);
+  static constexpr int M = 16, N = 8, K = 8 * word;
+  static constexpr int groups = 4, terms = 2 * word, left_lines = 2;
   static constexpr int registers = 4, run_length = 2;
   using left = vec<T, left_lines * terms>;
   using right = vec<T, terms>;
-  using result = vec<float, registers>;
+  using result = vec<typename detail::sum_of<T>::type, registers>;
 
   static RT_FN int group(int lane) { return lane % 4; }
   static RT_FN int left_line(int lane, int i) { return lane / 4 + 8 * i; }
-  static RT_FN constexpr int left_at(int i, int term) { return term / 2 * 4 + i * 2 + term % 2; }
+  static RT_FN constexpr int left_at(int i, int term) { return term / word * 2 * word + i * word + term % word; }
   static RT_FN int right_line(int lane) { return lane / 4; }
   static RT_FN int row(int lane, int r) { return lane / 4 + 8 * (r / 2); }
   static RT_FN int col(int lane, int r) { return 2 * (lane % 4) + r % 2; }

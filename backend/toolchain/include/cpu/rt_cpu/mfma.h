@@ -6,7 +6,7 @@
 //   D, register r: row 8 * (r / 4) + 4 * (l / 32) + r % 4 of 32x32, or 4 * (l / 16) + r of 16x16,
 //      column l % M
 // (AMD Instinct MI300 ISA guide, chapter 7, and AMD's matrix instruction calculator.) Sums are fp32,
-// k ascending, rounded after each product. Subnormals are kept, as gfx942 does; gfx90a flushes them
+// of int8 int32, k ascending, rounded after each product. Subnormals are kept, as gfx942 does; gfx90a flushes them
 // in the fp16 and bf16 instructions.
 #pragma once
 #include <hip/hip_bf16.h>
@@ -17,11 +17,20 @@ namespace rt_cpu {
 
 struct Mfma {
   const void *a, *b;
-  float* acc;
+  void* acc;
+};
+
+template <class T>
+struct SumOf {
+  using type = float;
+};
+template <>
+struct SumOf<int8_t> {
+  using type = int32_t;
 };
 
 template <class T, int count>
-void widen(const void* from, float* to) {
+void widen(const void* from, typename SumOf<T>::type* to) {
 #if RT_CPU_F16C
   if constexpr (__is_same(T, __half) && count == 4) {
     long long four;
@@ -35,10 +44,11 @@ void widen(const void* from, float* to) {
   for (int i = 0; i < count; ++i) to[i] = static_cast<const T*>(from)[i];
 }
 
-// A product of two fp16 or bf16 values is exact in fp32; that of two fp32 values needs a real fma.
-template <class T>
-inline float multiply_add(float x, float y, float sum) {
-  return sizeof(T) == 2 ? sum + x * y : __builtin_fmaf(x, y, sum);
+// A product of two narrow values is exact in the type of sums; that of two fp32 values needs a real fma.
+template <class T, class Sum>
+inline Sum multiply_add(Sum x, Sum y, Sum sum) {
+  if constexpr (sizeof(T) == 4) return __builtin_fmaf(x, y, sum);
+  return sum + x * y;
 }
 
 // The registers of a lane, in fours, are neighbours of a column: the tile is kept transposed.
@@ -51,25 +61,26 @@ template <class T, int M, int K>
 const char* do_mfma(Fiber* const* lanes, uint64_t active) {
   constexpr int per_lane = K * M / 64, registers = M * M / 64;
   if (active != whole_wave) return "a matrix instruction needs all 64 lanes of the wave";
-  alignas(64) float a[K][M], b[M][K], d[M][M];
+  using Sum = typename SumOf<T>::type;
+  alignas(64) Sum a[K][M], b[M][K], d[M][M];
   for (int l = 0; l < 64; ++l) {
     const Mfma& slot = *static_cast<Mfma*>(lanes[l]->slot);
     const int outer = l % M, k = per_lane * (l / M);
-    float row[per_lane];
+    Sum row[per_lane];
     widen<T, per_lane>(slot.a, row);
     widen<T, per_lane>(slot.b, &b[outer][k]);
     for (int i = 0; i < per_lane; ++i) a[k + i][outer] = row[i];
-    for (int r = 0; r < registers; r += 4) memcpy(&d[outer][mfma_row<M>(l, r)], slot.acc + r, 16);
+    for (int r = 0; r < registers; r += 4) memcpy(&d[outer][mfma_row<M>(l, r)], static_cast<Sum*>(slot.acc) + r, 16);
   }
   for (int n = 0; n < M; ++n) {
     for (int k = 0; k < K; ++k) {
-      const float y = b[n][k];
+      const Sum y = b[n][k];
 #pragma GCC ivdep
       for (int m = 0; m < M; ++m) d[n][m] = multiply_add<T>(a[k][m], y, d[n][m]);
     }
   }
   for (int l = 0; l < 64; ++l) {
-    float* acc = static_cast<Mfma*>(lanes[l]->slot)->acc;
+    Sum* acc = static_cast<Sum*>(static_cast<Mfma*>(lanes[l]->slot)->acc);
     for (int r = 0; r < registers; r += 4) memcpy(acc + r, &d[l % M][mfma_row<M>(l, r)], 16);
   }
   return nullptr;
@@ -77,7 +88,7 @@ const char* do_mfma(Fiber* const* lanes, uint64_t active) {
 
 // `a` and `b` hold K * M / 64 values of this lane, `acc` holds M * M / 64; `acc` += the products.
 template <class T, int M, int K>
-void mfma(const void* a, const void* b, float* acc) {
+void mfma(const void* a, const void* b, typename SumOf<T>::type* acc) {
   Mfma slot{a, b, acc};
   wave_collective(do_mfma<T, M, K>, &slot);
 }

@@ -16,9 +16,26 @@ struct MmaM16N8K16 {
   static int col_of_d(int l, int r) { return l % 4 * 2 + r % 2; }
 };
 
+// "Matrix Fragments for mma.m16n8k32": the same with four values of a byte in place of two of two.
+struct MmaM16N8K32 : MmaM16N8K16 {
+  static constexpr int K = 32, values_a = 16, values_b = 8;
+  static int row_of_a(int l, int i) { return l / 4 + (i % 8 < 4 ? 0 : 8); }
+  static int k_of_a(int l, int i) { return l % 4 * 4 + i % 4 + (i < 8 ? 0 : 16); }
+  static int k_of_b(int l, int i) { return l % 4 * 4 + i % 4 + (i < 4 ? 0 : 16); }
+};
+
+template <bool Bytes>
+struct MmaOf {
+  using type = MmaM16N8K16;
+};
+template <>
+struct MmaOf<true> {
+  using type = MmaM16N8K32;
+};
+
 template <class T>
-void mma_m16n8k16(const void* a, const void* b, float* d) {
-  product<MmaM16N8K16, T>(a, b, d);
+void mma(const void* a, const void* b, typename SumOf<T>::type* d) {
+  product<typename MmaOf<sizeof(T) == 1>::type, T>(a, b, d);
 }
 
 struct Matrices {
