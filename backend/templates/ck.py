@@ -111,8 +111,10 @@ def ck_defect(config: CkConfig, problem: GemmProblem) -> str | None:
 
 
 def _defects(config: CkConfig, problem: GemmProblem) -> Iterator[str]:
-    if problem.batched or problem.bias is not None or problem.activation != "none":
+    plain = type(problem) is GemmProblem and problem.epilogue is None and not problem.sources()
+    if not plain or problem.batched or problem.bias is not None or problem.activation != "none":
         yield "it multiplies two matrices and does no more"
+        return
     if problem.alpha != 1 or problem.scales or problem.second or config["ds_layouts"]:
         yield "it scales nothing and adds nothing"
     if any(config[f"{side}_elementwise_op"] != "PassThrough" for side in "abc"):

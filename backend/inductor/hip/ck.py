@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.inductor.hip.caller import ROCmTemplateBuffer
+from backend.inductor.hip.epilogue import Fused
 from backend.inductor.hip.template import HipTemplate
 from backend.inductor.torch.graph import Node
 from backend.templates.ck import RenderedInstance, render_ck
+from backend.templates.errors import ExpressionError
 from backend.toolchain.headers import Headers
 from backend.toolchain.target import Options
 
@@ -76,5 +78,7 @@ class ROCmCKTemplate(HipTemplate):
     def workspace_size(self, rendered: Any) -> Any:
         return 0
 
-    def fuses(self, buffer: ROCmTemplateBuffer, output: Any) -> bool:
-        return False
+    def fuse(
+        self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
+    ) -> Fused:
+        raise ExpressionError("an instance of a library stores its product and no more")

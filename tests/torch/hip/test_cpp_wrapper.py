@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 PRODUCTS = """
 import dataclasses
 from torch._inductor import select_algorithm
-from backend.inductor.hip.scheduling import ROCmCPPScheduling
+from backend.inductor.hip import scheduling
 from backend.templates import heuristics
 
 config.cpp_wrapper = True
@@ -32,19 +32,19 @@ def ours_alone(choices):
     return [choice for choice in choices if choice.name.startswith("rocm_gemm")][:1]
 
 select_algorithm.add_preprocessing_fn(ours_alone)
-gemm_configs, defined = heuristics.gemm_configs, ROCmCPPScheduling._defined
+gemm_configs, rendered = heuristics.gemm_configs, scheduling._rendered
 
 def split_where_deep(problem, target, sizes, *rest):
     split = 3 if sizes.k > 1000 else 1
     configs = gemm_configs(problem, target, sizes, *rest)
     return [dataclasses.replace(config, split_k=split) for config in configs]
 
-def all_but_one(self, buffer, *rest):
+def all_but_one(buffer, *rest):
     if buffer.template.beta == 2:
         raise RuntimeError("planted")
-    return defined(self, buffer, *rest)
+    return rendered(buffer, *rest)
 
-heuristics.gemm_configs, ROCmCPPScheduling._defined = split_where_deep, all_but_one
+heuristics.gemm_configs, scheduling._rendered = split_where_deep, all_but_one
 R = torch.randn
 
 def products(a, b, c, d, bias, deep, flat):
