@@ -1,4 +1,4 @@
-"""Factors that are computed where they are loaded, on a GPU: right, and no pointwise kernel beside."""
+"""Factors that are computed where they are loaded, on a GPU: no pointwise kernel stands beside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def part_of(name, function, *inputs):
 
 x = R(8, 256).to(bf16)
 part_of("cast", lambda x, w: F.linear(x, w.to(bf16)), x, R(96, 256))
-part_of("int8", lambda x, w, s: F.linear(x, w.to(bf16) * s[:, None]), x, i8(96, 256), R(96).to(bf16))
+part_of("int8", lambda x, w, s: F.linear(x, w.to(bf16) * s[:, None]),
+        x, i8(96, 256), R(96).to(bf16))
 part_of("groups", lambda x, w, s: F.linear(x, grouped(w, s)), x, i8(96, 256), R(96, 8).to(bf16))
 """
 
