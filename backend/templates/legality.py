@@ -294,10 +294,13 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     sums = word * config.wave_m * config.wave_n // wave
     staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
     if config.pipelined:
+        form = canonical(problem)
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
         values = 2 * (config.wave_m + config.wave_n) * 16 // wave + held // (config.waves * wave)
-        return sums + values * item // 4 + _ADDRESSES
+        copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
+        places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
+        return sums + values * item // 4 + places + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line
         values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)

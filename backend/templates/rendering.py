@@ -13,7 +13,7 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import one_launch
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.legality import gemm_defect, skinny_defect
+from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect
 from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
 from backend.templates.units import UNITS
 
@@ -145,6 +145,7 @@ def _render(
             form=canonical(problem),
             config=config.binary,
             unit=UNITS.get(config.unit),
+            lds_bytes=lds_bytes(config, problem),
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,

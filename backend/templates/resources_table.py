@@ -12,11 +12,12 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import lds_bytes
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.tiles import ShapeClass, shape_class
@@ -150,6 +151,8 @@ def rows(target: Target, cache_root: Path, jobs: int = 2) -> tuple[Row, ...]:
         if isinstance(kernels, Unknown):
             raise ValueError(kernels.reason)
         main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
+        # The compiler knows nothing of what a launch asks for.
+        main = replace(main, lds=lds_bytes(offer.config, offer.problem))
         return Row(offer, main, occupancy(target, main, offer.config.waves * target.wave))
 
     with ThreadPoolExecutor(jobs) as pool:

@@ -114,13 +114,17 @@ class ROCmCPPScheduling:
         """Have ATen do the product, and Inductor what would have been fused with it."""
         group = Group.of(nodes)
         torch_graph.keep_buffers(name for node in nodes for name in node.get_buffer_names())
-        for node in group.before:
-            self.codegen_node(node)  # type: ignore[attr-defined]
+        with torch_graph.freeing_later():
+            for node in group.before:
+                self.codegen_node(node)  # type: ignore[attr-defined]
+            self.flush()  # type: ignore[attr-defined]  # what ATen reads is written first
         group.template.mark_run()
         write = cpp_wrapper.write_aten if torch_graph.writes_cpp() else write_aten
         write(group.buffer)
-        for node in group.behind:
-            self.codegen_node(node)  # type: ignore[attr-defined]
+        with torch_graph.freeing_later():
+            for node in group.behind:
+                self.codegen_node(node)  # type: ignore[attr-defined]
+            self.flush()  # type: ignore[attr-defined]
         self.free_buffers_in_scheduler()  # type: ignore[attr-defined]
 
     def define_rocm_kernel(

@@ -253,6 +253,18 @@ def fuse_nodes(node1: Any, node2: Any) -> Any:
     return _scheduler.FusedSchedulerNode.fuse(node1, node2)
 
 
+@contextlib.contextmanager
+def freeing_later() -> Iterator[None]:
+    """What the node that is being written reads last stays allocated within."""
+    scheduler = V.graph.scheduler
+    held = scheduler.buffer_names_to_free
+    scheduler.buffer_names_to_free = OrderedSet()
+    try:
+        yield
+    finally:
+        scheduler.buffer_names_to_free.update(held)
+
+
 def remove_buffers(names: Iterable[str]) -> None:
     """Do not allocate buffers that nobody reads any more."""
     V.graph.removed_buffers.update(names)

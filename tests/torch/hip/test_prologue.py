@@ -69,6 +69,14 @@ def packed(x, w, s): return torch._weight_int8pack_mm(x, w, s)
 agree("packed-int8", packed, R(M, K).to(bf16), i8(N, K), R(N).to(bf16))
 agree("packed-int8-row", packed, R(1, K), i8(N, K), R(N), tolerance=1e-5)
 
+from backend.inductor.hip.template import ROCmTemplateKernel
+call = ROCmTemplateKernel.call_kernel
+def refuse(*args): raise RuntimeError("planted")
+ROCmTemplateKernel.call_kernel = refuse
+agree("fallback", lambda x, w, y: torch.relu(x.to(bf16) @ (w + 1)) + y,
+      R(M, K), R(K, N).to(bf16), R(M, N).to(bf16))
+ROCmTemplateKernel.call_kernel = call
+
 agree("not-used-twice", lambda x, w: x.to(bf16) @ w + x.to(bf16)[:, :1].exp(),
       R(M, K), R(K, N).to(bf16))
 def kept(x, w):
@@ -85,7 +93,7 @@ agree("not-halves", lambda x, w: torch.cat([x.to(bf16), x.to(bf16) + 1], 1) @ w,
       R(M, 64), R(K, N).to(bf16))
 """
 
-FUSED = re.findall(r'^agree\("(?!not-)(.+?)"', PROGRAM, re.MULTILINE)
+FUSED = re.findall(r'^agree\("(?!not-|fallback)(.+?)"', PROGRAM, re.MULTILINE)
 APART = re.findall(r'^agree\("(not-.+?)"', PROGRAM, re.MULTILINE)
 
 
@@ -111,3 +119,9 @@ def test_what_has_no_place_in_a_load_is_left_to_inductor(ran: Ran, name: str) ->
     part = ran.part(name)
     assert part.agreed == [name]
     assert len(part.calls) == 1 and _pointwise(part.stderr)
+
+
+def test_where_our_kernel_cannot_be_called_inductor_and_aten_do_it(ran: Ran) -> None:
+    part = ran.part("fallback")
+    assert part.agreed == ["fallback"]
+    assert not part.calls and "torch.matmul(" in part.stderr

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sympy
 
+from backend.templates.config import GemmConfig
+from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.problem import Sizes
+from backend.templates.refitting import pays, refitted
 from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab
@@ -24,8 +29,13 @@ from tests.support.prologue_cases import (
     ODD_GROUPS,
     ONE,
     ONE_B,
+    B,
     Binary,
     Case,
+    K,
+    M,
+    N,
+    P,
     check,
 )
 from tests.support.template_lab import Kernel, build
@@ -127,3 +137,54 @@ def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
     assert len(parts) == 6
     source = "#include <rocm_tui/gpu.h>\n#include <rocm_tui/source.h>\n" + "".join(parts)
     code_cache.compile(source, target, cache_root=tmp_path)
+
+
+def _refitted() -> list[Binary]:
+    """Of each matrix unit a config that was chosen for the plain product."""
+    chosen: dict[tuple[object, ...], Binary] = {}
+    for case in (CASES[0], CASES[2], CASES[3], CASES[6]):
+        problem = case.problem()
+        offered = replace(problem, a_prologue=None, b_prologue=None)
+        for target in (cpu(), cuda("sm_90"), amdgpu("gfx942"), amdgpu("gfx1100")):
+            sizes = Sizes(8, 64, 256)
+            for config in (
+                *gemm_configs(offered, target, sizes, budget=3),
+                *skinny_configs(offered, target, sizes, budget=3),
+            ):
+                with contextlib.suppress(ConfigError):
+                    binary = Binary(case, refitted(config, problem, offered).binary)
+                    binary.render()
+                    chosen.setdefault((case, type(config), config.unit), binary)
+    return list(chosen.values())
+
+
+REFITTED = _refitted()
+
+
+@pytest.fixture(scope="module")
+def refits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
+    root: Path = tmp_path_factory.mktemp("cache")
+    options = replace(template_lab.OPTIONS, level=0)
+    with ThreadPoolExecutor(2) as pool:
+        built = pool.map(lambda binary: build(binary.render(), root, options=options), REFITTED)
+        yield dict(zip(REFITTED, built, strict=True))
+
+
+@needs_compiler
+@pytest.mark.parametrize("binary", REFITTED, ids=lambda binary: binary.name)
+def test_a_config_of_the_plain_product_serves(binary: Binary, refits: dict[Binary, Kernel]) -> None:
+    check(refits[binary], binary)
+
+
+def test_what_would_be_loaded_too_often_is_computed_once() -> None:
+    """4 bytes in place of 2: for a few tiles that costs less than a kernel, for many more."""
+    case = Case("bfloat16", a=CAST)
+    config = GemmConfig(128, 128, 32, 64, 64)
+    problem = case.problem()
+
+    def asked(n: int) -> bool:
+        sizes = {M: 4096, N: n, K: 4096, B: 1, P: 512}
+        return pays(config, problem, lambda x: int(sympy.sympify(x).subs(sizes)))
+
+    assert asked(512)
+    assert not asked(16384)
