@@ -46,7 +46,7 @@ class KernelResources:
         self._lock = threading.Lock()
         self._seen: set[Path] = set()
         self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {
-            template: {} for template in ("gemm", "skinny", "conv", "ck")
+            template: {} for template in ("gemm", "skinny", "conv", "grouped", "ck")
         }
         self._known: dict[str, Known] = {}
 

@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.origin import is_own, kind_of, own_template, provider, template_of
+from backend.model.origin import (
+    any_toolchain,
+    choice_hash,
+    is_own,
+    kind_of,
+    own_template,
+    provider,
+    template_of,
+    toolchain_of,
+)
 from backend.model.tuning import Tuning
 from rocm_tui.actions.tune import offers_ours
 
@@ -42,3 +51,11 @@ def test_tuning_again_offers_our_kernels_where_only_those_in_triton_were_offered
     tuning = Tuning("mm", choices=(Choice("x", "rocm_triton-c1", 1.0), stock))
     assert offers_ours(tuning)
     assert not offers_ours(replace(tuning, choices=(stock,)))
+
+
+def test_the_hash_of_ours_says_what_compiles_it() -> None:
+    ours = choice_hash("gemm", "kernel", "BLOCK_M=64", "0123abcd")
+    assert own_template(ours) == "gemm" and toolchain_of(ours) == "0123abcd"
+    assert any_toolchain(ours) == choice_hash("gemm", "kernel", "BLOCK_M=64")
+    assert any_toolchain(ours) != any_toolchain(choice_hash("gemm", "kernel", "BLOCK_M=32", "x"))
+    assert toolchain_of("rocm_gemm-c1") == toolchain_of("mm-123-4") == ""
