@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 PRODUCTS = """
 import dataclasses
 from torch._inductor import select_algorithm
-from backend.inductor.hip import scheduling
+from backend.inductor.hip.scheduling import ROCmCPPScheduling
 from backend.templates import heuristics
 
 config.cpp_wrapper = True
@@ -32,19 +32,20 @@ def ours_alone(choices):
     return [choice for choice in choices if choice.name.startswith("rocm_gemm")][:1]
 
 select_algorithm.add_preprocessing_fn(ours_alone)
-gemm_configs, rendered = heuristics.gemm_configs, scheduling._rendered
+gemm_configs, define = heuristics.gemm_configs, ROCmCPPScheduling.define_rocm_kernel
 
 def split_where_deep(problem, target, sizes, *rest):
     split = 3 if sizes.k > 1000 else 1
     configs = gemm_configs(problem, target, sizes, *rest)
     return [dataclasses.replace(config, split_k=split) for config in configs]
 
-def all_but_one(buffer, *rest):
+def all_but_one(self, kernel, source, buffer, *rest):
     if buffer.template.beta == 2:
         raise RuntimeError("planted")
-    return rendered(buffer, *rest)
+    return define(self, kernel, source, buffer, *rest)
 
-heuristics.gemm_configs, scheduling._rendered = split_where_deep, all_but_one
+heuristics.gemm_configs = split_where_deep
+ROCmCPPScheduling.define_rocm_kernel = all_but_one
 R = torch.randn
 
 def products(a, b, c, d, bias, deep, flat):
@@ -89,7 +90,7 @@ def test_products_of_every_kind_are_right_at_any_size(ran: Ran) -> None:
     assert "graphs 1" in ran.stdout
     fused, view, _, _, split = calls(ran)
     assert "nullptr, nullptr" in fused and "s" in fused.split("buf")[1]  # sizes by name
-    assert re.search(r"static_cast<char\*>\(buf\d\.data_ptr\(\)\) \+ 4 \* \(", view)
+    assert re.search(r"static_cast<char\*>\(\w+\.data_ptr\(\)\) \+ 4 \* \(", view)
     assert re.search(r"3L, workspace_\d+\.data_ptr\(\), nullptr\);", split)
 
 
