@@ -111,7 +111,7 @@ _LINKS = ("-shared", "-lamdhip64", "-L", "-Wl,")
 
 
 def assembly(source: str, target: Target, options: Options = Options()) -> str:  # noqa: B008
-    """What the target's compiler makes of a source, as text. Raises ToolchainError."""
+    """What the target's compiler makes of a source, as text; PTX of nvcc. Raises ToolchainError."""
     compiler = targets.require(target)
     with tempfile.TemporaryDirectory(prefix="rocm-tui-assembly-") as name:
         folder = Path(name)
@@ -121,7 +121,7 @@ def assembly(source: str, target: Target, options: Options = Options()) -> str: 
         made = Path(command[-1])
         if compiler.driver != "zig":  # whose first command makes assembly already
             command = tuple(word for word in command if not word.startswith(_LINKS))
-            command = (*command, "--cuda-device-only", "-S")
+            command += ("-ptx",) if compiler.driver == "nvcc" else ("--cuda-device-only", "-S")
         finished = run(command, options.timeout_seconds, folder)
         if finished.code != 0 or not made.is_file():
             errors = tuple(finished.text.splitlines()[:5])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from backend.toolchain import targets
@@ -109,3 +111,32 @@ def test_a_compiler_is_asked(arch: str) -> None:
     )
     trip = main_loop(kernel)
     assert trip is not None and trip.kinds["fma"] >= 1 and trip.loaded >= 4
+
+
+COPY = """
+#include <rocm_tui/gpu.h>
+__global__ void copy(const rt::half* from, rt::half* to) {
+  rt::store(to + threadIdx.x * 8, rt::load<8>(from + threadIdx.x * 8));
+}
+RT_EXPORT int entry(const rt::half* from, rt::half* to) {
+  return RT_LAUNCH(copy, dim3(1), dim3(32), 0, nullptr, from, to);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "load", "store"),
+    [
+        (Target("amdgpu", "gfx942"), "global_load_dwordx4", "global_store_dwordx4"),
+        (Target("amdgpu", "gfx1100"), "global_load_b128", "global_store_b128"),
+        (Target("cuda", "sm_90"), "ld.global.v4.u32", "st.global.v4.u32"),
+    ],
+    ids=str,
+)
+def test_16_bytes_are_one_access(target: Target, load: str, store: str) -> None:
+    """nvcc made sixteen of it where values were taken from memory by reference."""
+    if isinstance(missing := targets.find(target), Missing):
+        pytest.skip(missing.reason)
+    text = assembly(COPY, target)
+    words = re.findall(r"\s(?:global_(?:load|store)|(?:ld|st)\.global)\S+", text)
+    assert [word.strip() for word in words] == [load, store]
