@@ -15,7 +15,7 @@ from backend.templates.problem import broadcast_strides
 
 @dataclass(frozen=True)
 class Term:
-    """A value with Python's operators; numbers are fp32."""
+    """A value with Python's operators; numbers are fp32, beside fp64 of its type."""
 
     chain: ChainBuilder
     value: Value
@@ -29,7 +29,8 @@ class Term:
     def _value(self, other: Term | float) -> Value:
         if isinstance(other, Term):
             return other.value
-        return self.chain.constant(other, "float32")
+        wide = self.value.dtype == "float64"
+        return self.chain.constant(other, "float64" if wide else "float32")
 
     def __add__(self, other: Term | float) -> Term:
         return self.apply("add", other)
@@ -57,11 +58,14 @@ def access(operand: Operand, vector: int = 1) -> Access:
 
 
 def epilogue(
-    function: Function, outputs: tuple[Access, ...], loads: tuple[Access, ...] = ()
+    function: Function,
+    outputs: tuple[Access, ...],
+    loads: tuple[Access, ...] = (),
+    sums: str = "float32",
 ) -> Epilogue:
-    """`function` of the product and of `loads`, into `outputs`."""
+    """`function` of the product, which is in `sums`, and of `loads`, into `outputs`."""
     chain = ChainBuilder()
-    product = Term(chain, chain.value())
+    product = Term(chain, chain.value(sums))
     made = function(product, *(Term(chain, chain.load(load.name, load.dtype)) for load in loads))
     results = made if isinstance(made, tuple) else (made,)
     pairs = zip(outputs, results, strict=True)

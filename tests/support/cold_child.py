@@ -163,7 +163,7 @@ def job() -> dict[str, Any]:
     key = _key(program)
     hashes = capture(program, key, (), torch_api.MODES[0], templates=False).question.choices
     asked = MeasureJob(
-        key.op, key.inputs, key.precision, tuple(hashes), budget=3.0, caches="cold", threads=1
+        key.op, key.inputs, key.precision, tuple(hashes), budget=20.0, caches="cold", threads=1
     )
     result = run(asked, lambda *_, **__: None, Mark())
     assert result.measurement is not None, result.reason

@@ -94,6 +94,8 @@ def test_each_matrix_instruction_is_used(name: str, arch: str, tmp_path: Path) -
     assembly = tmp_path / ("k.s" if compiler.driver == "clang" else "k.s.s")
     subprocess.run(first, check=True, capture_output=True)
     pattern, count = INSTRUCTIONS[arch]
+    if name == "matrix" and arch == "gfx950":
+        count += 4  # the wide ones
     used = set(re.findall(pattern, assembly.read_text()))
     assert len(used) == count, used
 

@@ -244,6 +244,20 @@ RT_FN T wrapping_neg(T x) {
   return static_cast<T>(-static_cast<uint64_t>(x));
 }
 
+// A shift by less than nothing or by all bits is what torch has for it, not what the hardware does.
+template <class T>
+RT_FN bool shifts_all(T by) {
+  return by < 0 || static_cast<uint64_t>(by) >= 8 * sizeof(T);
+}
+template <class T>
+RT_FN T shift_left(T x, T by) {
+  return shifts_all(by) ? T{} : static_cast<T>(static_cast<uint64_t>(x) << by);
+}
+template <class T>
+RT_FN T shift_right(T x, T by) {
+  return shifts_all(by) ? static_cast<T>(x < 0 ? -1 : 0) : static_cast<T>(x >> by);
+}
+
 RT_FN float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
 template <class T>
 RT_FN T relu(T x) {

@@ -9,9 +9,9 @@ import pytest
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.operand import Operand
 from backend.templates.triton.choice import TritonGemmConfig
-from backend.templates.triton.expressions import ACC, Load, apply
 from backend.templates.triton.gemm import TritonGemm, generate
 from backend.templates.triton.heuristics import configs
+from tests.support.chains import access, epilogue
 from tests.support.triton_lab import Case, TritonChild, triton_child
 
 OUT = {
@@ -45,8 +45,14 @@ def product(dtype: str, m: int = 40, n: int = 33, k: int = 150) -> TritonGemm:
     c = Operand("c", out, (m, n), (n, 1))  # type: ignore[arg-type]
     if dtype == "int8":
         return TritonGemm(a, b, c)
-    bias = Operand("bias", out, (n,), (1,))  # type: ignore[arg-type]
-    return TritonGemm(a, b, c, apply("relu", ACC * 0.3 + Load("bias")), (bias,))
+    sums = "float64" if dtype == "float64" else "float32"
+    bias = access(_bias(dtype, n))
+    made = epilogue(lambda x, bias: (x * 0.3 + bias).apply("relu"), (access(c),), (bias,), sums)
+    return TritonGemm(a, b, c, made)
+
+
+def _bias(dtype: str, n: int) -> Operand:
+    return Operand("bias", OUT[dtype], (n,), (1,))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", OUT)
@@ -54,7 +60,8 @@ def test_numbers(child: TritonChild, dtype: str) -> None:
     problem = product(dtype)
     for split in (1, 3):
         config = TritonGemmConfig(32, 16, 32, split_k=split)
-        numbers = child.run(Case(generate(problem, config, "gfx942"), problem))
+        extras = () if problem.epilogue is None else (_bias(dtype, 33),)
+        numbers = child.run(Case(generate(problem, config, "gfx942"), problem, {}, 0, extras))
         assert (numbers.stray, numbers.error <= 1) == (0, True), (numbers, config)
 
 
