@@ -151,6 +151,22 @@ def _file_name(session: Session) -> str:
     return f"{host}-{session.pid or os.getpid()}-{started}-{secrets.token_hex(4)}.jsonl"
 
 
+def is_released(path: Path | str) -> bool:
+    """Whether nobody holds the lock of a log: a writer does until it ends, however that happens.
+    False where that cannot be seen."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held, or this file system has no locks
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def end_log(layout: Layout, path: Path) -> bool:
     """Write `SessionEnded` for a writer that is dead; False if it did so itself, or left no log.
 

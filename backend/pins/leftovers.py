@@ -7,7 +7,6 @@ and a lock that is removed while another process waits for it would be held twic
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from backend.disk import safe
 from backend.disk.layout import Layout
+from backend.disk.sessions import is_released
 from backend.errors import CacheUnreadable
 from backend.pins.file import PinFile, read_pin_file
 from backend.pins.state import GraphSweeper
@@ -94,22 +94,7 @@ def _sessions(layout: Layout, pins: PinFile) -> Iterator[tuple[Leftover, bool]]:
     hashes = [record.hash.encode() for record in pins.pins]
     for group in _single("session", layout.sessions):
         (path,) = group.files
-        yield group, _is_written(path) or any(name in _bytes(path) for name in hashes)
-
-
-def _is_written(path: Path) -> bool:
-    """A writer holds the lock of its log until it has ended."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except OSError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+        yield group, not is_released(path) or any(name in _bytes(path) for name in hashes)
 
 
 def _graphs(layout: Layout, told: bytes) -> Iterator[Leftover]:

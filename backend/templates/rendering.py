@@ -85,32 +85,8 @@ def render_gemm(
 
     `kernel` replaces the kernel that is made here, for one that knows more than this does.
     """
-    if (defect := gemm_defect(config, problem)) is not None:
-        raise ConfigError(f"{config.description}: {defect}")
     template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
-
-
-def _render_whole(
-    template: str,
-    problem: GemmProblem,
-    config: GemmConfig,
-    name: str,
-    kernel: TemplateKernel | None = None,
-    input_reorder: Sequence[int] | None = None,
-) -> Rendered:
-    """What one launch must have all of. Raises ConfigError where the config does not fit."""
-    if (defect := gemm_defect(config, problem)) is not None:
-        raise ConfigError(f"{config.description}: {defect}")
-    kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
-    kernel.limit(one_launch(problem, config))
-    return _render(template, problem, config, name, kernel, input_reorder)
-
-
-render_conv = functools.partial(_render_whole, "conv.hip.jinja")
-"""A convolution, which is a `ConvProblem`."""
-render_grouped = functools.partial(_render_whole, "grouped.hip.jinja")
-"""Products of groups of rows, which are a `GroupedProblem`."""
 
 
 def render_skinny(
@@ -121,8 +97,6 @@ def render_skinny(
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
     """The product with few rows. Raises ConfigError where the config does not fit the problem."""
-    if (defect := skinny_defect(config, problem)) is not None:
-        raise ConfigError(f"{config.description}: {defect}")
     template = "skinny.hip.jinja" if config.unit == "fma" else "skinny_matrix.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
 
@@ -132,10 +106,18 @@ def _render(
     problem: GemmProblem,
     config: GemmConfig | SkinnyConfig,
     name: str,
-    kernel: TemplateKernel | None,
-    input_reorder: Sequence[int] | None,
+    kernel: TemplateKernel | None = None,
+    input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
+    if isinstance(config, GemmConfig):
+        defect = gemm_defect(config, problem)
+    else:
+        defect = skinny_defect(config, problem)
+    if defect is not None:
+        raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
+    if isinstance(config, GemmConfig) and template in _WHOLE:
+        kernel.limit(one_launch(problem, config))
     source = (
         environment()
         .get_template(template)
@@ -153,6 +135,14 @@ def _render(
         )
     )
     return Rendered(kernel.name, source, kernel.call_args(), problem, config)
+
+
+_WHOLE = ("conv.hip.jinja", "grouped.hip.jinja")
+"""What one launch must have all of."""
+render_conv = functools.partial(_render, _WHOLE[0])
+"""A convolution, which is a `ConvProblem`. Raises ConfigError."""
+render_grouped = functools.partial(_render, _WHOLE[1])
+"""Products of groups of rows, which are a `GroupedProblem`. Raises ConfigError."""
 
 
 def literal(dtype: DType, value: float) -> str:

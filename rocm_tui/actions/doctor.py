@@ -41,6 +41,7 @@ from rocm_tui.environment import find_python, hooks_forbidden
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
 from rocm_tui.jobs.worker import run_job
+from rocm_tui.session import numbers as fmt
 
 PATIENCE = 120.0
 """Seconds that the Python with torch has to answer: a first import from a slow disk takes one
@@ -174,7 +175,7 @@ def _leftovers(layout: Layout) -> Iterator[Check]:
     with contextlib.suppress(StoreError):  # the cache dir's own check says it
         found = leftovers(layout, time.time())
         if found.old:
-            value = f"{len(found.old)} not used for {DAYS:g} days, {found.size / 2**20:.1f} MiB"
+            value = f"{len(found.old)} not used for {DAYS:g} days, {fmt.size(found.size)}"
             yield Check("old files", "note", value, "`rocm-tui prune --yes` removes them")
 
 

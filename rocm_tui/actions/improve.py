@@ -28,7 +28,7 @@ from backend.wire.jobs import TrialJob, WorkerJob
 from rocm_tui.actions.improve_file import alone, read_search, write_search
 from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
 from rocm_tui.actions.pin import Pinned, pin_choice, pinnable
-from rocm_tui.actions.trial import trial
+from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.harmless import plain
@@ -183,7 +183,7 @@ class Improving:
         begun = self._clock()
         result, failed = None, ""
         try:
-            result = trial(
+            trying = Trying(
                 _fresh(self._run) if step.fresh else self._run,
                 self._layout,
                 search.graph,
@@ -192,6 +192,7 @@ class Improving:
                 threads=self._graph.session.threads if self._graph.session else None,
                 error=step.error,
             )
+            result = trying.once()
         except (JobError, NotTried) as error:
             failed = plain(str(error))
         last = next((t.trial for t in reversed(search.tries) if t.trial is not None), None)

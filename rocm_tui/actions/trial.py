@@ -66,33 +66,6 @@ def arms_for(
     return (BASELINE, *((swap_of(row, choice),) for choice in choices))
 
 
-def trial(
-    run: RunJob,
-    layout: Layout,
-    graph: str,
-    arms: Sequence[Arm],
-    *,
-    budget: float = BUDGET,
-    rounds: int = 0,
-    threads: int | None = None,
-    error: float = ERROR,
-    stock: bool = False,
-) -> Trial:
-    """Try once, see `Trying`. Raises JobError, NotTried and StoreErrors."""
-    trying = Trying(
-        run,
-        layout,
-        graph,
-        arms,
-        budget=budget,
-        rounds=rounds,
-        threads=threads,
-        error=error,
-        stock=stock,
-    )
-    return trying.once()
-
-
 class Trying:
     """Tries arms of a captured graph, the first of which is the baseline, each time in a worker,
     which `run` gives the private cache dir of trials.

@@ -10,21 +10,11 @@ from rocm_tui.render.table import table
 from rocm_tui.session import numbers as fmt
 
 
-def size_text(size: int) -> str:
-    """`812 B`, `3.4 MiB`: three digits."""
-    value, unit = float(size), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1000:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.3g} {unit}"
-
-
 def total(leftovers: Sequence[Leftover]) -> str:
     """`12 things, 3.4 MiB`."""
     count = len(leftovers)
     size = sum(leftover.size for leftover in leftovers)
-    return f"{count} thing{'s' * (count != 1)}, {size_text(size)}"
+    return f"{count} thing{'s' * (count != 1)}, {fmt.size(size)}"
 
 
 def leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:
@@ -32,7 +22,7 @@ def leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:
     rows = []
     for kind in dict.fromkeys(leftover.kind for leftover in leftovers):
         group = [leftover for leftover in leftovers if leftover.kind == kind]
-        size = size_text(sum(leftover.size for leftover in group))
+        size = fmt.size(sum(leftover.size for leftover in group))
         latest = max(leftover.used for leftover in group)
         rows.append([kind, str(len(group)), size, fmt.age(latest, now)])
     return table(["WHAT", "COUNT", "SIZE", "LAST USED"], rows, "lrrr")

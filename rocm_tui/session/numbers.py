@@ -102,6 +102,16 @@ def throughput(value: float | None) -> str:
     return f"{value:.0f}"
 
 
+def size(count: int) -> str:
+    """Bytes in powers of 1024: `512 B`, `3.4 KiB`."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
 def age(when: float | None, now: float) -> str:
     """How long ago, coarse on purpose: a text that changes seldom is repainted seldom."""
     if when is None:

@@ -11,7 +11,7 @@ from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.graph import Arm
-from rocm_tui.actions.trial import arms_for, choices_to_try, trial
+from rocm_tui.actions.trial import Trying, arms_for, choices_to_try
 from rocm_tui.actions.trial_graph import GraphText, accept, graph_for, text_of
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
@@ -96,7 +96,7 @@ def trial_order(plan: Plan, layout: Layout) -> Order:
     threads = plan.graph.session.threads if plan.graph.session else None
 
     def work(run: RunJob) -> str:
-        return short(trial(run, layout, plan.graph.id, plan.arms, threads=threads))
+        return short(Trying(run, layout, plan.graph.id, plan.arms, threads=threads).once())
 
     tuning = plan.row.tuning
     return Order(

@@ -6,8 +6,6 @@ Skipped where torch sees no GPU.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -64,16 +62,6 @@ trained = torch.compile(torch.nn.Sequential(*layers[:4]).cuda())
 sizes["train"] = timed(train, 50)
 print(json.dumps(sizes))
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _gpu() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
-        capture_output=True,
-    )
-    if done.returncode:
-        pytest.skip("torch sees no GPU here")
 
 
 def test_events_time_calls_and_disturb_no_capture(tmp_path: Path) -> None:

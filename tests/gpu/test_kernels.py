@@ -34,16 +34,6 @@ print("\\n".join(codes))
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _gpu() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
-        capture_output=True,
-    )
-    if done.returncode:
-        pytest.skip("torch sees no GPU here")
-
-
 def tui(cache: Path, *words: str, code: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "rocm_tui", *words],

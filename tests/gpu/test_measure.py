@@ -67,16 +67,6 @@ print(json.dumps({"tick": timer.tick_ms, **told}))
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _gpu() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
-        capture_output=True,
-    )
-    if done.returncode:
-        pytest.skip("torch sees no GPU here")
-
-
 def _python(program: str, cache: Path) -> Any:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],

@@ -38,16 +38,6 @@ MODE = "max-autotune-no-cudagraphs"
 PROBLEM = Tuning("mm", ((512, 512), (512, 512)), dtypes=("torch.bfloat16", "torch.bfloat16"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _gpu() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"],
-        capture_output=True,
-    )
-    if done.returncode:
-        pytest.skip("torch sees no GPU here")
-
-
 def model(cache: Path, **env: str) -> int:
     """Compile the model without graph caches; how many tunings stock PyTorch benchmarked."""
     done = subprocess.run(

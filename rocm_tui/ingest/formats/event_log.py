@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import re
 import socket
 from dataclasses import dataclass, field, replace
 from sys import intern
 
+from backend.disk.sessions import is_released
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
 from backend.model.session import (
@@ -131,7 +130,7 @@ class EventLog:
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut while it lives."""
-        if self.waits and _is_gone(self.source):
+        if self.waits and is_released(self.source):
             self._cut()
         return self._take()
 
@@ -299,18 +298,3 @@ def _clean_choice(choice: Choice) -> Choice:
 def _can_tell(session: Session | None) -> bool:
     """Of another host's writer nothing can be told: its lock may not reach here."""
     return session is not None and session.locked and session.host == socket.gethostname()
-
-
-def _is_gone(path: str) -> bool:
-    """Whether nobody holds the lock of the log `path`; False where that cannot be seen."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held, or this file system has no locks
-        return False
-    finally:
-        os.close(descriptor)
-    return True

@@ -13,6 +13,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
 from rocm_tui.render.table import Field, cells
+from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
@@ -30,16 +31,6 @@ _STATE: dict[str, str] = {
     "waiting": "dim",
     "unreadable": "bad",
 }
-
-
-def _bytes(size: int) -> str:
-    """Bytes in powers of 1024: `512 B`, `3.4 KiB`."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
 
 
 def _lag(status: SourceStatus) -> int:
@@ -64,12 +55,12 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
     ),
     Field(
         "size", "SIZE", 8, 8, drop=2, right=True, style="dim",
-        text=lambda source: "" if source.format == "folder" else _bytes(source.size),
+        text=lambda source: "" if source.format == "folder" else fmt.size(source.size),
         about="bytes of the file",
     ),
     Field(
         "lag", "LAG", 8, 8, right=True,
-        text=lambda source: _bytes(_lag(source)) if _lag(source) else "none",
+        text=lambda source: fmt.size(_lag(source)) if _lag(source) else "none",
         style=lambda source: "warn" if _lag(source) else "dim",
         about="bytes that have not been read yet",
     ),
