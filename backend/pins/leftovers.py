@@ -58,11 +58,10 @@ def leftovers(layout: Layout, now: float, days: float = DAYS) -> Leftovers:
         pins = read_pin_file(layout.pins)
     except CacheUnreadable as error:
         return Leftovers((), (f"nothing is removed while pins cannot be read: {error}",))
-    sessions = list(_sessions(layout, pins))
-    old = [group for group, needed in sessions if group.used < before and not needed]
-    gone = {path for group in old for path in group.files}
-    told = b"\n".join(_bytes(p) for group, _ in sessions for p in group.files if p not in gone)
-    found = [*_graphs(layout, told), *_trees("trial cache", _folders(layout.graphs))]
+    graphs = _graphs(layout)
+    old, told = _sessions(layout, pins, before, graphs)
+    found = [group for name, group in graphs.items() if name not in told]
+    found += _trees("trial cache", _folders(layout.graphs))
     found += _single("log of a failed worker", layout.home / "failed")
     found += _evicted(layout, pins)
     if _tells_use(layout.home):
@@ -89,21 +88,31 @@ def remove(layout: Layout, leftover: Leftover, now: float, days: float = DAYS) -
     return True
 
 
-def _sessions(layout: Layout, pins: PinFile) -> Iterator[tuple[Leftover, bool]]:
-    """Each event log, and whether it is needed still."""
+def _sessions(
+    layout: Layout, pins: PinFile, before: float, graphs: Iterable[str]
+) -> tuple[list[Leftover], set[str]]:
+    """The event logs that nothing needs, and which of these graphs the others tell of. Each is
+    read once."""
     hashes = [record.hash.encode() for record in pins.pins]
+    old: list[Leftover] = []
+    told: set[str] = set()
     for group in _single("session", layout.sessions):
         (path,) = group.files
-        yield group, not is_released(path) or any(name in _bytes(path) for name in hashes)
+        content = _bytes(path)
+        pinned = any(name in content for name in hashes)
+        if group.used < before and is_released(path) and not pinned:
+            old.append(group)
+        else:
+            told.update(name for name in graphs if name.encode() in content)
+    return old, told
 
 
-def _graphs(layout: Layout, told: bytes) -> Iterator[Leftover]:
-    """Captured graphs of which no session tells any more, with what belongs to each."""
+def _graphs(layout: Layout) -> dict[str, Leftover]:
+    """Captured graphs with what belongs to each, by their ids."""
     texts = [path for path in _files(layout.graphs) if path.suffix in (".py", ".json")]
-    for group in _groups("captured graph", texts):
-        name = group.files[0].name.partition(".")[0]
-        if name != "accepted" and name.encode() not in told:
-            yield group
+    groups = _groups("captured graph", texts)
+    named = {group.files[0].name.partition(".")[0]: group for group in groups}
+    return {name: group for name, group in named.items() if name != "accepted"}
 
 
 def _evicted(layout: Layout, pins: PinFile) -> Iterator[Leftover]:
