@@ -194,7 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(line + "\n")
     if chosen.write is not None:
         text = chosen.write.read_text(encoding="utf-8")
-        chosen.write.write_text(put_between_markers(text, "\n".join(lines)), encoding="utf-8")
+        chosen.write.write_text(
+            put_between_markers(text, "\n".join(lines).strip("\n")), encoding="utf-8"
+        )
     return 0
 
 
