@@ -16,7 +16,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.pins.file import HistoryEntry
@@ -39,17 +38,6 @@ PIN_SIGNS: dict[PinState, Sign] = {
     "orphaned": Sign("✕", "bad", "the pinned choice exists no more, or fails"),
     "shadowed": Sign("◌", "warn", "something else decides: determinism, another precision"),
 }
-
-
-def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
-    offered or is unknown."""
-    if row.pin is None:
-        return None
-    for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash and choice.offered:
-            return place, choice
-    return None
 
 
 def _age(status: PinStatus) -> str:

@@ -33,7 +33,7 @@ from rocm_tui.ingest.records import (
 from rocm_tui.session.graphs import Asked, Graphs, Program
 from rocm_tui.session.join import Bucket, Member, group, problem_of
 from rocm_tui.session.merge import merge, with_times
-from rocm_tui.session.peaks import published_peak
+from rocm_tui.session.peaks import device_of, machine_of, published
 from rocm_tui.session.shares import Share
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
@@ -50,7 +50,8 @@ class Row:
     the ids under which the single sources know it: a log, which tells no precision, gives it
     another than the cache. `asked` holds the session of each time that a session log tells of it,
     reuses included. `suspect` says why its times are not to be believed, where they are not.
-    `share` is what it is to the latest program that called it.
+    `share` is what it is to the latest program that called it. `device` is what it was tuned on:
+    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Row:
     seq: int = 0
     suspect: str | None = None
     share: Share | None = None
+    device: str = ""
 
     @property
     def when(self) -> float | None:
@@ -80,8 +82,8 @@ class Row:
         return self.pin.state if self.pin else None
 
 
-Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None]"]
-"""Gives a joined tuning with what was measured of it, its pin, and why its times are suspicious."""
+Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None, str]"]
+"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
@@ -149,17 +151,17 @@ def _row(
     seen: Mapping[str, float | None],
     old: Mapping[str, Row],
 ) -> Row:
-    tuning, pin, suspect = finish(joined)
+    tuning, pin, suspect, device = finish(joined)
     first = min(views, key=lambda view: view.seq)
     before = old.get(first.uid)
-    known = None if before is None else (before.pin, before.suspect)
-    if before is not None and before.tuning is tuning and known == (pin, suspect):
+    known = None if before is None else (before.pin, before.suspect, before.device)
+    if before is not None and before.tuning is tuning and known == (pin, suspect, device):
         return before
     ids = {view.tuning.id: None for view in views}
     id_ = next(iter(ids)) if len(views) == 1 else joined.id
     asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    when = seen[first.uid]
-    return Row(first.uid, id_, 1, tuning, pin, when, tuple(ids), asked, first.seq, suspect=suspect)
+    told = seen[first.uid], tuple(ids), asked, first.seq, suspect, None, device
+    return Row(first.uid, id_, 1, tuning, pin, *told)
 
 
 def _numbered(rows: list[Row]) -> list[Row]:
@@ -364,10 +366,13 @@ class Model:
                 if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
                     self._touched[bucket] = None
 
-    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None]:
+    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str]:
         measured = self._measurements.attach(tuning, self.sessions)
-        peak = published_peak(measured, self.sessions)
-        return measured, self._pin_of(measured), suspicion(measured, peak)
+        pin, device, peak = self._pin_of(measured), measured.device or "", None
+        if device != "cpu":
+            machine = machine_of(measured, self.sessions, {})
+            device, peak = device_of(machine) or device, published(machine)
+        return measured, pin, suspicion(measured, peak), device
 
     def _pin_of(self, tuning: Tuning) -> PinStatus | None:
         """The pin of the system that tuned this: another device or Triton has another cache file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import ClassVar, Generic, TypeVar
 
@@ -11,10 +11,11 @@ from rich.cells import cell_len
 from textual.binding import BindingType
 
 from rocm_tui.harmless import plain
+from rocm_tui.render import facets
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.table import Line
-from rocm_tui.session import stats
+from rocm_tui.session import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.tui.keys import TRIAL
 from rocm_tui.tui.widgets.line_view import LineView
@@ -22,7 +23,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin")
+_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
 
 
 def _falling(value: float | None) -> float:
@@ -31,9 +32,9 @@ def _falling(value: float | None) -> float:
 
 SORTS: dict[str, Callable[[Row], float | str]] = {
     "newest": lambda row: 0.0,
-    "vs ATen": lambda row: _falling(stats.gain(row.tuning)),
-    "lead": lambda row: _falling(stats.lead(row.tuning)),
-    "time": lambda row: _falling(stats.time_ms(row.tuning, stats.winner(row.tuning))),
+    "vs ATen": lambda row: _falling(in_use.gain(row)),
+    "lead": lambda row: _falling(in_use.lead(row)),
+    "time": lambda row: _falling(in_use.time_ms(row)),
     "to gain": lambda row: _falling(row.share.to_gain if row.share else None),
     "share": lambda row: _falling(row.share.share if row.share else None),
     "op": lambda row: row.tuning.op,
@@ -120,6 +121,7 @@ class TuningsTable(LineView):
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
         self._texts = _OfRows(searched)
         self._places = _OfRows(SORTS[self.sort])
         self._widths = _OfRows(_widths)
@@ -213,9 +215,12 @@ class TuningsTable(LineView):
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        if any(row.tuning.rank is not None for row in sample):
-            self._wants["rank"] = 4
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
+        differing, self._names = facets.shown(self._all)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, self._names.values()))
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
@@ -243,7 +248,7 @@ class TuningsTable(LineView):
         return [(*line, (" " * width, "head"))]
 
     def line(self, index: int, width: int) -> Line:
-        cells = tuning_cells.cells(self.rows[index], self.now)
+        cells = tuning_cells.cells(self.rows[index], self.now, self._names)
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
