@@ -79,13 +79,16 @@ class WatchScreen(BaseScreen):
             "slash",
             "filter",
             "watch.filter",
-            "filter by words: op, shape, type, choice, pinned",
+            "filter: op:mm dtype:bf16 gain>1.2 !pinned; words; tab completes",
         ),
         key(
             "s",
             "sort",
             "watch.sort",
             "sort by the next of: newest, vs ATen, lead, time, to gain, share, op",
+        ),
+        key(
+            "r", "reverse", "watch.reverse", "turn the order round; so does a click on its heading"
         ),
         key(
             "p",
@@ -175,9 +178,9 @@ class WatchScreen(BaseScreen):
         row, panes = self.row, self.panes
         if panes is not None:
             yield SystemCommand("tunings: Filter by words", "Key /", self.action_filter)
-            for name in panes.table.other_sorts:
-                sort = partial(panes.sort_by, name)
-                yield SystemCommand(f"tunings: Sort by {name}", "Key s", sort)
+            for field in (f for f in panes.table.sorts if f is not panes.table.sort):
+                sort = partial(panes.sort_by, field)
+                yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
         if row is None:
             return
         if row.tuning.choices:
@@ -211,7 +214,7 @@ class WatchScreen(BaseScreen):
         notice = ""
         if self.panes is not None:
             table = self.panes.table
-            facts.append(f"sort: {table.sort}")
+            facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
@@ -255,6 +258,10 @@ class WatchScreen(BaseScreen):
     def action_sort(self) -> None:
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.following_sort)
+
+    def action_reverse(self) -> None:
+        if self.panes is not None:
+            self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
 
     async def action_filter(self) -> None:
         if self.panes is not None:

@@ -16,6 +16,8 @@ from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import QueryField
+from rocm_tui.session.query.grammar import read
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
@@ -237,16 +239,21 @@ class Panes(Vertical):
         else:
             self.filter.clear()
 
-    def sort_by(self, name: str) -> None:
-        self.table.order(sort=name)
+    def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
+        self.table.sort_by(field, reverse=reverse)
         self._follow()
+
+    @on(TuningsTable.SortAsked)
+    def _sort_asked(self, event: TuningsTable.SortAsked) -> None:
+        again = event.field is self.table.sort
+        self.sort_by(event.field, reverse=again and not self.table.reverse)
 
     async def open_filter(self) -> None:
         await self.filter.open()
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        self.table.order(words=tuple(event.text.lower().split()))
+        self.table.let_through(read(event.text).query, event.text)
         self.filter.count(len(self.table.rows), self.table.total)
         self._follow()
 
