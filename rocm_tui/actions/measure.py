@@ -184,7 +184,13 @@ class PeakElsewhere(RocmTuiError):
 
 
 def require_here(machine: TunedDevice) -> None:
-    """Raises PeakElsewhere for a CPU of another host; which GPU there is only a worker tells."""
+    """Raises PeakElsewhere for a CPU of another host, and for a device that no source names; which
+    GPU there is only a worker tells."""
+    if not machine.name:
+        raise PeakElsewhere(
+            "No source names the device that these were tuned on, so no peak is theirs; a session "
+            "of `rocm-tui run` names it, an AUTOTUNE table does not."
+        )
     if machine.name == "cpu" and machine.host != socket.gethostname():
         where = f"on {machine.host}" if machine.host else "on a host that no source names"
         raise PeakElsewhere(f"These tunings were made {where}; a CPU is measured where it is.")
