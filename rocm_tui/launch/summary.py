@@ -48,9 +48,9 @@ def _logs(layout: Layout, run: str, started: float) -> Iterator[list[Event]]:
         except OSError:
             continue  # removed meanwhile; the exit code that follows matters more
         events, _ = read_log(path)
-        if events and isinstance(events[0], SessionStarted):
-            if events[0].session.id.startswith(run):
-                yield events
+        first = next(iter(events), None)
+        if isinstance(first, SessionStarted) and first.session.id.startswith(run):
+            yield events
 
 
 def summary(found: Recorded, layout: Layout) -> str:

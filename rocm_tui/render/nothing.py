@@ -17,13 +17,13 @@ def why_nothing(model: Model, looked: Sequence[Looked], hidden: int = 0) -> list
     What a path does not hold is left to its problem, where it has one.
     """
     if hidden:
-        return [f"none listed: {hidden} tuning{'s' * (hidden != 1)} found, and none fits"]
+        return [f"{hidden} tuning{'s' * (hidden != 1)} found, none of which passes the filter"]
     told = {problem.source for problem in model.problems}
     lines = [line for at in looked if at.path not in told for line in _of_path(at)]
     count = len(model.sessions)
     if count:
         who = "1 session is" if count == 1 else f"{count} sessions are"
-        lines.append(f"{who} recorded there, and max_autotune tuned nothing in it; {_RUN}")
+        lines.append(f"{who} recorded there, in which nothing was tuned; {_RUN}")
     return lines
 
 
