@@ -7,8 +7,8 @@ from pathlib import Path
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.watch_keys import KEYS
 from rocm_tui.tui.widgets.one_line import KeyBar
-from tests.support.log_lab import table
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+from tests.support.terminal_lab import table
 
 
 def idle(app: object) -> set[str]:
