@@ -56,4 +56,4 @@ async def test_dim_keys_give_way_first(tmp_path: Path) -> None:
         await panes_of(app, pilot, 1)
         await until(pilot, lambda: "p pin" in screen_text(app.screen))
         line = screen_text(app.screen.query_one("#keys", KeyBar))
-        assert "unpin" not in line and "sort" in line and "q quit" in line
+        assert "u unpin" not in line and "/ filter" in line and "q quit" in line
