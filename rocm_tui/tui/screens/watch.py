@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus
@@ -179,6 +180,10 @@ class WatchScreen(BaseScreen):
 
     def on_panes_moved(self) -> None:
         self.describe()
+
+    @on(LineView.CursorMoved, "#detail")
+    def _choice_moved(self) -> None:
+        self._keys()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         self._keys()

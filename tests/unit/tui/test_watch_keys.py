@@ -7,8 +7,8 @@ from pathlib import Path
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.watch_keys import KEYS
 from rocm_tui.tui.widgets.one_line import KeyBar
-from tests.support.log_lab import table
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+from tests.support.terminal_lab import table
 
 
 def idle(app: object) -> set[str]:
@@ -56,4 +56,4 @@ async def test_dim_keys_give_way_first(tmp_path: Path) -> None:
         await panes_of(app, pilot, 1)
         await until(pilot, lambda: "p pin" in screen_text(app.screen))
         line = screen_text(app.screen.query_one("#keys", KeyBar))
-        assert "unpin" not in line and "sort" in line and "q quit" in line
+        assert "u unpin" not in line and "/ filter" in line and "q quit" in line
