@@ -8,8 +8,9 @@ from rocm_tui import say
 from rocm_tui.actions.pick import load_model
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.harmless import plain
 from rocm_tui.ingest.collector import no_collector
+from rocm_tui.ingest.follow.looked import look_at
+from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, troubles
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
@@ -44,12 +45,12 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 @no_collector()
 def do_ls(args: argparse.Namespace) -> int:
     query = parse(args.filter or "")  # what cannot be read is said before anything is
-    model = load_model(common.layout_of(args), args.paths)
+    layout = common.layout_of(args)
+    model = load_model(layout, args.paths)
     facts = Facts(Known(model.sessions))
-    known = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
-    rows = list(filter(predicate(query, facts), known))
-    if known and not rows:
-        say.err(f"none of {len(known)} tunings passes the filter {plain(args.filter)}")
+    found = model.rows()
+    rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
+    rows = list(filter(predicate(query, facts), rows))
     if args.sort or args.reverse:
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
     if args.json:
@@ -60,4 +61,8 @@ def do_ls(args: argparse.Namespace) -> int:
             say.out(tunings_text(rows))
         for trouble in troubles(model.problems):
             say.err(trouble.line())
+        if not rows:
+            root = str(layout.root)
+            for line in why_nothing(model, look_at(args.paths or [root], root), len(found)):
+                say.err(line)
     return ExitCode.of(bool(rows))

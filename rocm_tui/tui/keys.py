@@ -24,10 +24,6 @@ def key(keys: str, action: str, id: str, about: str, *, priority: bool = False) 
     return Binding(keys, action, about, show=False, priority=priority, id=id, tooltip=about)
 
 
-TRIAL = key("g", "screen.trial", "watch.trial", "try the marked choices in the whole graph; asks")
-"""In Watch, where `home` goes to the first line: the lists there have it instead of theirs."""
-
-
 def written(binding: Binding) -> str:
     """Its keys as a person reads them: `j ↓`."""
     return " ".join(_WRITTEN.get(name.strip(), name.strip()) for name in binding.key.split(","))

@@ -20,7 +20,7 @@ from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
 from rocm_tui.session.query.tree import EVERYTHING, Query
 from rocm_tui.tui.host import Host
-from rocm_tui.tui.keys import TRIAL
+from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
 _Answer = TypeVar("_Answer")
@@ -79,7 +79,7 @@ class TuningsTable(LineView):
     """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
 
     BINDING_GROUP_TITLE = "Tunings"
-    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
 
     class SortAsked(Message):
         """A heading was clicked."""

@@ -194,7 +194,7 @@ def test_ls_filters_and_sorts_as_the_screen_does(tmp_path: Path) -> None:
     assert ops("--filter", "state:failed", code=1) == []
     none = call("ls", str(log), "--filter", "op:bmm", cache=tmp_path / "cache")
     assert none.returncode == 1
-    assert none.stderr == b"rocm-tui: none of 2 tunings passes the filter op:bmm\n"
+    assert none.stderr == b"rocm-tui: 2 tunings found, none of which passes the filter\n"
     wrong = call("ls", str(log), "--filter", "mm dtpe:bf16", cache=tmp_path / "cache")
     assert wrong.returncode == 2
     place = b"rocm-tui: filter, character 4: no field is called dtpe; did you mean dtype?\n"

@@ -350,7 +350,7 @@ async def test_command_palette_offers_what_applies(tmp_path: Path) -> None:
         assert "view: Show pins" in empty and "app: Quit" in empty
         await panes_of(app, pilot, 1)
         full = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"pin: Pin choice", "tunings: Filter by words", "tunings: Sort by vs ATen"} <= full
+        assert {"pin: Pin choice", "tunings: Filter", "tunings: Sort by vs ATen"} <= full
         assert "pin: Take back pin" not in full and "tunings: Sort by newest" not in full
         await pilot.press("ctrl+p")
         await until(pilot, lambda: type(app.screen).__name__ == "CommandPalette")
