@@ -29,10 +29,6 @@ def key(keys: str, action: str, id: str, about: str, *, priority: bool = False) 
     return Binding(keys, action, about, show=False, priority=priority, id=id, tooltip=about)
 
 
-TRIAL = key("g", "screen.trial", "watch.trial", "try the marked choices in the whole graph; asks")
-"""In Watch, where `home` goes to the first line: the lists there have it instead of theirs."""
-
-
 def written(keys: str) -> str:
     """Keys as a person reads them: `j ↓`."""
     return " ".join(_WRITTEN.get(name.strip(), name.strip()) for name in keys.split(","))
@@ -40,7 +36,8 @@ def written(keys: str) -> str:
 
 def own_key(screen: Screen[Any], action: str, own: Mapping[str, str]) -> str | None:
     """The first key that a person gave what `action` of this screen does; None without."""
-    given = own.get(_ids(type(screen), type(screen.app)).get(action, ""))
+    ids = _ids(type(screen), type(screen.app))
+    given = own.get(ids.get(action.removeprefix("screen."), ""))
     return None if given is None else written(given.partition(",")[0])
 
 

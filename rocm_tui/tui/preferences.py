@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textual.theme import Theme
-
 from rocm_tui.config.memory import Memory
 from rocm_tui.config.reading import Mistake, Settings, settings_now
 from rocm_tui.harmless import plain
@@ -28,10 +26,10 @@ def begin(app: Host, colors: str) -> None:
         app.set_keymap(keys)
     _tell(app, [*now.mistakes, *wrong])
 
-    def changed(theme: Theme) -> None:
-        app.memory.remember(_of_theme(colors), theme.name)
+    def changed(name: str) -> None:
+        app.memory.remember(_of_theme(colors), name)
 
-    app.theme_changed_signal.subscribe(app, changed)
+    app.watch(app, "theme", changed, init=False)
 
 
 def _of_theme(colors: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import ClassVar, TypeVar, cast
 
@@ -77,13 +77,14 @@ class BaseScreen(Screen[None]):
         if notices and not small and self.focused is None:
             self.set_focus(self._before)
 
-    def show_keys(self, keys: Iterable[Key]) -> None:
-        """The most useful keys now; help and quit are always among them."""
+    def show_keys(self, keys: Iterable[Key], idle: Collection[str] = ()) -> None:
+        """The most useful keys now, those dim whose actions are `idle`; help and quit are always
+        among them."""
         own = self.program.own_keys
         shown = (*keys, *_ALWAYS)
         if own:
             shown = tuple((own_key(self, do, own) or name, says, do) for name, says, do in shown)
-        self.query_one("#keys", KeyBar).show(shown)
+        self.query_one("#keys", KeyBar).show(shown, idle)
 
     def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
         self.query_one("#title", TitleBar).show(place, facts, notice)

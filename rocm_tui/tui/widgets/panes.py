@@ -227,7 +227,7 @@ class Panes(Vertical):
 
     @on(LineView.Chosen, "#detail")
     async def _choice_chosen(self) -> None:
-        await self.screen.run_action("screen.pin")
+        await self.screen.run_action("screen.key('pin')")
 
     def enter(self, *, choices: bool) -> None:
         """Go to the choices or to the table."""
