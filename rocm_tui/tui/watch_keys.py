@@ -239,7 +239,7 @@ def footer(spot: Spot) -> tuple[list[Key], frozenset[str]]:
     """The line of keys, and the actions of those that do nothing on this tuning."""
     entries = [entry for entry in KEYS if entry.footer]
     keys = [
-        (written(entry.binding), (spot.inside and entry.inside) or entry.footer, entry.action)
+        (written(entry.binding.key), (spot.inside and entry.inside) or entry.footer, entry.action)
         for entry in entries
     ]
     return keys, frozenset(entry.action for entry in entries if entry.why_not(spot))
@@ -249,5 +249,5 @@ def commands(spot: Spot | None) -> Iterator[tuple[str, str, str]]:
     """What the command palette offers now: its name, what stands beside it, the action."""
     for entry in KEYS:
         if entry.palette and entry.why_not(spot) is None:
-            beside = f"Key {written(entry.binding)}" + (f"; {entry.hint}" if entry.hint else "")
+            beside = f"Key {written(entry.binding.key)}" + (f"; {entry.hint}" if entry.hint else "")
             yield entry.palette, beside, entry.action

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import sleep, to_thread
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,14 +16,16 @@ from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session.model import Row
-from rocm_tui.session.query.fields import QueryField
+from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.session.query.grammar import read
+from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
+    from rocm_tui.config.memory import Memory
     from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
 
@@ -151,10 +153,17 @@ class Panes(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
+        sort = BY_NAME.get(self.memory.recall("sort", "age"))
+        if sort is not None:
+            self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "-wide")
+
+    @property
+    def memory(self) -> Memory:
+        return cast(Host, self.app).memory
 
     @property
     def inside(self) -> bool:
@@ -241,6 +250,8 @@ class Panes(Vertical):
 
     def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
         self.table.sort_by(field, reverse=reverse)
+        self.memory.remember("sort", field.name)
+        self.memory.remember("reverse", reverse)
         self._follow()
 
     @on(TuningsTable.SortAsked)
