@@ -59,6 +59,7 @@ COMMANDS = {
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
     "prune": Command("prune", "list what is old in the cache dir and of no use, or remove it"),
+    "config": Command("config", "print the settings in force, or write the file of them"),
     "doctor": Command("doctor", "check the installation, or mega-cache files"),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import sleep, to_thread
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,12 +16,14 @@ from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session.model import Row
+from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
-from rocm_tui.tui.widgets.tunings import TuningsTable
+from rocm_tui.tui.widgets.tunings import SORTS, TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
+    from rocm_tui.config.memory import Memory
     from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
 
@@ -149,10 +151,17 @@ class Panes(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
+        sort = self.memory.recall("sort", self.table.sort)
+        if sort in SORTS:
+            self.table.order(sort=sort)
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "-wide")
+
+    @property
+    def memory(self) -> Memory:
+        return cast(Host, self.app).memory
 
     @property
     def inside(self) -> bool:
@@ -218,7 +227,7 @@ class Panes(Vertical):
 
     @on(LineView.Chosen, "#detail")
     async def _choice_chosen(self) -> None:
-        await self.screen.run_action("screen.pin")
+        await self.screen.run_action("screen.key('pin')")
 
     def enter(self, *, choices: bool) -> None:
         """Go to the choices or to the table."""
@@ -239,6 +248,7 @@ class Panes(Vertical):
 
     def sort_by(self, name: str) -> None:
         self.table.order(sort=name)
+        self.memory.remember("sort", name)
         self._follow()
 
     async def open_filter(self) -> None:

@@ -16,7 +16,7 @@ from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
-from rocm_tui.tui.keys import TRIAL
+from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
 _Answer = TypeVar("_Answer")
@@ -100,7 +100,7 @@ class TuningsTable(LineView):
     """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
 
     BINDING_GROUP_TITLE = "Tunings"
-    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
     SORT_COLUMN: ClassVar[dict[str, str]] = {
         "newest": "age",
         "vs ATen": "gain",
