@@ -139,7 +139,7 @@ class SourceStatus:
     """How far a source has been read. `size` and `read` are bytes, `problems` a count.
 
     `format` is the name of one that is known, or `folder`; `empty` has nothing to tell it by yet,
-    `` is unknown.
+    `` is unknown. `words` say of a folder how much of it is read, and what is left out.
     """
 
     path: str
@@ -149,6 +149,7 @@ class SourceStatus:
     problems: int
     watched_by: Literal["inotify", "polling"]
     state: SourceState
+    words: str = ""
 
 
 def uid_of(source: str, n: int) -> str:

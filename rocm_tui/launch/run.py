@@ -25,15 +25,14 @@ from typing import Any, BinaryIO
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
-from backend.disk.sessions import read_log
 from backend.errors import StoreError
 from backend.inductor.hooks.environment import CAPTURE, CHECK, SHARES, TEMPLATES
-from backend.model.session import GraphCompiled, HooksOff, SessionStarted, TuningStarted
 from backend.processes.ending import die_by
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
-from rocm_tui.launch.record import PAUSE, SUFFIX, RunRecord
+from rocm_tui.launch.record import PAUSE, RunRecord
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
+from rocm_tui.launch.summary import recorded, summary
 
 HOLD_SECONDS = 0.1
 """How long `--quiet` holds the begun line of what may be a table."""
@@ -235,8 +234,9 @@ def run(
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)
-    if quiet or relay.terminal:
-        _say(_summary(this))
+    found = recorded(this.layout, this.id, this.started)
+    if quiet or relay.terminal or found.nothing_tuned:
+        _say(summary(found, this.layout))
     if status >= 0:
         return status
     sys.stdout.flush()
@@ -277,35 +277,6 @@ def _cannot_start(name: str, error: OSError) -> int:
         return NOT_FOUND
     _say(f"{name}: cannot be run: {error.strerror}")
     return NOT_EXECUTABLE
-
-
-def _summary(this: _Run) -> str:
-    tunings, graphs, unhooked = 0, set[str](), None
-    for path in sorted(this.layout.sessions.glob("*.jsonl")):
-        if path.name.endswith(SUFFIX):
-            continue
-        try:
-            if path.stat().st_mtime < this.started - 1:
-                continue
-        except OSError:
-            continue  # removed meanwhile; the exit code that follows matters more
-        events, _ = read_log(path)
-        if not (events and isinstance(events[0], SessionStarted)):
-            continue
-        if events[0].session.id.startswith(this.id):
-            tunings += sum(isinstance(event, TuningStarted) for event in events)
-            graphs |= {event.graph.id for event in events if isinstance(event, GraphCompiled)}
-            unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
-    if unhooked and not tunings and not graphs:
-        return f"nothing was recorded: {unhooked}"
-    recorded = f"{_count(tunings, 'tuning')} recorded in {this.layout.sessions}"
-    if graphs:
-        recorded += f", with {_count(len(graphs), 'compiled graph')}"
-    return f"{recorded}, then no more: {unhooked}" if unhooked else recorded
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:
