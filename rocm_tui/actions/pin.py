@@ -16,6 +16,7 @@ from backend.pins.store import PinStore
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row
+from rocm_tui.session.possible import why_not_hashed, why_not_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,11 @@ def pinnable(row: Row, choice: Choice | str, sessions: Mapping[str, Session]) ->
     """
     key = row.tuning.key
     if key is None:
-        raise NotPinnable(
-            f"tuning {row.id} is known from a log only, and a pin needs its entry in the "
-            f"persistent cache; point --cache-dir to the one that the program used"
-        )
+        raise NotPinnable(why_not_known(row.tuning) or "")
     if isinstance(choice, str):
         choice = find_choice(row.tuning, choice)
     if choice.hash is None:
-        raise NoSuchChoice(
-            f"the hash of {choice.label} is not known, because no cache or session holds it; "
-            f"pin by a hash that `rocm-tui show {row.id}` prints"
-        )
+        raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
     return Pinnable(row, choice, key, choice.hash, sessions)
 
 

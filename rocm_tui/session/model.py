@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
 from backend.model.pin import PinState
-from backend.model.session import Fault, Session, systems_of
+from backend.model.session import Fault, Session
 from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
+    ActivitySeen,
     Dropped,
     Gone,
     GraphSeen,
@@ -32,8 +33,10 @@ from rocm_tui.ingest.records import (
 )
 from rocm_tui.session.graphs import Asked, Graphs, Program
 from rocm_tui.session.join import Bucket, Member, group, problem_of
-from rocm_tui.session.merge import merge, with_times
+from rocm_tui.session.merge import merge
 from rocm_tui.session.peaks import device_of, machine_of, published
+from rocm_tui.session.pinned import Pins
+from rocm_tui.session.processes import Processes, fuller
 from rocm_tui.session.shares import Share
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
@@ -203,9 +206,10 @@ class Model:
         self._touched: dict[Bucket, None] = {}
         self._touched_keys: set[tuple[str, str]] = set()
         self._rows: dict[str, Row] = {}
-        self._pins: dict[tuple[str, str], list[PinStatus]] = {}
+        self._pins = Pins(self.sessions)
         self._measurements = Measurements()
         self._graphs = Graphs(self.sessions)
+        self.processes = Processes(self.sessions)
         self._order: list[str] | None = None
 
     @property
@@ -258,8 +262,12 @@ class Model:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
                 self._graphs.forget(record.source)
+                self.processes.forget(record.source)
             elif isinstance(record, SessionSeen):
-                self.sessions[record.session.id] = record.session
+                known = self.sessions.get(record.session.id)
+                self.sessions[record.session.id] = fuller(known, record.session)
+            elif isinstance(record, ActivitySeen):
+                self.processes.add(record)
             elif isinstance(record, MeasurementSeen):
                 self._touched_keys |= self._measurements.add(record)
             elif isinstance(record, GraphSeen):
@@ -283,16 +291,9 @@ class Model:
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
-        pins: dict[tuple[str, str], list[PinStatus]] = {}
-        for status in statuses:
-            pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
-        if pins == self._pins:
-            return Changes()
-        self._touched_keys |= {
-            key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
-        }
-        self._pins = pins
-        return self.join()
+        touched = self._pins.put(statuses)
+        self._touched_keys |= touched
+        return self.join() if touched else Changes()
 
     def _put(self, record: Seen, now: float | None) -> None:
         uid, tuning = record.uid, record.tuning
@@ -337,7 +338,7 @@ class Model:
         while self._touched:
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
-            for row in place.join(self._unmasked, self._finished, self._seen, shares):
+            for row in place.join(self._pins.unmasked, self._finished, self._seen, shares):
                 before[row.key] = self._rows.pop(row.key)
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
@@ -368,30 +369,8 @@ class Model:
 
     def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str]:
         measured = self._measurements.attach(tuning, self.sessions)
-        pin, device, peak = self._pin_of(measured), measured.device or "", None
+        pin, device, peak = self._pins.of(measured), measured.device or "", None
         if device != "cpu":
             machine = machine_of(measured, self.sessions, {})
             device, peak = device_of(machine) or device, published(machine)
         return measured, pin, suspicion(measured, peak), device
-
-    def _pin_of(self, tuning: Tuning) -> PinStatus | None:
-        """The pin of the system that tuned this: another device or Triton has another cache file.
-
-        Where no source tells the system, the pin of any.
-        """
-        pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
-        if not pins:
-            return None
-        systems = systems_of(tuning, self.sessions)
-        fits = (status for status in pins if not systems or status.pin.system_hash in systems)
-        return next(fits, None)
-
-    def _unmasked(self, member: Member) -> Member:
-        """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
-        held the pin; raised numbers are read as what was measured."""
-        tuning = member.tuning
-        status = self._pin_of(tuning)
-        if status is None or tuning.session is not None or tuning.precision is None:
-            return member
-        measured = status.pin.timings.get(tuning.precision, {})
-        return replace(member, tuning=replace(tuning, choices=with_times(tuning, measured)))

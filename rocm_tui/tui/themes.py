@@ -112,6 +112,7 @@ STYLES = {
     "bad": ("error", "", False),
     "head": ("line-head", "panel", False),
     "title": ("accent", "panel", True),
+    "idle": ("line-rail", "panel", False),
     "rail": ("line-rail", "", False),
     "cursor": ("", "line-cursor", False),
     "cursor-blurred": ("", "line-cursor-blurred", False),

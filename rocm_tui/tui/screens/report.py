@@ -298,9 +298,10 @@ class ReportScreen(BaseScreen):
 
     @property
     def _unmeasured(self) -> TunedDevice | None:
-        """The device of the open page whose roof is not known."""
+        """The device of the open page whose roof is not known, if any source names it."""
         shown = self._current if self._page == "roofline" else None
-        return shown[0].machine if shown and isinstance(shown[0].peak, NoPeak) else None
+        unknown = shown is not None and isinstance(shown[0].peak, NoPeak)
+        return shown[0].machine if shown and unknown and shown[0].machine.name else None
 
     @on(LineView.CursorMoved, "#roofline")
     def _moved(self) -> None:
