@@ -38,6 +38,7 @@ COMMANDS = {
     "watch": Command("watch", "watch tunings live"),
     "run": Command("run", "run a program, record its tunings, honour its pins"),
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
+    "serve": Command("serve", "the screen in a browser"),
     "ls": Command("ls", "list tunings"),
     "show": Command("show", "show one tuning with all its choices"),
     "pin": Command("pin", "pin a choice"),
@@ -58,6 +59,7 @@ COMMANDS = {
     "export": Command("share", "write pins to a file for other machines"),
     "import": Command("share", "take in pins that `export` wrote"),
     "prune": Command("prune", "list what is old in the cache dir and of no use, or remove it"),
+    "config": Command("config", "print the settings in force, or write the file of them"),
     "doctor": Command("doctor", "check the installation, or mega-cache files"),
 }
 

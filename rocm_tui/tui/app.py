@@ -75,6 +75,7 @@ class HarmlessFilter(LineFilter):
 if TYPE_CHECKING:  # types only; see `later`
     from backend.pins.state import PinStatus
     from rocm_tui.actions.shell import Shell
+    from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
@@ -116,6 +117,7 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self._polling = polling
+        self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
         self._ask: Requests | None = None
@@ -127,7 +129,16 @@ class RocmTui(Host):
         self._harmless = HarmlessFilter()
         for theme in themes.ALL:
             self.register_theme(theme)
-        self.theme = themes.default_theme(self.console.color_system)
+        self.terminal_colors = self.console.color_system or ""
+        fitting = themes.default_theme(self.terminal_colors)
+        chosen = later.chosen_theme(self, self.terminal_colors) or fitting
+        self.theme = chosen if chosen in self.available_themes else fitting
+
+    @property
+    def memory(self) -> Memory:
+        if self._memory is None:
+            self._memory = later.memory()
+        return self._memory
 
     @property
     def feed(self) -> Feed:
@@ -188,6 +199,7 @@ class RocmTui(Host):
     def _start(self) -> None:
         self.feed.start()
         self.set_interval(_TICK, self._tick)
+        later.take_up_settings(self, self.terminal_colors)
         gc.freeze()  # what start-up made stays; see run_watch
         gc.enable()
 
@@ -197,6 +209,8 @@ class RocmTui(Host):
             self._jobs.stop()
         if self._feed is not None:
             self._feed.stop()
+        if self._memory is not None:
+            self._memory.flush()
 
     # From the threads to the screens.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual.app import App
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.actions.shell import Shell
+    from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
@@ -74,7 +76,8 @@ class Requests(Protocol):
 class Host(App[int]):
     """What is watched, the jobs, and ways to ask for what a screen does not do itself.
 
-    `python` is the interpreter for workers, `peaks` what machines were measured to do at best.
+    `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
+    `own_keys` the keys that a person chose, by id.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -91,6 +94,12 @@ class Host(App[int]):
     layout: Layout
     python: str | None
     peaks: dict[TunedDevice, Peak]
+    own_keys: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered between two runs."""
+        raise NotImplementedError
 
     @property
     def feed(self) -> Feed:

@@ -11,17 +11,40 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
+from rocm_tui.config.places import config_path, state_path
 from rocm_tui.tui.host import Host, Requests
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
+    from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import JobQueue
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
     from rocm_tui.tui.widgets.panes import Panes
+
+
+def memory() -> Memory:
+    from rocm_tui.config.memory import Memory
+
+    return Memory(state_path())
+
+
+def chosen_theme(host: Host, colors: str) -> str:
+    """Empty where nothing was chosen."""
+    if not config_path().exists() and not state_path().exists():
+        return ""
+    from rocm_tui.tui.preferences import chosen_theme
+
+    return chosen_theme(host.memory, colors)
+
+
+def take_up_settings(host: Host, colors: str) -> None:
+    from rocm_tui.tui.preferences import begin
+
+    begin(host, colors)
 
 
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:

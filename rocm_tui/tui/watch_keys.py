@@ -188,9 +188,9 @@ KEYS: tuple[WatchKey, ...] = (
     WatchKey(
         "filter",
         "slash",
-        "filter by words: op, shape, type, choice, pinned",
+        "filter: op:mm dtype:bf16 gain>1.2 !pinned, or words; tab completes",
         footer="filter",
-        palette="tunings: Filter by words",
+        palette="tunings: Filter",
         anywhere=True,
     ),
     WatchKey(
@@ -198,6 +198,13 @@ KEYS: tuple[WatchKey, ...] = (
         "s",
         "sort by the next of: newest, vs ATen, lead, time, to gain, share, op",
         footer="sort",
+        anywhere=True,
+    ),
+    WatchKey(
+        "reverse",
+        "r",
+        "turn the order round; a click on a heading sorts by it, the next one turns round",
+        palette="tunings: Reverse the order",
         anywhere=True,
     ),
     WatchKey(
@@ -245,7 +252,7 @@ def footer(spot: Spot) -> tuple[list[Key], frozenset[str]]:
     """The line of keys, and the actions of those that do nothing on this tuning."""
     entries = [entry for entry in KEYS if entry.footer]
     keys = [
-        (written(entry.binding), (spot.inside and entry.inside) or entry.footer, entry.action)
+        (written(entry.binding.key), (spot.inside and entry.inside) or entry.footer, entry.action)
         for entry in entries
     ]
     return keys, frozenset(entry.action for entry in entries if entry.why_not(spot))
@@ -255,5 +262,5 @@ def commands(spot: Spot | None) -> Iterator[tuple[str, str, str]]:
     """What the command palette offers now: its name, what stands beside it, the action."""
     for entry in KEYS:
         if entry.palette and entry.why_not(spot) is None:
-            beside = f"Key {written(entry.binding)}" + (f"; {entry.hint}" if entry.hint else "")
+            beside = f"Key {written(entry.binding.key)}" + (f"; {entry.hint}" if entry.hint else "")
             yield entry.palette, beside, entry.action

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from rocm_tui.tui.host import Host
-from rocm_tui.tui.keys import key
+from rocm_tui.tui.keys import key, own_key
 from rocm_tui.tui.widgets.one_line import Key, KeyBar, TitleBar
 
 SMALLEST = (60, 15)
@@ -80,7 +80,11 @@ class BaseScreen(Screen[None]):
     def show_keys(self, keys: Iterable[Key], idle: Collection[str] = ()) -> None:
         """The most useful keys now, those dim whose actions are `idle`; help and quit are always
         among them."""
-        self.query_one("#keys", KeyBar).show((*keys, *_ALWAYS), idle)
+        own = self.program.own_keys
+        shown = (*keys, *_ALWAYS)
+        if own:
+            shown = tuple((own_key(self, do, own) or name, says, do) for name, says, do in shown)
+        self.query_one("#keys", KeyBar).show(shown, idle)
 
     def show_title(self, place: str, facts: list[str], notice: str = "") -> None:
         self.query_one("#title", TitleBar).show(place, facts, notice)

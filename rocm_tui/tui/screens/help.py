@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from textwrap import wrap
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -57,13 +58,14 @@ _WORDS = 16
 """Cells of a key or a word; what explains it stands beside it."""
 
 
-def key_groups() -> Iterator[Group]:
-    """The keys of each screen; those with one explanation are one entry."""
+def key_groups(own: Mapping[str, str] = MappingProxyType({})) -> Iterator[Group]:
+    """The keys of each screen, those that a person chose as they are now; those with one
+    explanation are one entry."""
     for title, bindings in KEYBOARDS:
         ours = (binding for binding in bindings if isinstance(binding, Binding))
         entries = []
         for about, same in groupby(ours, key=lambda binding: binding.tooltip):
-            keys = " ".join(map(written, same))
+            keys = " ".join(written(own.get(one.id or "", one.key)) for one in same)
             entries.append(Entry(keys, keys, about))
         yield Group(f"Keys: {title}", tuple(entries))
 
@@ -106,13 +108,14 @@ class HelpText(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="text")
-        self._width = 80
-        self._lines = list(_lines(self._width - 3))
+        self._width = 0
+        self._lines: list[Line] = []
 
     def heading(self, width: int) -> list[Line]:
         if width != self._width:
             self._width = width
-            self._lines = list(_lines(width - 3))
+            own = self.app.own_keys if isinstance(self.app, Host) else {}
+            self._lines = list(_lines(width - 3, own))
         return []
 
     def count(self) -> int:
@@ -142,10 +145,10 @@ class HelpScreen(BaseScreen):
         self.query_one(HelpText).action_page(1)
 
 
-def _lines(width: int) -> Iterator[Line]:
+def _lines(width: int, own: Mapping[str, str]) -> Iterator[Line]:
     """All of it, folded where a line is wider than that."""
     signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
-    keys = list(key_groups())
+    keys = list(key_groups(own))
     words = _once(sorted((*glossary.groups(), *screen_groups(), signs), key=_place))
     for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
         yield ((group.title, "accent"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import sleep, to_thread
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -17,12 +17,16 @@ from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import BY_NAME, QueryField
+from rocm_tui.session.query.grammar import read
+from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
+    from rocm_tui.config.memory import Memory
     from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
 
@@ -150,10 +154,17 @@ class Panes(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
+        sort = BY_NAME.get(self.memory.recall("sort", "age"))
+        if sort is not None:
+            self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "-wide")
+
+    @property
+    def memory(self) -> Memory:
+        return cast(Host, self.app).memory
 
     @property
     def inside(self) -> bool:
@@ -238,16 +249,23 @@ class Panes(Vertical):
         else:
             self.filter.clear()
 
-    def sort_by(self, name: str) -> None:
-        self.table.order(sort=name)
+    def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
+        self.table.sort_by(field, reverse=reverse)
+        self.memory.remember("sort", field.name)
+        self.memory.remember("reverse", reverse)
         self._follow()
+
+    @on(TuningsTable.SortAsked)
+    def _sort_asked(self, event: TuningsTable.SortAsked) -> None:
+        again = event.field is self.table.sort
+        self.sort_by(event.field, reverse=again and not self.table.reverse)
 
     async def open_filter(self) -> None:
         await self.filter.open()
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        self.table.order(words=tuple(event.text.lower().split()))
+        self.table.let_through(read(event.text).query, event.text)
         self.filter.count(len(self.table.rows), self.table.total)
         self._follow()
 
