@@ -213,7 +213,7 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
 
         await pilot.press("p")
         await asked(app, pilot)
-        await pilot.press(*"too hot", "enter")
+        await pilot.press("n", *"too hot", "enter")
         await until(pilot, lambda: store.pins())
         (pin,) = store.pins()
         assert (pin.hash, pin.note) == ("mm-bb", "too hot")
@@ -281,7 +281,7 @@ async def test_pins_screen(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("p")
         await asked(app, pilot)
-        await pilot.press(*"why not", "enter")
+        await pilot.press("n", *"why not", "enter")
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
         await pilot.press("P")
         await until(pilot, lambda: isinstance(app.screen, PinsScreen))
