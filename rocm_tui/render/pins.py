@@ -16,6 +16,8 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
+from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.pins.file import HistoryEntry
@@ -206,14 +208,6 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
-
-
-def in_use(row: Row) -> Choice | None:
-    """What a compile takes now: the pinned choice where the pin holds, else the winner."""
-    pinned = pinned_choice(row)
-    if row.pin is not None and row.pin.state == "active" and pinned is not None:
-        return pinned[1]
-    return stats.winner(row.tuning)
 
 
 def pin_effect(row: Row, choice: Choice) -> list[str]:
