@@ -208,6 +208,20 @@ KEYS: tuple[WatchKey, ...] = (
         anywhere=True,
     ),
     WatchKey(
+        "group",
+        "b",
+        "group by the next of: session, op, device, nothing; enter closes a group",
+        palette="tunings: Group by the next",
+        anywhere=True,
+    ),
+    WatchKey(
+        "fold",
+        "f",
+        "fold the tunings with a single choice into one line, or show them",
+        palette="tunings: Fold those with a single choice",
+        anywhere=True,
+    ),
+    WatchKey(
         "copy",
         "y",
         "copy the tuning's id, or the choice's hash",

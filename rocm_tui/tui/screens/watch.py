@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -167,6 +168,7 @@ class WatchScreen(BaseScreen):
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
+            facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
@@ -192,6 +194,9 @@ class WatchScreen(BaseScreen):
 
     async def action_key(self, id: str) -> None:
         """Do what the key of this id does, or say why it does nothing here."""
+        panes = self.panes
+        if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
+            return
         why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
         if why_not:
             self.program.refuse(why_not)
@@ -220,6 +225,15 @@ class WatchScreen(BaseScreen):
     def action_reverse(self) -> None:
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
+
+    def action_group(self) -> None:
+        if self.panes is not None:
+            self.panes.group_as(self.panes.table.arrangement.next)
+
+    def action_fold(self) -> None:
+        if self.panes is not None:
+            how = self.panes.table.arrangement
+            self.panes.group_as(replace(how, fold=not how.fold))
 
     async def action_filter(self) -> None:
         if self.panes is not None:
