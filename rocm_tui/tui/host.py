@@ -38,6 +38,9 @@ class Requests(Protocol):
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
 
+    def undo(self) -> None:
+        """Ask, then undo the last pin or unpin of this person."""
+
     def verify(self, status: PinStatus) -> None:
         """Put into the queue: does a compile really call the pinned choice?"""
 

@@ -245,6 +245,9 @@ class WatchScreen(BaseScreen):
         if row is not None and row.pin is not None:
             self.program.ask.verify(row.pin)
 
+    def action_undo(self) -> None:
+        self.program.ask.undo()
+
     def action_mark(self) -> None:
         if self.panes is not None:
             self.panes.detail.mark_current()
