@@ -72,6 +72,7 @@ class HarmlessFilter(LineFilter):
 
 
 if TYPE_CHECKING:  # types only; see `later`
+    from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
@@ -278,6 +279,9 @@ class RocmTui(Host):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
+
+    def read(self, row: Row, choice: Choice) -> None:
+        self.push_screen(later.source_screen(row, choice))
 
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)

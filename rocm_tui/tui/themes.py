@@ -112,6 +112,7 @@ STYLES = {
     "bad": ("error", "", False),
     "head": ("line-head", "panel", False),
     "title": ("accent", "panel", True),
+    "found": ("warning", "panel", True),
     "idle": ("line-rail", "panel", False),
     "rail": ("line-rail", "", False),
     "cursor": ("", "line-cursor", False),

@@ -245,6 +245,11 @@ class WatchScreen(BaseScreen):
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
 
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
+
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
         if self.panes is not None:
