@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -125,10 +126,10 @@ class RocmTui(Host):
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
-        for theme in themes.ALL:
-            self.register_theme(theme)
         self.terminal_colors = self.console.color_system or ""
-        fitting = themes.default_theme(self.terminal_colors)
+        for theme in themes.themes_for(self.terminal_colors):
+            self.register_theme(theme)
+        fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
 
