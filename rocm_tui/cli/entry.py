@@ -38,6 +38,7 @@ COMMANDS = {
     "watch": Command("watch", "watch tunings live"),
     "run": Command("run", "run a program, record its tunings, honour its pins"),
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
+    "serve": Command("serve", "the screen in a browser"),
     "ls": Command("ls", "list tunings"),
     "show": Command("show", "show one tuning with all its choices"),
     "pin": Command("pin", "pin a choice"),

@@ -218,3 +218,33 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
+
+
+def in_use(row: Row) -> Choice | None:
+    """What a compile takes now: the pinned choice where the pin holds, else the winner."""
+    pinned = pinned_choice(row)
+    if row.pin is not None and row.pin.state == "active" and pinned is not None:
+        return pinned[1]
+    return stats.winner(row.tuning)
+
+
+def pin_effect(row: Row, choice: Choice) -> list[str]:
+    """What a pin of this choice makes different for later compiles, and how well that is known."""
+    tuning, now = row.tuning, in_use(row)
+    if now is not None and now.hash == choice.hash:
+        return [plain(f"Later compiles use {choice.label} already; the pin keeps it so.")]
+    instead = f"Later compiles use {choice.label}"
+    ours, theirs = stats.measured(tuning, choice), stats.measured(tuning, now)
+    if now is None:
+        return [plain(f"{instead}.")]
+    if ours is not None and theirs is not None and tuning.measured is not None:
+        how = f"measured, {tuning.measured.caches}"
+        times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)}, {how}"
+        return [plain(f"{instead}: {times}."), plain(f"Now they use {now.label}.")]
+    if choice.ms is None or now.ms is None:
+        return [plain(f"{instead} instead of {now.label}; its time is not known.")]
+    times = f"{fmt.once(fmt.duration(choice.ms))} instead of {fmt.once(fmt.duration(now.ms))}"
+    return [
+        plain(f"{instead}: {times}."),
+        plain(f"Now they use {now.label}. Nothing was measured: each time was taken once."),
+    ]

@@ -19,6 +19,7 @@ from backend.model.session import Fault, Session, systems_of
 from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
+    ActivitySeen,
     Dropped,
     Gone,
     GraphSeen,
@@ -34,6 +35,7 @@ from rocm_tui.session.graphs import Asked, Graphs, Program
 from rocm_tui.session.join import Bucket, Member, group, problem_of
 from rocm_tui.session.merge import merge, with_times
 from rocm_tui.session.peaks import published_peak
+from rocm_tui.session.processes import Processes, fuller
 from rocm_tui.session.shares import Share
 from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
@@ -204,6 +206,7 @@ class Model:
         self._pins: dict[tuple[str, str], list[PinStatus]] = {}
         self._measurements = Measurements()
         self._graphs = Graphs(self.sessions)
+        self.processes = Processes(self.sessions)
         self._order: list[str] | None = None
 
     @property
@@ -256,8 +259,12 @@ class Model:
                     del self._problems[problem]
                 self._touched_keys |= self._measurements.forget(record.source)
                 self._graphs.forget(record.source)
+                self.processes.forget(record.source)
             elif isinstance(record, SessionSeen):
-                self.sessions[record.session.id] = record.session
+                known = self.sessions.get(record.session.id)
+                self.sessions[record.session.id] = fuller(known, record.session)
+            elif isinstance(record, ActivitySeen):
+                self.processes.add(record)
             elif isinstance(record, MeasurementSeen):
                 self._touched_keys |= self._measurements.add(record)
             elif isinstance(record, GraphSeen):

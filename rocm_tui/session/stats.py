@@ -96,6 +96,15 @@ def winner(tuning: Tuning) -> Choice | None:
     return next(_ranked(tuning), None)
 
 
+def fastest(tuning: Tuning) -> Choice | None:
+    """The winner; where measuring has found it beaten, the best of those that were measured."""
+    best = winner(tuning)
+    if best is None or tuning.measured is None or standing(tuning) != "slower":
+        return best
+    hash = tuning.measured.choices[0].hash
+    return next((c for c in _ranked(tuning) if c.hash == hash), best)
+
+
 def aten(tuning: Tuning) -> Choice | None:
     """The fastest choice that calls ATen (rocBLAS, hipBLASLt, MKL, ... behind it)."""
     return next((c for c in _ranked(tuning) if provider(c) == "aten"), None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rocm_tui.ingest.follow.sources import members
+from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.follow.watcher import STDIN
 
 
@@ -32,6 +32,6 @@ def _look_at(path: str, cache: bool) -> Looked:
     if not os.path.isdir(path):  # noqa: PTH112
         return Looked(path, "file", 1, cache)
     try:
-        return Looked(path, "folder", len(members(path)), cache)
+        return Looked(path, "folder", len(Walker().walk(path).members), cache)
     except OSError:
         return Looked(path, "unreadable", cache=cache)

@@ -75,6 +75,10 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         about="what tells of changes: the system, or a look now and then",
     ),
     Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
+    Field(
+        "words", "SEARCHED", 10, 90, drop=4, text=lambda source: plain(source.words), style="dim",
+        about="of a folder: how much of it, and what is left out, and why",
+    ),
 )  # fmt: skip
 """What is shown of a file that is read."""
 PROBLEMS: tuple[Field[Trouble], ...] = (
@@ -154,11 +158,13 @@ class SourcesScreen(BaseScreen):
 
     def _describe(self) -> None:
         """What the list cuts, in full; else how many problems there are."""
-        count = len(self._problems)
+        count, source = len(self._problems), self._source
         text = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""
         if self._problem is not None:
             text = self._problem.what
+        elif source is not None and source.words:
+            text = f"{source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:

@@ -212,7 +212,12 @@ class LineView(Widget, can_focus=True):
         if self.count():
             self.post_message(self.Chosen(self))
 
+    def choose_heading(self, x: int) -> None:
+        """The heading was clicked in this cell."""
+
     def on_click(self, event: events.Click) -> None:
+        if event.y < len(self._head):
+            self.choose_heading(event.x)
         index = self.top + event.y - len(self._head)
         if event.y >= len(self._head) and index < self.count():
             self.move_cursor(index)

@@ -15,12 +15,15 @@ from textual.widgets import Input
 from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import BY_NAME, QueryField
+from rocm_tui.session.query.grammar import read
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import OneLine
-from rocm_tui.tui.widgets.tunings import SORTS, TuningsTable
+from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
     from rocm_tui.config.memory import Memory
@@ -151,9 +154,9 @@ class Panes(Vertical):
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
-        sort = self.memory.recall("sort", self.table.sort)
-        if sort in SORTS:
-            self.table.order(sort=sort)
+        sort = BY_NAME.get(self.memory.recall("sort", "age"))
+        if sort is not None:
+            self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -170,11 +173,11 @@ class Panes(Vertical):
 
     @property
     def chosen(self) -> Choice | None:
-        """The choice under the cursor, or from the table the winner."""
+        """The choice under the cursor, or from the table the fastest."""
         row = self.table.current
         if self.inside or row is None:
             return self.detail.current
-        return next(iter(row.tuning.choices), None)
+        return stats.fastest(row.tuning) or next(iter(row.tuning.choices), None)
 
     def show(self, rows: list[Row]) -> None:
         """Show these rows, newest first; the cursor's stays while a person is inside."""
@@ -246,17 +249,23 @@ class Panes(Vertical):
         else:
             self.filter.clear()
 
-    def sort_by(self, name: str) -> None:
-        self.table.order(sort=name)
-        self.memory.remember("sort", name)
+    def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
+        self.table.sort_by(field, reverse=reverse)
+        self.memory.remember("sort", field.name)
+        self.memory.remember("reverse", reverse)
         self._follow()
+
+    @on(TuningsTable.SortAsked)
+    def _sort_asked(self, event: TuningsTable.SortAsked) -> None:
+        again = event.field is self.table.sort
+        self.sort_by(event.field, reverse=again and not self.table.reverse)
 
     async def open_filter(self) -> None:
         await self.filter.open()
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        self.table.order(words=tuple(event.text.lower().split()))
+        self.table.let_through(read(event.text).query, event.text)
         self.filter.count(len(self.table.rows), self.table.total)
         self._follow()
 
