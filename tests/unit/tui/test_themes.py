@@ -27,7 +27,7 @@ XTERM = TerminalTheme(
 )  # fmt: skip
 CASES = [*((theme, "truecolor") for theme in themes.FULL), *((t, "256") for t in themes.OF_256)]
 GROUNDS = ("", "cursor", "cursor-blurred")
-LESS = {"dim", "head"}
+LESS = {"dim", "head", "idle"}
 """What matters less: 3:1; and marks that are no text."""
 MARKS = {"rail"}
 
