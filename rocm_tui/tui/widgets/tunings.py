@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
@@ -15,6 +15,7 @@ from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
@@ -169,6 +170,10 @@ class TuningsTable(LineView):
     def count_passing(self, query: Query) -> int:
         """How many rows a filter would let through."""
         return sum(map(predicate(query, self.facts), self._all))
+
+    def completion(self, saved: Mapping[str, str]) -> Completion:
+        """What may follow in a filter over these rows."""
+        return Completion(self._all, self.facts, saved)
 
     def _order(self, *, follow: bool) -> None:
         current, rows, facts = self.current, self._all, self.facts
