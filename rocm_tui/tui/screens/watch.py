@@ -243,6 +243,11 @@ class WatchScreen(BaseScreen):
         if row is not None and row.pin is not None:
             self.program.ask.unpin(row.pin)
 
+    def action_verify(self) -> None:
+        row = self.row
+        if row is not None and row.pin is not None:
+            self.program.ask.verify(row.pin)
+
     def action_mark(self) -> None:
         if self.panes is not None:
             self.panes.detail.mark_current()

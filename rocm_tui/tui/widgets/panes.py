@@ -14,6 +14,7 @@ from textual.message import Message
 from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
@@ -94,11 +95,11 @@ class Panes(Vertical):
 
     @property
     def chosen(self) -> Choice | None:
-        """The choice under the cursor, or from the table the winner."""
+        """The choice under the cursor, or from the table the fastest."""
         row = self.table.current
         if self.inside or row is None:
             return self.detail.current
-        return next(iter(row.tuning.choices), None)
+        return stats.fastest(row.tuning) or next(iter(row.tuning.choices), None)
 
     def show(self, rows: list[Row]) -> None:
         """Show these rows, newest first; the cursor's stays while a person is inside."""
