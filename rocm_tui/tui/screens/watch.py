@@ -148,6 +148,9 @@ class WatchScreen(BaseScreen):
         for field in (field for field in panes.table.sorts if field is not panes.table.sort):
             sort = partial(panes.sort_by, field)
             yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
         for name, beside, action in watch_keys.commands(self.spot):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
