@@ -40,6 +40,7 @@ COMMANDS = {
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
     "serve": Command("serve", "the screen in a browser"),
     "ls": Command("ls", "list tunings"),
+    "sessions": Command("sessions", "list the processes that tuned, and what they do"),
     "show": Command("show", "show one tuning with all its choices"),
     "pin": Command("pin", "pin a choice"),
     "unpin": Command("pins", "take pins back"),

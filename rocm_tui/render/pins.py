@@ -16,6 +16,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
@@ -40,17 +41,6 @@ PIN_SIGNS: dict[PinState, Sign] = {
     "orphaned": Sign("✕", "bad", "the pinned choice exists no more, or fails"),
     "shadowed": Sign("◌", "warn", "something else decides: determinism, another precision"),
 }
-
-
-def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
-    offered or is unknown."""
-    if row.pin is None:
-        return None
-    for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash and choice.offered:
-            return place, choice
-    return None
 
 
 def _age(status: PinStatus) -> str:
@@ -241,14 +231,6 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
-
-
-def in_use(row: Row) -> Choice | None:
-    """What a compile takes now: the pinned choice where the pin holds, else the winner."""
-    pinned = pinned_choice(row)
-    if row.pin is not None and row.pin.state == "active" and pinned is not None:
-        return pinned[1]
-    return stats.winner(row.tuning)
 
 
 def pin_effect(row: Row, choice: Choice) -> list[str]:

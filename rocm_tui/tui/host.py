@@ -170,6 +170,10 @@ class Host(App[int]):
         """Open the marked choices, else those near the best, side by side."""
         raise NotImplementedError
 
+    def read(self, row: Row, choice: Choice) -> None:
+        """Open the source of a choice, and what compilers made of it."""
+        raise NotImplementedError
+
     def show_row(self, row: Row) -> None:
         """Go to this tuning in Watch."""
         raise NotImplementedError

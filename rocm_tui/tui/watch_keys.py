@@ -92,6 +92,10 @@ def _compare(spot: Spot) -> str | None:
     return None if spot.row.tuning.choices else "No choice of this tuning is known yet."
 
 
+def _read(spot: Spot) -> str | None:
+    return possible.why_not_read(spot.choice)
+
+
 def _tune(spot: Spot) -> str | None:
     return possible.why_not_tuned(spot.row.tuning)
 
@@ -180,6 +184,14 @@ KEYS: tuple[WatchKey, ...] = (
         footer="compare",
         palette="tuning: Compare choices",
         applies=_compare,
+    ),
+    WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
     ),
     WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"

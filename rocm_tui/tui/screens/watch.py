@@ -148,6 +148,9 @@ class WatchScreen(BaseScreen):
         for field in (field for field in panes.table.sorts if field is not panes.table.sort):
             sort = partial(panes.sort_by, field)
             yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
         for name, beside, action in watch_keys.commands(self.spot):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
@@ -256,6 +259,11 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""

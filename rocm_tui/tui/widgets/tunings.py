@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
@@ -11,10 +11,12 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from rocm_tui.harmless import plain
+from rocm_tui.render import facets
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
@@ -26,7 +28,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin")
+_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
 
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
@@ -102,6 +104,7 @@ class TuningsTable(LineView):
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
@@ -170,6 +173,10 @@ class TuningsTable(LineView):
         """How many rows a filter would let through."""
         return sum(map(predicate(query, self.facts), self._all))
 
+    def completion(self, saved: Mapping[str, str]) -> Completion:
+        """What may follow in a filter over these rows."""
+        return Completion(self._all, self.facts, saved)
+
     def _order(self, *, follow: bool) -> None:
         current, rows, facts = self.current, self._all, self.facts
         facts.known.now = time.time()
@@ -224,9 +231,12 @@ class TuningsTable(LineView):
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        if any(row.tuning.rank is not None for row in sample):
-            self._wants["rank"] = 4
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
+        differing, self._names = facets.shown(self._all)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, self._names.values()))
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
@@ -260,7 +270,7 @@ class TuningsTable(LineView):
             self.post_message(self.SortAsked(field))
 
     def line(self, index: int, width: int) -> Line:
-        cells = tuning_cells.cells(self.rows[index], self.now)
+        cells = tuning_cells.cells(self.rows[index], self.now, self._names)
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
