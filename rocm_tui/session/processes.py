@@ -107,19 +107,6 @@ def _as_starter(process: Process) -> Process:
     return process
 
 
-def short_names(processes: tuple[Process, ...]) -> dict[str, str]:
-    """A short name for each session's id: host and pid, with its start where these come twice."""
-    names: dict[str, list[Session]] = {}
-    for process in processes:
-        session = process.session
-        names.setdefault(f"{session.host or 'host'}-{session.pid}", []).append(session)
-    return {
-        session.id: name if len(those) == 1 else f"{name}-{int(session.started)}"
-        for name, those in names.items()
-        for session in those
-    }
-
-
 def script(session: Session) -> str:
     """`train.py`: what a person calls the program."""
     found = next((PurePath(arg).name for arg in session.argv if arg.endswith(".py")), "")

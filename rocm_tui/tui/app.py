@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -73,6 +74,7 @@ class HarmlessFilter(LineFilter):
 
 
 if TYPE_CHECKING:  # types only; see `later`
+    from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
@@ -127,10 +129,10 @@ class RocmTui(Host):
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
-        for theme in themes.ALL:
-            self.register_theme(theme)
         self.terminal_colors = self.console.color_system or ""
-        fitting = themes.default_theme(self.terminal_colors)
+        for theme in themes.themes_for(self.terminal_colors):
+            self.register_theme(theme)
+        fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
 
@@ -297,6 +299,9 @@ class RocmTui(Host):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
+
+    def read(self, row: Row, choice: Choice) -> None:
+        self.push_screen(later.source_screen(row, choice))
 
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)

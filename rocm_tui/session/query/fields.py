@@ -42,7 +42,8 @@ class QueryField:
     the empty one where none needs to stand. `largest` tells that sorting begins with the largest
     number, `title` what that order is called, `column` the key of the column that shows it.
     `moving` is one that changes with time alone. `place` is what orders words otherwise than by
-    their letters.
+    their letters. The first word of a row is what it is called and the others are its other names,
+    but where `each` is one of its own.
     """
 
     name: str
@@ -57,6 +58,7 @@ class QueryField:
     moving: bool = False
     place: Callable[[Row], float | None] | None = None
     example: str = ""
+    each: bool = False
 
     @property
     def called(self) -> str:
@@ -248,7 +250,7 @@ FIELDS: tuple[QueryField, ...] = (
     ),
     QueryField(
         "by", "word", _by, "who made what is in use: aten, triton, cpp, ck, rocm, ours",
-        example="by:triton",
+        example="by:triton", each=True,
     ),
     QueryField(
         "winner", "word", _winner, "the choice in use: pinned, else the fastest",
@@ -261,7 +263,7 @@ FIELDS: tuple[QueryField, ...] = (
     QueryField("state", "word", _state, "running, done, cut or failed", example="state:failed"),
     QueryField(
         "is", "word", _is, "pinned, measured, suspect, or single: of one choice",
-        example="is:measured",
+        example="is:measured", each=True,
     ),
     QueryField("pin", "word", _pin, "state of its pin", example="pin:drifted"),
     QueryField(

@@ -149,6 +149,9 @@ class WatchScreen(BaseScreen):
         for field in (field for field in panes.table.sorts if field is not panes.table.sort):
             sort = partial(panes.sort_by, field)
             yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
         for name, beside, action in watch_keys.commands(self.spot):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
@@ -259,6 +262,9 @@ class WatchScreen(BaseScreen):
         if row is not None and row.pin is not None:
             self.program.ask.verify(row.pin)
 
+    def action_undo(self) -> None:
+        self.program.ask.undo()
+
     def action_mark(self) -> None:
         if self.panes is not None:
             self.panes.detail.mark_current()
@@ -267,6 +273,11 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""

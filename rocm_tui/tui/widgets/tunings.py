@@ -19,6 +19,7 @@ from rocm_tui.render.table import Line, Span
 from rocm_tui.session.facets import short_names, source_of
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
@@ -212,6 +213,10 @@ class TuningsTable(LineView):
     def count_passing(self, query: Query) -> int:
         """How many rows a filter would let through."""
         return sum(map(predicate(query, self.facts), self._all))
+
+    def completion(self, saved: Mapping[str, str]) -> Completion:
+        """What may follow in a filter over these rows."""
+        return Completion(self._all, self.facts, saved)
 
     def _order(self, *, follow: bool) -> None:
         current, rows, facts = self.entry, self._all, self.facts

@@ -83,7 +83,7 @@ async def test_filter(tmp_path: Path) -> None:
         panes = await panes_of(app, pilot, 30)
         await pilot.press("slash", *"7x64 f32")
         await until(pilot, lambda: len(panes.table.rows) == 3)  # 7, 17, 27
-        assert "filter active" in screen_text(app.screen)
+        assert "3 of 30" in screen_text(app.screen)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen.focused is panes.table)
         assert "filter active: 7x64 f32" in screen_text(app.screen)
