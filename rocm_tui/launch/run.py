@@ -30,6 +30,7 @@ from backend.inductor.hooks.environment import CAPTURE, CHECK, SHARES, TEMPLATES
 from backend.processes.ending import die_by
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
+from rocm_tui.launch.record import PAUSE, RunRecord
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
 from rocm_tui.launch.summary import recorded, summary
 
@@ -56,10 +57,14 @@ class Child:
     """
 
     def __init__(
-        self, relay: StderrRelay | None = None, look: Callable[[], None] = lambda: None
+        self,
+        relay: StderrRelay | None = None,
+        look: Callable[[], None] = lambda: None,
+        record: RunRecord | None = None,
     ) -> None:
         self._relay = relay
         self._look = look
+        self._record = record
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
 
@@ -67,6 +72,8 @@ class Child:
         """The exit code, or minus the signal. Raises OSError if the command cannot be started."""
         with self._signals() as wake:
             self._process = process = self._start(command, env)
+            if self._record is not None:
+                self._record.started(process.pid)
             for number in self._early:
                 process.send_signal(number)
             if self._relay is None:
@@ -74,6 +81,8 @@ class Child:
             else:
                 self._until_exit(process, self._relay, wake)
                 _drain(self._relay)
+        if self._record is not None:
+            self._record.exited(process.returncode)
         if self._relay is not None:
             self._relay.close()
         return process.returncode
@@ -134,7 +143,7 @@ class Child:
     def _until_exit(self, process: subprocess.Popen[bytes], relay: StderrRelay, wake: int) -> None:
         sources = [relay.descriptor, wake]
         while process.poll() is None:
-            timeout = HOLD_SECONDS if relay.holds else None
+            timeout = HOLD_SECONDS if relay.holds else self._rest()
             ready, _, _ = select.select(sources, [], [], timeout)
             if wake in ready:
                 _clear(wake)
@@ -142,6 +151,12 @@ class Child:
                 sources = [wake]  # the child closed its stderr and goes on
             if not ready:
                 relay.release()
+            if self._record is not None:
+                self._record.look()
+
+    def _rest(self) -> float | None:
+        """Seconds until the next look at the child, while there is something to see of it."""
+        return PAUSE if self._record is not None and self._record.waits else None
 
 
 def _clear(wake: int) -> None:
@@ -213,8 +228,9 @@ def run(
         _say(forbidden)
     this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
     relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
+    record = RunRecord(this.layout, this.id, command)
     try:
-        status = Child(relay).run(command, hooked(child_env, this.id))
+        status = Child(relay, record=record).run(command, hooked(child_env, this.id))
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)

@@ -61,7 +61,7 @@ def verdict(tuning: Tuning) -> Line:
     if rate is not None:
         text = fmt.throughput(rate)
         text = fmt.once(text) if stats.once(tuning, best) else text
-        spans.append((f" · {text} TFLOP/s", ""))
+        spans.append((f" · {text}", ""))
     return tuple(spans)
 
 
@@ -256,7 +256,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("fastest", _fastest(row)),
         (
             "throughput",
-            f"{_marked(tuning, rate)} TFLOP/s" if throughput else "",
+            _marked(tuning, rate) if throughput else "",
         ),
         ("saved", _saved(tuning)),
         ("suspect", row.suspect or ""),

@@ -113,7 +113,7 @@ class _PointLine:
 
     @property
     def rate(self) -> str:
-        return self._marked(fmt.throughput(self.point.tflops))
+        return self._marked(fmt.flops(self.point.tflops))
 
     @property
     def once(self) -> bool:
@@ -132,13 +132,13 @@ _POINTS: tuple[Field[_PointLine], ...] = (
         text=lambda line: number(round(line.point.intensity, 1)),
     ),
     Field(
-        "rate", "TFLOP/s", 7, 7, right=True, text=lambda line: line.rate,
+        "rate", "FLOP/s", 7, 7, right=True, text=lambda line: line.rate,
         style=lambda line: "" if line.once else "strong",
         about="what the fastest achieves; ~ by a time that was taken once",
     ),
     Field(
         "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",
-        text=lambda line: fmt.throughput(line.point.roof),
+        text=lambda line: fmt.flops(line.point.roof),
         about="what the device can do at best at that intensity",
     ),
     Field(

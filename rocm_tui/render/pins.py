@@ -16,6 +16,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
@@ -39,17 +40,6 @@ PIN_SIGNS: dict[PinState, Sign] = {
     "orphaned": Sign("✕", "bad", "the pinned choice exists no more, or fails"),
     "shadowed": Sign("◌", "warn", "something else decides: determinism, another precision"),
 }
-
-
-def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
-    offered or is unknown."""
-    if row.pin is None:
-        return None
-    for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash and choice.offered:
-            return place, choice
-    return None
 
 
 def _age(status: PinStatus) -> str:
@@ -218,3 +208,25 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
+
+
+def pin_effect(row: Row, choice: Choice) -> list[str]:
+    """What a pin of this choice makes different for later compiles, and how well that is known."""
+    tuning, now = row.tuning, in_use(row)
+    if now is not None and now.hash == choice.hash:
+        return [plain(f"Later compiles use {choice.label} already; the pin keeps it so.")]
+    instead = f"Later compiles use {choice.label}"
+    ours, theirs = stats.measured(tuning, choice), stats.measured(tuning, now)
+    if now is None:
+        return [plain(f"{instead}.")]
+    if ours is not None and theirs is not None and tuning.measured is not None:
+        how = f"measured, {tuning.measured.caches}"
+        times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)}, {how}"
+        return [plain(f"{instead}: {times}."), plain(f"Now they use {now.label}.")]
+    if choice.ms is None or now.ms is None:
+        return [plain(f"{instead} instead of {now.label}; its time is not known.")]
+    times = f"{fmt.once(fmt.duration(choice.ms))} instead of {fmt.once(fmt.duration(now.ms))}"
+    return [
+        plain(f"{instead}: {times}."),
+        plain(f"Now they use {now.label}. Nothing was measured: each time was taken once."),
+    ]

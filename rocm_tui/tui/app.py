@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,6 +24,7 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
+from backend.errors import StoreError
 from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
@@ -73,6 +75,7 @@ class HarmlessFilter(LineFilter):
 
 if TYPE_CHECKING:  # types only; see `later`
     from backend.pins.state import PinStatus
+    from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
@@ -129,10 +132,10 @@ class RocmTui(Host):
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
-        for theme in themes.ALL:
-            self.register_theme(theme)
         self.terminal_colors = self.console.color_system or ""
-        fitting = themes.default_theme(self.terminal_colors)
+        for theme in themes.themes_for(self.terminal_colors):
+            self.register_theme(theme)
+        fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
 
@@ -174,6 +177,19 @@ class RocmTui(Host):
         if self._ask is None:
             self._ask = later.asking(self)
         return self._ask
+
+    @property
+    def shell(self) -> Shell:
+        return later.shell(self)
+
+    def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
+        self.run_worker(self._log_done(command, outcome, ok), group="log")
+
+    async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
+        try:
+            await asyncio.to_thread(later.note_done, self.layout, command, outcome, ok)
+        except (StoreError, OSError) as error:
+            self.refuse(f"not logged: {error}")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._harmless]
@@ -277,6 +293,10 @@ class RocmTui(Host):
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
 
     def _tell_job(self, job: Job) -> None:
+        if job.command:
+            self.log_done(
+                job.command, job.reason or job.outcome or job.state, ok=job.state == "done"
+            )
         if job.state == "failed":
             text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
             self.notify(plain(text), severity="error", markup=False, timeout=10)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from textual.app import App
 from textual.binding import BindingType
+from textual.notifications import SeverityLevel
 from textual.screen import ModalScreen
 
 from backend.disk.layout import Layout
@@ -18,6 +19,7 @@ from rocm_tui.tui.keys import key
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from backend.model.choice import Choice
     from backend.pins.state import PinStatus
+    from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
@@ -40,6 +42,9 @@ class Requests(Protocol):
 
     def verify(self, status: PinStatus) -> None:
         """Put into the queue: does a compile really call the pinned choice?"""
+
+    def verify_all(self, statuses: Sequence[PinStatus]) -> None:
+        """The same of each of them."""
 
     def apply_pins(self, done: Callable[[], None]) -> None:
         """Make the caches agree with the pins again, then call `done`."""
@@ -152,6 +157,21 @@ class Host(App[int]):
     def warn(self, what: str) -> None:
         """Say that a key does nothing here."""
         self.notify(what, severity="warning", markup=False)
+
+    def did(self, command: str, outcome: str, *, ok: bool = True) -> None:
+        """Say what came of an action, and log it with the command that does the same."""
+        severity: SeverityLevel = "information" if ok else "warning"
+        self.notify(plain(outcome), severity=severity, markup=False)
+        self.log_done(command, outcome, ok=ok)
+
+    def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
+        """Add it to the log of what was done from the screen."""
+        raise NotImplementedError
+
+    @property
+    def shell(self) -> Shell:
+        """Makes the command that does the same as an action."""
+        raise NotImplementedError
 
     # Asked of the program. What is begun goes on when the screen that asked is left.
 

@@ -16,6 +16,7 @@ from rocm_tui.tui.host import Host, Requests
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.session import Fault
+    from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
@@ -70,6 +71,19 @@ def panes(rows: list[Row], layout: Layout) -> Panes:
     from rocm_tui.tui.widgets.panes import Panes
 
     return Panes(rows, layout.root)
+
+
+def shell(host: Host) -> Shell:
+    from rocm_tui.actions.shell import Shell
+
+    return Shell(host.layout, host.paths, host.python)
+
+
+def note_done(layout: Layout, command: str, outcome: str, ok: bool) -> None:
+    """Log what was done. Raises StoreErrors."""
+    from rocm_tui.actions.done import note_done
+
+    note_done(layout, command, outcome, ok)
 
 
 def count_troubles(problems: Sequence[Fault]) -> int:

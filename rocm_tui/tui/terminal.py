@@ -63,6 +63,11 @@ def require_terminal(env: Mapping[str, str] = os.environ) -> None:
         raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
 
 
+def in_browser(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether `rocm-tui serve` started us: the terminal is a pair of pipes."""
+    return "web_driver" in env.get("TEXTUAL_DRIVER", "")
+
+
 def keyboard_is_stdin() -> bool:
     """Whether keys can come from stdin: it may be closed, or /dev/null."""
     return sys.__stdin__ is not None and sys.__stdin__.isatty()
@@ -159,9 +164,10 @@ def run_watch(
         NoTerminal: there is no terminal that a screen can be drawn on.
         OSError, UnsafePath: `launched` cannot be started.
     """
-    require_terminal()
-    if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
-        keyboard_apart_from_stdin()
+    if not in_browser():
+        require_terminal()
+        if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
+            keyboard_apart_from_stdin()
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
     # collecting on once its first screen stands.
     gc.disable()

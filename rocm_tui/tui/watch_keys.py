@@ -80,6 +80,10 @@ def _unpin(spot: Spot) -> str | None:
     return None if spot.row.pin else "This tuning is not pinned."
 
 
+def _verify(spot: Spot) -> str | None:
+    return None if spot.row.pin else "This tuning is not pinned; p pins a choice, v proves it."
+
+
 def _mark(spot: Spot) -> str | None:
     return None if spot.inside else "Choices are marked, not tunings; tab goes to them."
 
@@ -111,7 +115,7 @@ KEYS: tuple[WatchKey, ...] = (
     WatchKey(
         "pin",
         "p",
-        "pin the choice, in the table the fastest; asks",
+        "pin the choice, in the table the fastest as measured; asks",
         footer="pin",
         palette="pin: Pin choice",
         hint="asks first",
@@ -125,6 +129,15 @@ KEYS: tuple[WatchKey, ...] = (
         palette="pin: Take back pin",
         hint="asks first",
         applies=_unpin,
+    ),
+    WatchKey(
+        "verify",
+        "v",
+        "verify the pin: does a compile call its choice? a job",
+        footer="verify",
+        palette="pin: Verify pin",
+        hint="a job",
+        applies=_verify,
     ),
     WatchKey(
         "cancel",
@@ -175,9 +188,9 @@ KEYS: tuple[WatchKey, ...] = (
     WatchKey(
         "filter",
         "slash",
-        "filter by words: op, shape, type, choice, pinned",
+        "filter: op:mm dtype:bf16 gain>1.2 !pinned, or words; tab completes",
         footer="filter",
-        palette="tunings: Filter by words",
+        palette="tunings: Filter",
         anywhere=True,
     ),
     WatchKey(
@@ -185,6 +198,13 @@ KEYS: tuple[WatchKey, ...] = (
         "s",
         "sort by the next of: newest, vs ATen, lead, time, to gain, share, op",
         footer="sort",
+        anywhere=True,
+    ),
+    WatchKey(
+        "reverse",
+        "r",
+        "turn the order round; a click on a heading sorts by it, the next one turns round",
+        palette="tunings: Reverse the order",
         anywhere=True,
     ),
     WatchKey(

@@ -16,6 +16,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.session import Session
 from backend.model.tuning import Tuning
@@ -313,7 +314,8 @@ class CompareScreen(BaseScreen):
         session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
         self.diff.put(title, [], "Reading…")
         try:
-            lines = await to_thread(_difference, self._row.tuning, first, other, session)
+            layout = self.program.layout
+            lines = await to_thread(_difference, self._row.tuning, first, other, session, layout)
         except RocmTuiError as error:
             self.diff.put(title, [], plain(str(error)))
             return
@@ -340,7 +342,9 @@ def _kernels(cache_root: Path, choices: Sequence[Choice]) -> dict[str, Footprint
     return tell(KernelResources(cache_root).of(choices))
 
 
-def _difference(tuning: Tuning, first: Choice, other: Choice, session: Session | None) -> list[str]:
+def _difference(
+    tuning: Tuning, first: Choice, other: Choice, session: Session | None, layout: Layout
+) -> list[str]:
     from rocm_tui.session.kernel_source import source_diff
 
-    return source_diff(tuning, first, other, session)
+    return source_diff(tuning, first, other, session, layout)

@@ -30,6 +30,7 @@ class PinsScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("r", "reapply", "pins.reapply", "apply the pins again"),
         key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job"),
+        key("V", "verify_all", "pins.verify_all", "verify all pins"),
         key("u", "unpin", "pins.unpin", "take the pin back; asks"),
         key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
         key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
@@ -38,6 +39,7 @@ class PinsScreen(BaseScreen):
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("r", "re-apply", "reapply"),
         ("v", "verify", "verify"),
+        ("V", "verify all", "verify_all"),
         ("u", "unpin", "unpin"),
         ("y", "copy", "copy"),
         ("tab", "history", "app.focus_next"),
@@ -119,6 +121,10 @@ class PinsScreen(BaseScreen):
     def action_verify(self) -> None:
         if self.current is not None:
             self.program.ask.verify(self.current)
+
+    def action_verify_all(self) -> None:
+        if self._pins:
+            self.program.ask.verify_all(self._pins)
 
     def action_copy(self) -> None:
         status = self.current

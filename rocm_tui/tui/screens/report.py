@@ -138,7 +138,7 @@ def about(roofline: Roofline, point: Point | None) -> Line:
         return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
     flat = roofline.peak.tflops.get(point.kind) if point else None
     if point is not None and flat is not None:
-        line.append((f"   {throughput(flat)} TFLOP/s {WORDS[point.kind]}", "head"))
+        line.append((f"   {throughput(flat)} {WORDS[point.kind]}", "head"))
     source = f" · {_bandwidth(roofline.peak)} · {plain(roofline.peak.source)}"
     return (*line, (source, "head"))
 

@@ -107,9 +107,12 @@ class WatchScreen(BaseScreen):
         panes = self.panes
         if panes is None:
             return
-        for name in panes.table.other_sorts:
-            sort = partial(panes.sort_by, name)
-            yield SystemCommand(f"tunings: Sort by {name}", "Key s", sort)
+        for field in (field for field in panes.table.sorts if field is not panes.table.sort):
+            sort = partial(panes.sort_by, field)
+            yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
         for name, beside, action in watch_keys.commands(self.spot):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
@@ -129,7 +132,7 @@ class WatchScreen(BaseScreen):
         notice = ""
         if self.panes is not None:
             table = self.panes.table
-            facts.append(f"sort: {table.sort}")
+            facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
@@ -181,6 +184,10 @@ class WatchScreen(BaseScreen):
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.following_sort)
 
+    def action_reverse(self) -> None:
+        if self.panes is not None:
+            self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
+
     async def action_filter(self) -> None:
         if self.panes is not None:
             await self.panes.open_filter()
@@ -199,6 +206,11 @@ class WatchScreen(BaseScreen):
         row = self.row
         if row is not None and row.pin is not None:
             self.program.ask.unpin(row.pin)
+
+    def action_verify(self) -> None:
+        row = self.row
+        if row is not None and row.pin is not None:
+            self.program.ask.verify(row.pin)
 
     def action_mark(self) -> None:
         if self.panes is not None:

@@ -38,9 +38,9 @@ async def test_keys_of_ones_own(
         panes = await panes_of(app, pilot, 2)
         await until(pilot, lambda: app.own_keys)
         await pilot.press("s", "J")
-        assert panes.table.sort == "newest" and not isinstance(app.screen, JobsScreen)
+        assert panes.table.sort.name == "age" and not isinstance(app.screen, JobsScreen)
         await pilot.press("f7")
-        assert panes.table.sort == "vs ATen"
+        assert panes.table.sort.name == "gain"
         line = screen_text(app.screen.query_one(KeyBar))
         assert "f7 sort" in line and "f6 jobs" in line
         await pilot.press("z")
@@ -88,7 +88,7 @@ async def test_theme_and_order_are_kept(tmp_path: Path, home: Path) -> None:
     assert known["sort"] == "lead" and started != "rocm-light"
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 2)
-        assert app.theme == "rocm-light" and panes.table.sort == "lead"
+        assert app.theme == "rocm-light" and panes.table.sort.name == "lead"
 
 
 async def test_a_remembered_theme_that_is_gone_is_no_theme(tmp_path: Path, home: Path) -> None:
@@ -98,4 +98,4 @@ async def test_a_remembered_theme_that_is_gone_is_no_theme(tmp_path: Path, home:
     write_cache(tmp_path, 8)
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
-        assert app.theme.startswith("rocm-") and panes.table.sort == "newest"
+        assert app.theme.startswith("rocm-") and panes.table.sort.name == "age"

@@ -84,7 +84,7 @@ def test_what_disturbed_it_is_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("shown", "lead", "styles"),
-    [(WON, "3.0 %", {""}), (TIED, "tie", {"dim"}), (BEATEN, "beaten", {"warn"})],
+    [(WON, "3.0 %", {""}), (TIED, "tie", {"dim"}), (BEATEN, "beaten #3", {"warn"})],
 )
 def test_the_table_tells_the_measured_lead(shown: Row, lead: str, styles: set[str]) -> None:
     cells = tuning_cells.cells(shown, 0.0)

@@ -32,7 +32,7 @@ async def test_keys_that_do_nothing_on_this_row_are_dim_and_say_why(tmp_path: Pa
         logged = [row.tuning.key is None for row in panes.table.rows]
         panes.table.move_cursor(logged.index(True))
         await until(pilot, lambda: "pin" in idle(app))
-        assert idle(app) == {"pin", "unpin", "cancel", "mark", "measure"}
+        assert idle(app) == {"pin", "unpin", "verify", "cancel", "mark", "measure"}
         for key in "pmg":
             app.clear_notifications()
             await pilot.press(key)
@@ -41,11 +41,11 @@ async def test_keys_that_do_nothing_on_this_row_are_dim_and_say_why(tmp_path: Pa
 
         panes.table.move_cursor(logged.index(False))
         await until(pilot, lambda: "pin" not in idle(app))
-        assert idle(app) == {"unpin", "cancel", "mark"}
+        assert idle(app) == {"unpin", "verify", "cancel", "mark"}
         await pilot.press("tab")
-        await until(pilot, lambda: idle(app) == {"unpin", "cancel"})
+        await until(pilot, lambda: idle(app) == {"unpin", "verify", "cancel"})
         await pilot.press("G")  # the choice that failed
-        await until(pilot, lambda: idle(app) == {"pin", "unpin", "cancel"})
+        await until(pilot, lambda: idle(app) == {"pin", "unpin", "verify", "cancel"})
         offered = {command.title for command in app.get_system_commands(app.screen)}
         assert "job: Measure choices" in offered and "pin: Pin choice" not in offered
 
