@@ -95,5 +95,5 @@ def _default_dir() -> Path:
 
 
 def _lengths(layout: Layout) -> Iterable[str]:
-    done = len(list(layout.sessions.glob("*.jsonl")))
+    done = len(list(layout.sessions.glob("*.run.jsonl")))
     return dict.fromkeys(str(length) for length in (LENGTHS[0], LENGTHS[done % len(LENGTHS)]))

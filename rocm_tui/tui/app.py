@@ -74,6 +74,7 @@ class HarmlessFilter(LineFilter):
 
 
 if TYPE_CHECKING:  # types only; see `later`
+    from backend.model.choice import Choice
     from backend.pins.state import PinStatus
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
@@ -310,6 +311,9 @@ class RocmTui(Host):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
+
+    def read(self, row: Row, choice: Choice) -> None:
+        self.push_screen(later.source_screen(row, choice))
 
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)

@@ -40,6 +40,9 @@ class Requests(Protocol):
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
 
+    def undo(self) -> None:
+        """Ask, then undo the last pin or unpin of this person."""
+
     def verify(self, status: PinStatus) -> None:
         """Put into the queue: does a compile really call the pinned choice?"""
 
@@ -182,6 +185,10 @@ class Host(App[int]):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         """Open the marked choices, else those near the best, side by side."""
+        raise NotImplementedError
+
+    def read(self, row: Row, choice: Choice) -> None:
+        """Open the source of a choice, and what compilers made of it."""
         raise NotImplementedError
 
     def show_row(self, row: Row) -> None:

@@ -15,6 +15,7 @@ from rocm_tui.config.places import config_path, state_path
 from rocm_tui.tui.host import Host, Requests
 
 if TYPE_CHECKING:  # types only, see above
+    from backend.model.choice import Choice
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
@@ -142,6 +143,12 @@ def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
     from rocm_tui.tui.screens.compare import CompareScreen
 
     return CompareScreen(row, marked)
+
+
+def source_screen(row: Row, choice: Choice) -> BaseScreen:
+    from rocm_tui.tui.screens.source import SourceScreen
+
+    return SourceScreen(row, choice)
 
 
 def quit_question(launched: Launched | None, jobs: Sequence[Job]) -> ConfirmScreen:

@@ -23,9 +23,11 @@ from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
@@ -34,6 +36,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Everywhere", Host.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
+    ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
     ("Report", ReportScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -133,6 +134,7 @@ class WatchScreen(BaseScreen):
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
+            facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
@@ -159,6 +161,9 @@ class WatchScreen(BaseScreen):
 
     async def action_key(self, id: str) -> None:
         """Do what the key of this id does, or say why it does nothing here."""
+        panes = self.panes
+        if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
+            return
         why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
         if why_not:
             self.program.refuse(why_not)
@@ -188,6 +193,15 @@ class WatchScreen(BaseScreen):
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
 
+    def action_group(self) -> None:
+        if self.panes is not None:
+            self.panes.group_as(self.panes.table.arrangement.next)
+
+    def action_fold(self) -> None:
+        if self.panes is not None:
+            how = self.panes.table.arrangement
+            self.panes.group_as(replace(how, fold=not how.fold))
+
     async def action_filter(self) -> None:
         if self.panes is not None:
             await self.panes.open_filter()
@@ -212,6 +226,9 @@ class WatchScreen(BaseScreen):
         if row is not None and row.pin is not None:
             self.program.ask.verify(row.pin)
 
+    def action_undo(self) -> None:
+        self.program.ask.undo()
+
     def action_mark(self) -> None:
         if self.panes is not None:
             self.panes.detail.mark_current()
@@ -220,6 +237,11 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
