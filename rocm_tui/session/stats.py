@@ -19,6 +19,7 @@ are not recognised.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import comb, isfinite
 from typing import Literal
@@ -357,15 +358,18 @@ def tick_of(times: Sequence[float]) -> float:
 
 
 def _come_in(times: Sequence[float], tick: float) -> bool:
-    """A quarter may lie between ticks: the median of an even number of times does."""
+    """A quarter may lie between ticks, of the times or of those that differ: the median of an even
+    number of times does. The more choices share a time, the less it is by chance."""
     distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
-    fits, chance = 0, len(TICKS) * len(distinct) / max(1, len(times))
+    counts = Counter(times)
+    fits, on_tick, chance = 0, 0, len(TICKS) * (len(distinct) / max(1, len(times))) ** 2
     for ms in distinct:
         error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
         if abs(ms - round(ms / tick) * tick) <= error * 1.01:
             fits += 1
+            on_tick += counts[ms]
             chance *= min(1.0, 2 * error / tick)
-    enough = fits > 1 and fits * 4 >= len(distinct) * 3
+    enough = fits > 1 and (fits * 4 >= len(distinct) * 3 or on_tick * 4 >= len(times) * 3)
     return enough and comb(len(distinct), fits) * chance <= _CHANCE
 
 
