@@ -247,9 +247,10 @@ def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice)
 
 
 def tied(tuning: Tuning) -> bool | None:
-    """Whether the winner is not even ahead of each rival; None without two choices."""
+    """Whether the winner and a rival cannot be told apart; None without two choices. Neither what
+    is unclear yet nor a winner that was beaten is a tie."""
     how = standing(tuning)
-    return None if how is None else how not in ("clear", "ahead")
+    return None if how is None else how == "tied"
 
 
 def wins_clearly(tuning: Tuning) -> bool:
