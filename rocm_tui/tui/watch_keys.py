@@ -186,14 +186,6 @@ KEYS: tuple[WatchKey, ...] = (
         applies=_compare,
     ),
     WatchKey(
-        "read",
-        "o",
-        "the source of the choice, its assembly, what it takes of its GPU",
-        footer="source",
-        palette="tuning: Show source of choice",
-        applies=_read,
-    ),
-    WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"
     ),
     WatchKey("switch_back", "shift+tab", "between the table and the choices"),
@@ -225,6 +217,14 @@ KEYS: tuple[WatchKey, ...] = (
         "copy the tuning's id, or the choice's hash",
         footer="copy",
         palette="tuning: Copy id",
+    ),
+    WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
     ),
     WatchKey(
         "trial",
