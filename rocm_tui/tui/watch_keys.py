@@ -264,6 +264,13 @@ KEYS: tuple[WatchKey, ...] = (
         hint="asks first",
         anywhere=True,
     ),
+    WatchKey(
+        "devices",
+        "D",
+        "the GPUs, else the CPU: use, memory, power, temperature, clock; and away",
+        palette="view: Show or hide devices",
+        anywhere=True,
+    ),
     WatchKey("details", "l,right", "into the choices"),
     WatchKey("table", "h,left", "back to the table"),
     WatchKey("back", "escape", "clear the marks, to the table, clear the filter", anywhere=True),

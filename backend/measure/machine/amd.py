@@ -196,7 +196,7 @@ def _value(data: bytes, kind: str, offset: int) -> int | None:
 
 
 def addresses(root: Path = SYSFS) -> list[str]:
-    """The PCI addresses of the AMD GPUs, in the order in which ROCm counts them."""
+    """The PCI addresses of the AMD GPUs, in their order."""
     cards = (root / "class/drm").glob("card[0-9]*")
     found = {(card / "device").resolve().name for card in cards if _is_amd(card / "device")}
     return sorted(found)
