@@ -136,6 +136,12 @@ def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
     return CompareScreen(row, marked)
 
 
+def history_screen(row: Row) -> BaseScreen:
+    from rocm_tui.tui.screens.history import HistoryScreen
+
+    return HistoryScreen(row)
+
+
 def question(title: str, verb: str, lines: Sequence[str]) -> ConfirmScreen:
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
 

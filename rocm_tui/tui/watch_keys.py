@@ -230,6 +230,13 @@ KEYS: tuple[WatchKey, ...] = (
         hint="times marked ?",
         anywhere=True,
     ),
+    WatchKey(
+        "history",
+        "H",
+        "history of the problem: winner and time by session, versions, pins",
+        palette="tuning: Show history",
+        hint="over the days",
+    ),
     WatchKey("details", "l,right", "into the choices"),
     WatchKey("table", "h,left", "back to the table"),
     WatchKey("back", "escape", "clear the marks, to the table, clear the filter", anywhere=True),

@@ -19,6 +19,7 @@ from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
@@ -34,6 +35,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
     ("Report", ReportScreen.BINDINGS),
+    ("History", HistoryScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),

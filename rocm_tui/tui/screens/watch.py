@@ -14,7 +14,7 @@ from textual.events import DescendantFocus
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line
 from rocm_tui.session.numbers import shorten
-from rocm_tui.tui import watch_keys
+from rocm_tui.tui import later, watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
@@ -256,6 +256,11 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_history(self) -> None:
+        """The problem of the tuning under the cursor, over the days."""
+        if self.row is not None:
+            self.app.push_screen(later.history_screen(self.row))
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
