@@ -70,6 +70,14 @@ def _about(entry: Entry) -> str:
     return " · ".join((*event.changed, *([event.note] if event.note else [])))
 
 
+def _about_short(entry: Entry) -> str:
+    """`torch → 2.13.0`: what it was before stands in the line of that time."""
+    event = entry.event
+    parts = [text.split() for text in event.changed]
+    short = [f"{part[0]} → {part[-1]}" for part in parts]
+    return " · ".join((*short, *([event.note] if event.note else [])))
+
+
 HISTORY: tuple[Field[Entry], ...] = (
     Field(
         "at", "AT", 2, 3, right=True, style="dim",
@@ -86,7 +94,7 @@ HISTORY: tuple[Field[Entry], ...] = (
         about="tuned, measured, pinned; or taken from the cache or a pin, and nothing timed",
     ),
     Field(
-        "choice", "CHOICE", 14, 40, good=20,
+        "choice", "CHOICE", 14, 40, good=16,
         text=lambda entry: f"{entry.letter or ' '} {plain(entry.event.label)}",
         about="which won, or was taken; its letter stands in the plot",
     ),
@@ -101,19 +109,20 @@ HISTORY: tuple[Field[Entry], ...] = (
         about="ATen's time over it, both taken once",
     ),
     Field(
-        "tie", "TIE", 3, 4, drop=7, text=lambda entry: "tie" * entry.event.tied, style="dim",
+        "tie", "TIE", 3, 4, drop=9, text=lambda entry: "tie" * entry.event.tied, style="dim",
         about="the best could not be told apart",
     ),
     Field(
-        "session", "SESSION", 8, 24, drop=2, text=lambda entry: plain(entry.who), style="dim",
+        "session", "SESSION", 8, 24, drop=7, text=lambda entry: plain(entry.who), style="dim",
         about="the process, where a source tells",
     ),
     Field(
-        "torch", "TORCH", 6, 16, drop=3, text=lambda entry: plain(entry.event.stand.torch),
+        "torch", "TORCH", 6, 16, drop=8, text=lambda entry: plain(entry.event.stand.torch),
         style="dim", about="its version of PyTorch",
     ),
     Field(
-        "changed", "CHANGED", 10, 60, drop=1, text=lambda entry: plain(_about(entry)),
+        "changed", "CHANGED", 10, 60, drop=1, good=16,
+        text=lambda entry: plain(_about(entry)), short=lambda entry: plain(_about_short(entry)),
         style=lambda entry: "warn" if entry.event.changed else "dim",
         about="of torch, Triton, ROCm and device since before; a pin's note",
     ),

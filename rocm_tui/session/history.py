@@ -110,10 +110,10 @@ def history(
     files say of their systems, by hash."""
     rows = _rows(model, row)
     teller = _Teller(model.sessions, versions or {})
-    events = [event for one in rows for event in teller.of_row(one)]
-    for member in model.members(row.tuning):
-        if is_reuse(member.tuning) and any(same_problem(member.tuning, r.tuning) for r in rows):
-            events.append(teller.reuse(member.tuning, rows))
+    members = [member.tuning for member in model.members(row.tuning)]
+    reuses = [t for t in members if is_reuse(t) and any(same_problem(t, r.tuning) for r in rows)]
+    events = [event for one in rows for event in teller.of_row(one, reuses)]
+    events += [teller.reuse(tuning, rows) for tuning in reuses]
     events += teller.measurements(model, rows)
     key = next((one.tuning.key for one in rows if one.tuning.key is not None), None)
     if key is not None:
@@ -134,12 +134,15 @@ class _Teller:
         self._sessions = sessions
         self._versions = versions
 
-    def of_row(self, row: Row) -> list[Event]:
-        """The tuning itself, unless it is known by its reuses alone."""
+    def of_row(self, row: Row, reuses: Sequence[Tuning]) -> list[Event]:
+        """The tuning itself. One that is known by its reuses alone is none; of one that a cache
+        tells of besides, nobody says when it was."""
         tuning = row.tuning
-        if is_reuse(tuning):
-            return []
         best = stats.winner(tuning) or stats.chosen(tuning)
+        if any((t.session, t.when) == (tuning.session, tuning.when) for t in reuses):
+            if best is None:
+                return []
+            tuning = replace(tuning, when=None, session=None)
         event = Event(
             _what(tuning),
             tuning.when,

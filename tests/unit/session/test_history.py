@@ -60,6 +60,14 @@ def test_what_no_source_dates_is_said_to_be_undated(tmp_path: Path) -> None:
     assert entry.number is None
 
 
+def test_what_was_only_taken_from_the_cache_was_not_tuned_then(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    write_run(tmp_path, 3, MONDAY, {}, "2.13.0", "cache")
+    history = told(tmp_path)
+    assert [(e.what, e.session) for e in history.events] == [("from cache", "s3")]
+    assert [(e.what, e.session, e.stand.torch) for e in history.undated] == [("tuned", "", "")]
+
+
 def test_another_problem_has_another_history(tmp_path: Path) -> None:
     write_cache(tmp_path, 32)
     write_run(tmp_path, 1, MONDAY, {"mm-bb": 0.1}, "2.11.0")

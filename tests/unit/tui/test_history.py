@@ -23,7 +23,7 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         await pilot.press("H")
         await until(pilot, lambda: isinstance(app.screen, HistoryScreen))
         await until(pilot, lambda: "5 events" in screen_text(app.screen))
-        await until(pilot, lambda: "2.11.0 → 2.13.0" in screen_text(app.screen))
+        await until(pilot, lambda: "torch → 2.13.0" in screen_text(app.screen))
         text = screen_text(app.screen)
         assert "┊torch" in text and "pin by ann" in text
         assert all(len(line) <= size[0] for line in text.splitlines())
