@@ -28,7 +28,7 @@ from backend.errors import StoreError
 from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import Host, Named, Requests
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
@@ -299,6 +299,15 @@ class RocmTui(Host):
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
 
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        self.push_screen(later.session_comparison(a, b))
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        self.push_screen(later.report_screen()(name, ids))
+
+    def show_filtered(self, text: str) -> None:
+        self._back_to_watch().filter_by(text)
+
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)
 
@@ -316,6 +325,9 @@ class RocmTui(Host):
 
     def action_pins(self) -> None:
         self._toggle(later.pins_screen())
+
+    def action_sessions(self) -> None:
+        self._toggle(later.sessions_screen())
 
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
@@ -367,6 +379,7 @@ class RocmTui(Host):
         yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
         yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
         yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
+        yield SystemCommand("view: Show sessions", "Processes, states", self.action_sessions)
         yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
         yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
         yield SystemCommand("view: Show help", "Every key and column", self.action_help)

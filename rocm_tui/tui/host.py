@@ -29,6 +29,10 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.session.peaks import Peak, TunedDevice
 
 
+Named = tuple[str, Sequence[str]]
+"""What a session, or a run, is called, and the ids of its processes."""
+
+
 class Requests(Protocol):
     """What a person can have done; each says what came of it."""
 
@@ -84,6 +88,7 @@ class Host(App[int]):
         key("P", "pins", "app.pins", "pins: state, history, undo"),
         key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
         key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
+        key("L", "sessions", "app.sessions", "sessions: processes, what each does, compare two"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
@@ -165,6 +170,18 @@ class Host(App[int]):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         """Open the marked choices, else those near the best, side by side."""
+        raise NotImplementedError
+
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        """Show what became slower from the sessions A to B, each a name and its processes' ids."""
+        raise NotImplementedError
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        """Show the report of these sessions alone."""
+        raise NotImplementedError
+
+    def show_filtered(self, text: str) -> None:
+        """Go to Watch, with this filter."""
         raise NotImplementedError
 
     def show_row(self, row: Row) -> None:

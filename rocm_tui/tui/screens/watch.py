@@ -179,7 +179,9 @@ class WatchScreen(BaseScreen):
         keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -256,6 +258,14 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
