@@ -130,7 +130,8 @@ class Record:
 class HistoryEntry:
     """One thing that happened to a pin: `pin`, `repin`, `unpin`, `note` (it got another one),
     `drift`, `restore`, or `migrate`: the `Infinity` of an older version gave way to raised
-    numbers."""
+    numbers. `system_hash` and `config` are those of the record; `undoes` is when what it undid was
+    done, else 0."""
 
     when: _Moment
     who: str
@@ -141,6 +142,9 @@ class HistoryEntry:
     hash: str
     label: str
     note: str = ""
+    system_hash: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    undoes: _Moment = 0.0
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -203,7 +207,13 @@ class PinFile:
             self.pins.append(record)
 
     def note(
-        self, what: str, record: Record, who: str, when: float, note: str = ""
+        self,
+        what: str,
+        record: Record,
+        who: str,
+        when: float,
+        note: str = "",
+        undoes: float = 0.0,
     ) -> HistoryEntry:
         """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
         entry = HistoryEntry(
@@ -216,6 +226,9 @@ class PinFile:
             hash=record.hash,
             label=record.label,
             note=note,
+            system_hash=record.system_hash,
+            config=record.config,
+            undoes=undoes,
         )
         last = self.history[-1] if self.history else None
         if (

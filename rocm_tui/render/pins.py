@@ -22,6 +22,7 @@ from rocm_tui.session.model import Row
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.pins.file import HistoryEntry
     from backend.pins.state import PinPlan, PinReport, PinStatus
+    from backend.pins.undo import UndoStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,28 @@ def pin_report_json(report: PinReport) -> dict[str, Any]:
 def history_json(entry: HistoryEntry) -> dict[str, Any]:
     names = "when who what op precision hash label note"
     return {**attributes(entry, names), "inputs_key": entry.inputs}
+
+
+def undo_lines(step: UndoStep) -> list[str]:
+    """What an undo does, and to what: a sentence each."""
+    entry, again = step.entry, step.again
+    made = f"{plain(entry.op)}, {moment(entry.when)}, by {plain(entry.who)}"
+    if again is None:
+        return [f"Takes back the pin to {plain(entry.label)}.", f"It was made of {made}."]
+    does = f"Pins {plain(again.label)} again."
+    if entry.what == "unpin":
+        return [does, f"It was unpinned of {made}."]
+    return [does, f"{plain(entry.label)} had taken its place: {made}."]
+
+
+def undo_json(step: UndoStep | None) -> dict[str, Any]:
+    """The pin or unpin that is undone, and the choice that is pinned again; null for none."""
+    again = step.again if step else None
+    return {
+        "undone": history_json(step.entry) if step else None,
+        "pinned_again": again.hash if again else None,
+        "id": step.entry.key.id if step else None,
+    }
 
 
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:

@@ -92,6 +92,10 @@ def _compare(spot: Spot) -> str | None:
     return None if spot.row.tuning.choices else "No choice of this tuning is known yet."
 
 
+def _read(spot: Spot) -> str | None:
+    return possible.why_not_read(spot.choice)
+
+
 def _tune(spot: Spot) -> str | None:
     return possible.why_not_tuned(spot.row.tuning)
 
@@ -182,6 +186,14 @@ KEYS: tuple[WatchKey, ...] = (
         applies=_compare,
     ),
     WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
+    ),
+    WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"
     ),
     WatchKey("switch_back", "shift+tab", "between the table and the choices"),
@@ -208,6 +220,20 @@ KEYS: tuple[WatchKey, ...] = (
         anywhere=True,
     ),
     WatchKey(
+        "group",
+        "b",
+        "group by the next of: session, op, device, nothing; enter closes a group",
+        palette="tunings: Group by the next",
+        anywhere=True,
+    ),
+    WatchKey(
+        "fold",
+        "f",
+        "fold the tunings with a single choice into one line, or show them",
+        palette="tunings: Fold those with a single choice",
+        anywhere=True,
+    ),
+    WatchKey(
         "copy",
         "y",
         "copy the tuning's id, or the choice's hash",
@@ -228,6 +254,14 @@ KEYS: tuple[WatchKey, ...] = (
         "measure all suspects, whose times (?) are not to be believed",
         palette="job: Measure all suspects",
         hint="times marked ?",
+        anywhere=True,
+    ),
+    WatchKey(
+        "undo",
+        "U",
+        "undo your last pin or unpin, also of another day; asks",
+        palette="pin: Undo last pin or unpin",
+        hint="asks first",
         anywhere=True,
     ),
     WatchKey("details", "l,right", "into the choices"),

@@ -21,13 +21,16 @@ from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
 from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
 from rocm_tui.tui.screens.sessions import SessionsScreen
+from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
@@ -36,6 +39,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Everywhere", Host.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
+    ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
     ("Report", ReportScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
@@ -43,6 +47,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
+    ("Output", OutputScreen.BINDINGS),
     ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
 _SIGNS = {

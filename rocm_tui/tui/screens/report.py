@@ -34,7 +34,8 @@ from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
-from rocm_tui.tui.widgets.one_line import Key, KeyBar
+from rocm_tui.tui.widgets.one_line import Key
+from rocm_tui.tui.widgets.page_bar import PageBar
 
 
 class ReportPage(Grid):
@@ -68,30 +69,6 @@ class ReportPage(Grid):
 
     def empty(self, width: int) -> list[Line]:
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
-
-
-class PageBar(KeyBar):
-    """The names of the pages, each with its key and how much it holds; one of them is open."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._open = ""
-
-    def open(self, action: str, keys: Sequence[Key]) -> None:
-        """Show these pages; the one with this action is open."""
-        self._open = action
-        self.show(keys)
-
-    def heading(self, width: int) -> list[Line]:
-        line: list[Span] = []
-        for letter, label, action in self.keys:
-            here = action == self._open
-            line += [("▌" if here else " ", "title"), (letter, "title" if here else "head")]
-            line.append((f" {label} ", "title" if here else "head"))
-        return [(*line, (" " * width, "head"))]
-
-    def _fitting(self, width: int) -> tuple[Key, ...]:
-        return self.keys
 
 
 WORDS: dict[MathKind, str] = {
