@@ -28,7 +28,7 @@ from backend.errors import StoreError
 from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import Host, Named, Requests
+from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
@@ -398,14 +398,6 @@ class RocmTui(Host):
         """`group: Verb object`, only what applies now."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
-        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
-        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
-        yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
-        yield SystemCommand("view: Show sessions", "Processes, states", self.action_sessions)
-        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
-        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
-        if self.launched is not None:
-            yield SystemCommand("view: Show output", "Of the program", self.action_output)
-        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
-        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
-        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)
+        for name, hint, action in COMMANDS:
+            if action != "app.output" or self.launched is not None:
+                yield SystemCommand(name, hint, partial(self.run_action, action))

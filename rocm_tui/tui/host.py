@@ -35,6 +35,21 @@ Named = tuple[str, Sequence[str]]
 """What a session, or a run, is called, and the ids of its processes."""
 
 
+COMMANDS = (
+    ("view: Show pins", "State, history, undo", "app.pins"),
+    ("view: Show report", "Of all that is watched", "app.report"),
+    ("view: Show trials", "Graphs, improve, prove", "app.trials"),
+    ("view: Show sessions", "Processes, and what each does", "app.sessions"),
+    ("view: Show jobs", "Progress, results, logs", "app.jobs"),
+    ("view: Show sources", "What is being read", "app.sources"),
+    ("view: Show output", "Of the program", "app.output"),
+    ("view: Show help", "Every key and column", "app.help"),
+    ("app: Change theme", "Colours", "app.change_theme"),
+    ("app: Quit", "Leave; reading ends with it", "app.quit"),
+)
+"""What the command palette offers everywhere: a name, a hint, an action."""
+
+
 class Requests(Protocol):
     """What a person can have done; each says what came of it."""
 
