@@ -202,7 +202,7 @@ _V3 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
 
 DEFAULT_TARGETS = (
     Target("cpu"),
-    Target("cuda", "sm_90"),
+    Target("cuda", "sm_90a"),
     *(Target("amdgpu", arch) for arch in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")),
 )
 
