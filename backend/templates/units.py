@@ -94,9 +94,7 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
     "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
     "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2, some=_NVIDIA_BYTES),
     # Four waves together: of a wave's 16 rows an instruction computes all columns.
-    "wgmma": MatrixUnit(
-        "mma", "", 16, 64, 32, 4, run=2, arches=("sm_90a",), some=_HOPPER_BYTES
-    ),
+    "wgmma": MatrixUnit("mma", "", 16, 64, 32, 4, run=2, arches=("sm_90a",), some=_HOPPER_BYTES),
 }
 
 
