@@ -176,9 +176,9 @@ def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
 def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time of the SM with the most blocks, in products of its tensor cores.
 
-    They do about 1,024 products a clock with eight waves or more, twice as many as warpgroups, which
-    need no waves to hide behind; meanwhile 64 bytes come from L2 and 128 from LDS, of which half is
-    taken to hide behind the products.
+    They do about 1,024 products a clock with eight waves or more, twice as many as warpgroups;
+    meanwhile 64 bytes come from L2 and 128 from LDS, of which half is taken to hide behind the
+    products.
     """
     blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n

@@ -15,9 +15,9 @@ What the numbers of the tiles weigh against each other:
 - Without matrix cores (fp32 on RDNA and NVIDIA) a lane has 8 x 8 sums at most: 64 registers, and 16
   LDS reads feed 64 FMA.
 - Waves of 32 have twice the registers a sum: 64 x 32 are 64 a lane.
-- Hopper's warpgroup of four waves multiplies 64 rows at once, straight from LDS; 64 x 256 sums are 128
-  registers a lane, and two such warpgroups fill an SM. A line is 128 bytes of K a step, as its LDS
-  layout wants it.
+- Hopper's warpgroup of four waves multiplies 64 rows at once, straight from LDS; 64 x 256 sums are
+  128 registers a lane, and two such warpgroups fill an SM. A line is 128 bytes of K a step, as its
+  LDS layout wants it.
 - NVIDIA's copies run on their own: three or four LDS buffers of 24 to 48 KiB hold what is on its
   way. A wave of 64 x 64 has 128 sums a lane and two sets of factors, 230 registers in all, so that
   8 waves fill an SM.
