@@ -339,7 +339,7 @@ def _nvcc_commands(
             *(
                 "-x",
                 "cu",
-                f"-arch={compiler.target.arch}",
+                _code_for(compiler.target.arch),
                 options.language("c++17"),
                 f"-O{options.level}",
             ),
@@ -350,6 +350,14 @@ def _nvcc_commands(
             *(str(source), "-o", str(output)),
         ),
     )
+
+
+def _code_for(arch: str) -> str:
+    """Of `sm_90a` no PTX beside it, which `-arch` would make for any later GPU: what it can do none
+    else can."""
+    if arch[-1].isdigit():
+        return f"-arch={arch}"
+    return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
 
 
 _FINDERS: dict[TargetKind, Callable[[Target], Compiler | Missing]] = {
