@@ -58,6 +58,18 @@ RT_FN void products_wait() {
 #endif
 }
 
+// Keeps the compiler from taking a sum to another place before the products were waited for.
+template <class T>
+RT_FN void keep_in_place(T& sum) {
+#if defined(RT_CUDA)
+  if constexpr (detail::same<T, float>) {
+    asm volatile("" : "+f"(sum)::"memory");
+  } else {
+    asm volatile("" : "+r"(sum)::"memory");
+  }
+#endif
+}
+
 RT_FN void copies_to_products() {
 #if defined(RT_CUDA)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
