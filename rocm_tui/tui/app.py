@@ -29,7 +29,7 @@ from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import Host, Requests
-from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
 
@@ -340,6 +340,15 @@ class RocmTui(Host):
             self.pop_screen()
         else:
             self.push_screen(kind())
+
+    async def action_close(self) -> None:
+        """Where `escape` goes; from Watch, leave."""
+        if isinstance(self.screen, WatchScreen):
+            await self.action_quit()
+        elif isinstance(self.screen, BaseScreen):
+            self.screen.action_back()
+        elif isinstance(self.screen, Dialog):
+            self.screen.action_no()
 
     async def action_quit(self) -> None:
         """Leave; where that ends jobs, a question comes first."""
