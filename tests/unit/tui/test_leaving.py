@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from textual.binding import Binding
 
+from rocm_tui.tui import later
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
@@ -48,7 +49,8 @@ async def test_one_step_at_a_time_and_at_last_out(tmp_path: Path) -> None:
         app.screen.diff.display = True
         await pilot.press("q")
         assert isinstance(app.screen, CompareScreen), "the difference was closed"
-        await pilot.press("q", "t")
+        await pilot.press("q")
+        app.push_screen(later.question("Really?", "Yes", ["It does something."]))
         await until(pilot, lambda: isinstance(app.screen, Dialog))
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
