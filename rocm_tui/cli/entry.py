@@ -35,7 +35,7 @@ class Command:
 
 
 COMMANDS = {
-    "watch": Command("watch", "watch tunings live"),
+    "watch": Command("watch", "watch tunings live, of a program too", takes_program=True),
     "run": Command("run", "run a program, record its tunings, honour its pins"),
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
     "serve": Command("serve", "the screen in a browser"),

@@ -79,6 +79,8 @@ if TYPE_CHECKING:  # types only; see `later`
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
 
@@ -111,13 +113,15 @@ class RocmTui(Host):
         *,
         polling: bool = False,
         python: str | None = None,
+        launched: Launched | None = None,
     ) -> None:
-        """`python` is the interpreter for workers; see `find_python`."""
+        """`python` is the interpreter for workers; see `find_python`. `launched` runs already."""
         super().__init__()
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
         self.peaks = {}
         self.python = python
+        self.launched = launched
         self._polling = polling
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
@@ -163,6 +167,12 @@ class RocmTui(Host):
     def count_troubles(self) -> int:
         return later.count_troubles(self.feed.model.problems)
 
+    def facts_of_launched(self) -> list[str]:
+        return later.launched_facts(self.launched)
+
+    def told_of_launched(self, width: int) -> list[Line]:
+        return later.launched_lines(self.launched, width)
+
     @property
     def ask(self) -> Requests:
         if self._ask is None:
@@ -202,6 +212,8 @@ class RocmTui(Host):
         self.feed.start()
         self.set_interval(_TICK, self._tick)
         later.take_up_settings(self, self.terminal_colors)
+        if self.launched is not None:
+            later.follow_launched(self, self.launched)
         gc.freeze()  # what start-up made stays; see run_watch
         gc.enable()
 
@@ -330,6 +342,12 @@ class RocmTui(Host):
     def action_sources(self) -> None:
         self._toggle(later.sources_screen())
 
+    def action_output(self) -> None:
+        if self.launched is None:
+            self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
+        else:
+            self._toggle(later.output_screen())
+
     def action_report(self) -> None:
         self._toggle(later.report_screen())
 
@@ -351,8 +369,9 @@ class RocmTui(Host):
             self.screen.action_no()
 
     async def action_quit(self) -> None:
-        """Leave; where that ends jobs, a question comes first."""
-        if not self.unfinished or self.asking:
+        """Leave; where that ends jobs or the program, a question comes first."""
+        runs = self.launched is not None and self.launched.running
+        if not (self.unfinished or runs) or self.asking:
             self.exit()
             return
 
@@ -360,9 +379,8 @@ class RocmTui(Host):
             if note is not None:
                 self.exit()
 
-        lines = [f"{job.state}: {job.kind} {job.title}" for job in self.unfinished]
-        question = later.question("Quit? It ends the jobs of this screen.", "Quit", lines)
-        self.push_screen(question, answered)
+        running = self.launched if runs else None
+        self.push_screen(later.quit_question(running, self.unfinished), answered)
 
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""
@@ -382,6 +400,8 @@ class RocmTui(Host):
         yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
         yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
         yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
+        if self.launched is not None:
+            yield SystemCommand("view: Show output", "Of the program", self.action_output)
         yield SystemCommand("view: Show help", "Every key and column", self.action_help)
         yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
         yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.graph_rows import GraphRow
@@ -80,7 +82,8 @@ class Host(App[int]):
     """What is watched, the jobs, and ways to ask for what a screen does not do itself.
 
     `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
-    `own_keys` the keys that a person chose, by id.
+    `own_keys` the keys that a person chose, by id. `launched` is the program that was started with
+    the screen.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -88,6 +91,7 @@ class Host(App[int]):
         key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
         key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
+        key("O", "output", "app.output", "output of the program that `watch -- CMD` started"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
@@ -99,6 +103,7 @@ class Host(App[int]):
     python: str | None
     peaks: dict[TunedDevice, Peak]
     own_keys: Mapping[str, str] = MappingProxyType({})
+    launched: Launched | None = None
 
     @property
     def memory(self) -> Memory:
@@ -128,6 +133,18 @@ class Host(App[int]):
     def asking(self) -> bool:
         """Whether a question stands above the screens: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
+
+    def facts_of_launched(self) -> list[str]:
+        """What a title says of the program that was started with the screen."""
+        raise NotImplementedError
+
+    def told_of_launched(self, width: int) -> list[Line]:
+        """The same for a screen that has nothing else to show."""
+        raise NotImplementedError
+
+    def call_from_any_thread(self, what: Callable[[], object]) -> None:
+        """Run `what` on the event loop soon, without waiting for it; a signal handler may, too."""
+        raise NotImplementedError
 
     # Said to the person.
 

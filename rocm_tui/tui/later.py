@@ -19,7 +19,9 @@ if TYPE_CHECKING:  # types only, see above
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
-    from rocm_tui.jobs.queue import JobQueue
+    from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.tui.screens.base import BaseScreen
@@ -119,6 +121,12 @@ def sources_screen() -> type[BaseScreen]:
     return SourcesScreen
 
 
+def output_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.output import OutputScreen
+
+    return OutputScreen
+
+
 def report_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.report import ReportScreen
 
@@ -143,7 +151,31 @@ def source_screen(row: Row, choice: Choice) -> BaseScreen:
     return SourceScreen(row, choice)
 
 
-def question(title: str, verb: str, lines: Sequence[str]) -> ConfirmScreen:
-    from rocm_tui.tui.screens.dialogs import ConfirmScreen
+def quit_question(launched: Launched | None, jobs: Sequence[Job]) -> ConfirmScreen:
+    from rocm_tui.tui.launching import quit_question
 
-    return ConfirmScreen(title, verb, lines)
+    return quit_question(launched, jobs)
+
+
+def follow_launched(host: Host, launched: Launched) -> None:
+    from rocm_tui.tui.launching import follow
+
+    follow(host, launched)
+
+
+def launched_facts(launched: Launched | None) -> list[str]:
+    """What the title says of the program that was started with the screen."""
+    if launched is None:
+        return []
+    from rocm_tui.tui.launching import facts
+
+    return facts(launched)
+
+
+def launched_lines(launched: Launched | None, width: int) -> list[Line]:
+    """The same for a screen that has nothing else to show."""
+    if launched is None:
+        return []
+    from rocm_tui.tui.launching import lines
+
+    return lines(launched, width)

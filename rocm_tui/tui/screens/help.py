@@ -20,6 +20,7 @@ from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
 from rocm_tui.tui.screens.source import SourceScreen
@@ -41,6 +42,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Pins", PinsScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
+    ("Output", OutputScreen.BINDINGS),
     ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
 _SIGNS = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -11,62 +11,18 @@ from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus
+from textual.timer import Timer
 
-from rocm_tui.harmless import plain
-from rocm_tui.render.table import Line
-from rocm_tui.session.numbers import shorten
 from rocm_tui.tui import watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
     from rocm_tui.tui.widgets.panes import Panes
-
-
-class Welcome(LineView):
-    """What stands there before the first tuning."""
-
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(id="welcome")
-        self._paths = paths
-        self._states: Mapping[str, str] = {}
-
-    def put(self, states: Mapping[str, str]) -> None:
-        """How each source is, by path."""
-        self._states = states
-        self.sync()
-
-    def count(self) -> int:
-        return 0
-
-    def empty(self, width: int) -> list[Line]:
-        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        run, demo = "rocm-tui run -- python train.py", "rocm-tui demo"
-        return [
-            (),
-            (("  No tuning yet.", "strong"),),
-            (),
-            (("  A row appears here for each operation that torch.compile tunes with", ""),),
-            (("  max_autotune: its choices, their times, and which one wins.", ""),),
-            (),
-            ((f"  {run:<34}", "accent"), ("your own program, unchanged", "dim")),
-            ((f"  {demo:<34}", "accent"), ("a small model, right now", "dim")),
-            (),
-            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
-            *self._trouble(width),
-        ]
-
-    def _trouble(self, width: int) -> list[Line]:
-        """What keeps sources from being read: a wrong path should not look like a quiet one."""
-        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
-        return [
-            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
-            for path, state in self._states.items()
-            if state in words
-        ]
 
 
 class WatchScreen(BaseScreen):
@@ -79,6 +35,7 @@ class WatchScreen(BaseScreen):
     LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
+    _seconds: Timer | None = None
 
     def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
         super().__init__()
@@ -90,6 +47,8 @@ class WatchScreen(BaseScreen):
     def on_mount(self) -> None:
         self.show_title("Watch", [])
         self._keys()
+        if self.program.launched is not None:
+            self._seconds = self.set_interval(1.0, self._welcome)
 
     @property
     def row(self) -> Row | None:
@@ -130,6 +89,8 @@ class WatchScreen(BaseScreen):
         self.panes = self._make_panes(self.program.feed.model.rows())
         self.query_one("#body").mount(self.panes)
         self.query_one("#welcome").remove()
+        if self._seconds is not None:
+            self._seconds.stop()
 
     def tick(self) -> None:
         """Time has passed."""
@@ -141,7 +102,8 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            welcome.put(states)
+            told = self.program.told_of_launched(welcome.size.width)
+            welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes
@@ -166,6 +128,7 @@ class WatchScreen(BaseScreen):
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
+        facts += self.program.facts_of_launched()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
@@ -181,6 +144,7 @@ class WatchScreen(BaseScreen):
         spot = self.spot
         keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
+        keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
         self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
 
