@@ -29,35 +29,10 @@ from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import Host, Requests
-from rocm_tui.tui.screens.base import BaseScreen, Dialog
+from rocm_tui.tui.pace import Pace
+from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
-
-_FRAME = 0.05
-"""Least seconds between two updates while records keep coming; the first is shown at once."""
-_CELLS = 2700.0
-"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
-_AHEAD = 0.7
-"""Seconds of that by which a burst may run ahead."""
-_LEISURE = 2.0
-"""No update for so many times what the last one took: a big table leaves time for keys."""
-
-
-class Pace:
-    """When the screens may be brought up to date again."""
-
-    def __init__(self) -> None:
-        self._next = self._paid_until = 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next update; none are left at 0 or below."""
-        return self._next - now
-
-    def updated(self, begun: float, now: float, cells: int) -> None:
-        """An update took from `begun` to `now`, and repainted so many cells."""
-        self._paid_until = max(self._paid_until, now) + cells / _CELLS
-        rest = max(_FRAME, (now - begun) * _LEISURE)
-        self._next = max(now + rest, self._paid_until - _AHEAD)
 
 
 class HarmlessFilter(LineFilter):
@@ -365,8 +340,6 @@ class RocmTui(Host):
             await self.action_quit()
         elif isinstance(self.screen, BaseScreen):
             self.screen.action_back()
-        elif isinstance(self.screen, Dialog):
-            self.screen.action_no()
 
     async def action_quit(self) -> None:
         """Leave; where that ends jobs or the program, a question comes first."""

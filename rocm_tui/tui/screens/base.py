@@ -98,7 +98,7 @@ class BaseScreen(Screen[None]):
 class Dialog(ModalScreen[_Answer | None]):
     """A question above the screens: an answer, or None for no."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "no", "question.no", "no")]
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape,q", "no", "question.no", "no")]
 
     def compose_answers(self, verb: str) -> ComposeResult:
         """The buttons below the question."""
