@@ -1,6 +1,4 @@
-"""The Textual app: which screens there are, when they are brought up to date, who asks, and what
-goes to the terminal: how often, how much at once, and nothing but text.
-"""
+"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
 
 from __future__ import annotations
 
@@ -16,37 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.segment import Segment
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.color import Color
 from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
-from rocm_tui.harmless import cells, plain
+from rocm_tui.harmless import plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import Host, Requests
-from rocm_tui.tui.pace import Pace
+from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
-
-
-class HarmlessFilter(LineFilter):
-    """Takes out what would be a command to the terminal, whatever widget drew it.
-
-    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
-    a field are Textual's.
-    """
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        if all(text.isprintable() for text, _, _ in segments):
-            return segments
-        return [Segment(cells(text), style, control) for text, style, control in segments]
-
 
 if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
@@ -142,11 +124,11 @@ class RocmTui(Host):
     def count_troubles(self) -> int:
         return later.count_troubles(self.feed.model.problems)
 
-    def facts_of_launched(self) -> list[str]:
-        return later.launched_facts(self.launched)
+    def doing_facts(self) -> list[str]:
+        return later.doing_facts(self.launched, self.feed.model.processes)
 
-    def told_of_launched(self, width: int) -> list[Line]:
-        return later.launched_lines(self.launched, width)
+    def doing_lines(self, width: int) -> list[Line]:
+        return later.doing_lines(self.launched, self.feed.model.processes, width)
 
     @property
     def ask(self) -> Requests:

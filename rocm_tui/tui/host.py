@@ -134,11 +134,11 @@ class Host(App[int]):
         """Whether a question stands above the screens: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
 
-    def facts_of_launched(self) -> list[str]:
-        """What a title says of the program that was started with the screen."""
+    def doing_facts(self) -> list[str]:
+        """What a title says of the programs that work."""
         raise NotImplementedError
 
-    def told_of_launched(self, width: int) -> list[Line]:
+    def doing_lines(self, width: int) -> list[Line]:
         """The same for a screen that has nothing else to show."""
         raise NotImplementedError
 

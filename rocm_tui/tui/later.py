@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
+    from rocm_tui.session.processes import Processes
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
     from rocm_tui.tui.widgets.panes import Panes
@@ -163,19 +164,19 @@ def follow_launched(host: Host, launched: Launched) -> None:
     follow(host, launched)
 
 
-def launched_facts(launched: Launched | None) -> list[str]:
-    """What the title says of the program that was started with the screen."""
-    if launched is None:
+def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
+    """What the title says of the programs that work."""
+    if launched is None and not processes.live:
         return []
     from rocm_tui.tui.launching import facts
 
-    return facts(launched)
+    return facts(launched, processes)
 
 
-def launched_lines(launched: Launched | None, width: int) -> list[Line]:
+def doing_lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
     """The same for a screen that has nothing else to show."""
-    if launched is None:
+    if launched is None and processes.latest is None:
         return []
     from rocm_tui.tui.launching import lines
 
-    return lines(launched, width)
+    return lines(launched, processes, width)

@@ -102,7 +102,7 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            told = self.program.told_of_launched(welcome.size.width)
+            told = self.program.doing_lines(welcome.size.width)
             welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
@@ -128,7 +128,7 @@ class WatchScreen(BaseScreen):
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
-        facts += self.program.facts_of_launched()
+        facts += self.program.doing_facts()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""

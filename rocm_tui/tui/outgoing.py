@@ -1,6 +1,12 @@
-"""When the screens are brought up to date: how often, and how much at once."""
+"""What goes to the terminal: how often, how much at once, and nothing but text."""
 
 from __future__ import annotations
+
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
+
+from rocm_tui.harmless import cells
 
 _FRAME = 0.05
 """Least seconds between two updates while records keep coming; the first is shown at once."""
@@ -27,3 +33,16 @@ class Pace:
         self._paid_until = max(self._paid_until, now) + cells / _CELLS
         rest = max(_FRAME, (now - begun) * _LEISURE)
         self._next = max(now + rest, self._paid_until - _AHEAD)
+
+
+class HarmlessFilter(LineFilter):
+    """Takes out what would be a command to the terminal, whatever widget drew it.
+
+    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
+    a field are Textual's.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        if all(text.isprintable() for text, _, _ in segments):
+            return segments
+        return [Segment(cells(text), style, control) for text, style, control in segments]
