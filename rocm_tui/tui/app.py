@@ -24,7 +24,7 @@ from backend.errors import StoreError
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
 from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -269,6 +269,15 @@ class RocmTui(Host):
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
 
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        self.push_screen(later.session_comparison(a, b))
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        self.push_screen(later.report_screen()(name, ids))
+
+    def show_filtered(self, text: str) -> None:
+        self._back_to_watch().filter_by(text)
+
     def read(self, row: Row, choice: Choice) -> None:
         self.push_screen(later.source_screen(row, choice))
 
@@ -289,6 +298,9 @@ class RocmTui(Host):
 
     def action_pins(self) -> None:
         self._toggle(later.pins_screen())
+
+    def action_sessions(self) -> None:
+        self._toggle(later.sessions_screen())
 
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
@@ -350,13 +362,6 @@ class RocmTui(Host):
         """`group: Verb object`, only what applies now."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
-        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
-        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
-        yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
-        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
-        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
-        if self.launched is not None:
-            yield SystemCommand("view: Show output", "Of the program", self.action_output)
-        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
-        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
-        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)
+        for name, hint, action in COMMANDS:
+            if action != "app.output" or self.launched is not None:
+                yield SystemCommand(name, hint, partial(self.run_action, action))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import Host, Named, Requests
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.session.processes import Processes
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
+    from rocm_tui.tui.screens.report import ReportScreen
     from rocm_tui.tui.widgets.panes import Panes
 
 
@@ -116,6 +117,18 @@ def trials_screen() -> type[BaseScreen]:
     return TrialsScreen
 
 
+def sessions_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.sessions import SessionsScreen
+
+    return SessionsScreen
+
+
+def session_comparison(a: Named, b: Named) -> BaseScreen:
+    from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+
+    return SessionComparisonScreen(a, b)
+
+
 def sources_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.sources import SourcesScreen
 
@@ -128,7 +141,7 @@ def output_screen() -> type[BaseScreen]:
     return OutputScreen
 
 
-def report_screen() -> type[BaseScreen]:
+def report_screen() -> type[ReportScreen]:
     from rocm_tui.tui.screens.report import ReportScreen
 
     return ReportScreen

@@ -146,7 +146,9 @@ class WatchScreen(BaseScreen):
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -238,6 +240,14 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
 
     def action_read(self) -> None:
         choice = self.panes.chosen if self.panes else None
