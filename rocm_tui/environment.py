@@ -28,7 +28,7 @@ _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 def hooked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
     """`env` for a program whose tunings shall be recorded as part of the run `run_id`."""
     path = [str(HOOKS), *filter(None, [env.get("PYTHONPATH")])]
-    info = json.dumps({"run": run_id, "backend": str(BACKEND)})
+    info = json.dumps({"run": run_id, "backend": str(BACKEND), "pid": str(os.getpid())})
     return {**env, "PYTHONPATH": os.pathsep.join(path), RUN: info}
 
 

@@ -2,6 +2,7 @@
 
 RocmTuiError
 ├── UsageError        the command's words are off (exit 2)
+│   └── QueryError    a filter cannot be read
 ├── NoSuchTuning      no tuning has that id
 ├── NoSuchChoice      the tuning has no such choice, or several
 ├── NoSuchGraph       no compiled graph has that id
@@ -17,6 +18,10 @@ class RocmTuiError(Exception):
 
 class UsageError(RocmTuiError):
     """The command's words are off."""
+
+
+class QueryError(UsageError):
+    """A filter cannot be read: where, and what to write instead."""
 
 
 class NoSuchTuning(RocmTuiError):

@@ -26,6 +26,10 @@ os.environ["PATH"] = (
 )
 os.environ["TEST_PYTHON"] = sys.executable
 
+# Nobody's own settings decide what a test sees, nor does it leave anything in their memory.
+os.environ.pop("ROCM_TUI_CONFIG", None)
+os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
+
 LONGEST = """
 torch/triton/test_compile torch/hip/test_compile unit/templates/test_numerics
 torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_objects

@@ -73,6 +73,11 @@ class Layout:
         return self.home / "pins.json"
 
     @property
+    def done(self) -> Path:
+        """What was done from the screen, with the commands that do the same."""
+        return self.home / "done.jsonl"
+
+    @property
     def sessions(self) -> Path:
         """Event logs, one a process."""
         return self.home / "sessions"

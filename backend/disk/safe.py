@@ -72,15 +72,17 @@ def make_folder(root: Path, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(root: Path, path: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+def locked(
+    root: Path, path: Path, seconds: float = LOCK_SECONDS, locks: Path | None = None
+) -> Iterator[None]:
     """Hold our lock of the file `path` below `root`. Raises UnsafePath, or Busy after `seconds`.
 
-    All locks lie in `rocm_tui/locks`, so that Inductor's own folders hold nothing of ours. What a
-    killed holder was preparing is removed.
+    All locks lie in `rocm_tui/locks`, so that Inductor's own folders hold nothing of ours, else in
+    `locks`. What a killed holder was preparing is removed.
     """
     from filelock import FileLock, Timeout  # 40 ms to import
 
-    folder = root / "rocm_tui" / "locks"
+    folder = locks or root / "rocm_tui" / "locks"
     make_folder(root, folder)
     check_folder(root, path.parent)
     lock_path = folder / f"{'-'.join(path.relative_to(root).parts)}.lock"

@@ -20,6 +20,7 @@ from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import EventInvalid, StoreError
 from backend.model.session import Event, Fault, Session, SessionEnded, SessionStarted
+from backend.processes.identity import identity
 from backend.wire.events import decode, encode
 
 MAX_LINE = 16 << 20
@@ -38,13 +39,13 @@ class EventWriter:
     writing gets a file and a session of its own. Safe to use from several threads.
     """
 
-    def __init__(self, layout: Layout, session: Session) -> None:
+    def __init__(self, layout: Layout, session: Session, path: Path | None = None) -> None:
         self._layout = layout
-        self._start(session)
+        self._start(session, path)
 
-    def _start(self, session: Session) -> None:
+    def _start(self, session: Session, path: Path | None = None) -> None:
         self.session = session
-        self.path = self._layout.sessions / _file_name(session)
+        self.path = path or self._layout.sessions / _file_name(session)
         self.error: str | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -55,7 +56,8 @@ class EventWriter:
         """Append `event`; False if it was not written (then, or earlier, something failed)."""
         if os.getpid() != self._pid:
             # Our copy of the lock may be held by a thread that does not exist in this process.
-            session = replace(self.session, id=secrets.token_hex(8), pid=os.getpid())
+            pid = os.getpid()
+            session = replace(self.session, id=secrets.token_hex(8), pid=pid, process=identity(pid))
             self._start(session)
         with self._lock:
             if self.error is not None or self._closed:

@@ -4,7 +4,8 @@ to stock PyTorch, with one line on its stderr.
 What stock PyTorch raises goes through untouched, and so does what is no `Exception`: Ctrl-C ends
 what it ended without us. torch enters our code in these places, and nowhere else:
 
-- at the end of `import torch`, and after three of its modules: `hooks/activation.py`;
+- at the end of `import torch`, and after four of its modules: `hooks/activation.py`;
+- when it begins and ends to compile: `hooks/activity.py`;
 - methods of its selector, each an `Entrance`, or a property or method with `beside` or `quietly` in
   it: `hooks/selector.py`, `hooks/checking.py`, `hooks/templates.py`;
 - what compiles one graph, with `beside` in it, and what runs a compiled graph, in a closure that

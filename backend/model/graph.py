@@ -38,6 +38,7 @@ class Graph:
     graphs and profiler traces call it. `title` says where in the program it comes from, `nodes`
     how many ops it has. `tunings` are those whose choices it calls, as far as they are known.
     `captured` tells that its text is kept, see `Layout.graphs`; `uncaptured` why it is not.
+    `max_autotune` is whether tuning was on when it was compiled, if that was seen.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Graph:
     tunings: tuple[TuningUse, ...] = ()
     captured: bool = False
     uncaptured: str = ""
+    max_autotune: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Session:
     `backends` are those that it asked Inductor for (`TRITON`, `CK`, ...; empty: not told), and
     `absent` says for some of them, as `NAME: reason`, why they cannot appear there. `threads` is
     how many of them its kernels for the CPU are made for. `locked` tells that the writer of the log
-    holds a lock of it as long as it lives.
+    holds a lock of it as long as it lives. `process` tells this process from all others that its
+    machine ever had (`processes/identity.py`); empty: not told.
     """
 
     id: str
@@ -50,6 +51,7 @@ class Session:
     absent: tuple[str, ...] = ()
     threads: int | None = None
     locked: bool = False
+    process: str = ""
 
 
 def systems_of(tuning: Tuning, sessions: Mapping[str, Session]) -> frozenset[str]:
@@ -76,9 +78,19 @@ Phase = Literal["precompile", "benchmark"]
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """The first line of a log."""
+    """The first line of a log. It comes again when more is known of the process: its device is not,
+    before torch has loaded Inductor."""
 
     session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityChanged:
+    """What the process does from now on: `importing` torch, `running` (torch is imported, and
+    nothing is compiled), or `compiling`. A reader ignores words that it does not know."""
+
+    when: float
+    activity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,14 @@ class ChoiceCompiled:
     n: int
     hash: str
     seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkStarted:
+    """The choices are compiled as far as they can be, and are timed from now on."""
+
+    n: int
+    when: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +215,14 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessExited:
+    """Who started the process saw its end: `status` is its exit code, or minus the signal."""
+
+    when: float
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
 class HooksOff:
     """The process runs unhooked, and why; nothing of its tunings is recorded."""
 
@@ -204,8 +232,10 @@ class HooksOff:
 
 Event = (
     SessionStarted
+    | ActivityChanged
     | TuningStarted
     | ChoiceCompiled
+    | BenchmarkStarted
     | ChoiceTimed
     | ChoiceFailed
     | ChoiceSelected
@@ -215,5 +245,6 @@ Event = (
     | GraphCalled
     | GraphTried
     | SessionEnded
+    | ProcessExited
     | HooksOff
 )

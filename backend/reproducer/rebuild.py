@@ -132,22 +132,22 @@ MAX_BYTES = 4 << 20
 """A longer module is none of ours, nor is a pipe."""
 
 
-def kept_source(folder: Path, description: str, hash: str) -> str:
-    """The module of the choice `hash` in `folder`. Raises ReproducerError."""
-    for source in _sources(folder):
+def kept_source(folder: Path, description: str, hash: str) -> tuple[Path, str]:
+    """The module of the choice `hash` in `folder`: file and text. Raises ReproducerError."""
+    for path, source in _sources(folder):
         for target in (INTERPRETER, *ARCHES):
             kernel = kernel_hash(source, ENTRY, target)
             if choice_hash("triton", kernel, description) == any_toolchain(hash):
-                return source
+                return path, source
     raise ReproducerError(
         f"the module of {hash[:80]} is not in {folder}: tune again with `--templates` to have it"
     )
 
 
-def _sources(folder: Path) -> Iterator[str]:
+def _sources(folder: Path) -> Iterator[tuple[Path, str]]:
     for path in sorted(folder.glob("*.py")):
         try:
-            yield read_bytes(path, MAX_BYTES).decode()
+            yield path, read_bytes(path, MAX_BYTES).decode()
         except (CacheUnreadable, UnicodeDecodeError):
             continue  # it cannot have the hash of a choice
 

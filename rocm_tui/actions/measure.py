@@ -24,6 +24,7 @@ from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import Peak, TunedDevice
+from rocm_tui.session.possible import why_not_measured
 
 BUDGET = 30.0
 """Seconds of measuring."""
@@ -77,16 +78,11 @@ def measure_job(
     """
     key = tuning.key
     if key is None:
-        raise NotMeasurable(
-            f"tuning {tuning.id} is known from a log only, so its op cannot be made again; "
-            "`rocm-tui tune` puts it into the persistent cache"
-        )
+        raise NotMeasurable(why_not_measured(tuning, choices) or "")
     hashes = [choice.hash for choice in choices if choice.hash is not None]
-    if len(hashes) < len(choices):
-        unknown = next(choice for choice in choices if choice.hash is None)
-        raise NoSuchChoice(f"the hash of {plain(unknown.label)} is not known, so it cannot be run")
-    if not hashes:
-        raise NotMeasurable(f"tuning {tuning.id} has no choice with a time, so none is measured")
+    why = why_not_measured(tuning, choices)
+    if why is not None:
+        raise NoSuchChoice(why) if hashes or choices else NotMeasurable(why)
     return MeasureJob(
         op=key.op,
         inputs=key.inputs,
@@ -184,7 +180,13 @@ class PeakElsewhere(RocmTuiError):
 
 
 def require_here(machine: TunedDevice) -> None:
-    """Raises PeakElsewhere for a CPU of another host; which GPU there is only a worker tells."""
+    """Raises PeakElsewhere for a CPU of another host, and for a device that no source names; which
+    GPU there is only a worker tells."""
+    if not machine.name:
+        raise PeakElsewhere(
+            "No source names the device that these were tuned on, so no peak is theirs; a session "
+            "of `rocm-tui run` names it, an AUTOTUNE table does not."
+        )
     if machine.name == "cpu" and machine.host != socket.gethostname():
         where = f"on {machine.host}" if machine.host else "on a host that no source names"
         raise PeakElsewhere(f"These tunings were made {where}; a CPU is measured where it is.")

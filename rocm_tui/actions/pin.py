@@ -13,9 +13,11 @@ from backend.model.session import Session
 from backend.pins.file import HistoryEntry
 from backend.pins.state import PinPlan, PinReport, PinStatus
 from backend.pins.store import PinStore
+from backend.pins.undo import UndoStep, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row
+from rocm_tui.session.possible import why_not_hashed, why_not_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,11 @@ def pinnable(row: Row, choice: Choice | str, sessions: Mapping[str, Session]) ->
     """
     key = row.tuning.key
     if key is None:
-        raise NotPinnable(
-            f"tuning {row.id} is known from a log only, and a pin needs its entry in the "
-            f"persistent cache; point --cache-dir to the one that the program used"
-        )
+        raise NotPinnable(why_not_known(row.tuning) or "")
     if isinstance(choice, str):
         choice = find_choice(row.tuning, choice)
     if choice.hash is None:
-        raise NoSuchChoice(
-            f"the hash of {choice.label} is not known, because no cache or session holds it; "
-            f"pin by a hash that `rocm-tui show {row.id}` prints"
-        )
+        raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
     return Pinnable(row, choice, key, choice.hash, sessions)
 
 
@@ -126,6 +122,16 @@ def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
 def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
     """What was pinned and taken back, oldest first. Raises StoreError."""
     return PinStore(layout).history()
+
+
+def next_step_back(layout: Layout) -> UndoStep | None:
+    """What `step_back` would undo; None if nothing is left. Raises StoreError."""
+    return next_undo(layout)
+
+
+def step_back(layout: Layout, step: UndoStep) -> PinReport:
+    """Undo this pin or unpin. Raises StoreError, also if it is not the next step any more."""
+    return undo(layout, step)
 
 
 def migrate_pins(layout: Layout) -> None:

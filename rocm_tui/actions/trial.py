@@ -20,6 +20,7 @@ from rocm_tui.jobs.run import RunJob, try_modes, without_broken
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
+from rocm_tui.session.possible import why_not_hashed, why_not_known
 
 BUDGET = 30.0
 """Seconds of passes."""
@@ -49,9 +50,9 @@ def swap_of(row: Row, choice: Choice) -> Swap:
     """Raises NotTried and NoSuchChoice."""
     key = row.tuning.key
     if key is None:
-        raise NotTried(f"tuning {row.id} is known from a log only, so it is in no known graph")
+        raise NotTried(why_not_known(row.tuning) or "")
     if choice.hash is None:
-        raise NoSuchChoice(f"the hash of {plain(choice.label)} is not known, so it cannot be tried")
+        raise NoSuchChoice(why_not_hashed(row.id, [choice]) or "")
     return Swap(key.op, key.inputs, key.precision, choice.hash, choice.label)
 
 

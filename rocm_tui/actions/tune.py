@@ -20,6 +20,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, check_seconds
 from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.session.model import Row
+from rocm_tui.session.possible import why_not_tuned
 
 BACKENDS = ("ATEN", "TRITON", "CPP", "CK", "CKTILE", "CUTLASS", "CUTEDSL", "NVGEMM")
 """Inductor's names of what it can tune a matrix product with."""
@@ -51,10 +52,9 @@ class TuneOptions:
 
 def problem_of(tuning: Tuning) -> Problem:
     """The problem of a known tuning, without its results. Raises NotTunable."""
-    if tuning.key is None and not (tuning.shapes and tuning.dtypes):
-        raise NotTunable(
-            f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
-        )
+    why = why_not_tuned(tuning)
+    if why is not None:
+        raise NotTunable(why)
     inputs_key = tuning.inputs_key if tuning.precision is not None else None
     told = {convolution.of_hash(choice.hash or "") for choice in tuning.choices} - {()}
     options = told.pop() if len(told) == 1 else ()

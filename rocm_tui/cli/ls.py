@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.named import load_named
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.ingest.collector import no_collector
+from rocm_tui.ingest.follow.looked import look_at
+from rocm_tui.render.nothing import why_nothing
 from rocm_tui.render.problems import problem_json, troubles
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
+from rocm_tui.session.query.grammar import parse
+from rocm_tui.session.query.match import predicate
+from rocm_tui.session.query.order import ordered
 
 
 def add_ls(parser: argparse.ArgumentParser) -> None:
@@ -21,13 +27,31 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
     )
     common.add_arguments(parser, "paths")
     parser.add_argument("--tied", action="store_true", help="only those whose winner is a tie")
+    parser.add_argument(
+        "--filter",
+        metavar="FILTER",
+        help="only those that pass, as in `/` of watch: 'op:mm gain>1.2 !pinned' (docs/find.md)",
+    )
+    parser.add_argument(
+        "--sort",
+        choices=[field.name for field in FIELDS],
+        metavar="FIELD",
+        help="by this field of a filter; what is not known stands last (default: age)",
+    )
+    parser.add_argument("--reverse", action="store_true", help="the other way round")
     common.add_arguments(parser, "--cache-dir", "--json")
 
 
 @no_collector()
 def do_ls(args: argparse.Namespace) -> int:
-    model = load_model(common.layout_of(args), args.paths)
-    rows = [row for row in model.rows() if not args.tied or stats.tied(row.tuning)]
+    query = parse(args.filter or "")  # what cannot be read is said before anything is
+    layout = common.layout_of(args)
+    model, found, paths = load_named(layout, args.paths)
+    facts = Facts(Known(model.sessions))
+    rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
+    rows = list(filter(predicate(query, facts), rows))
+    if args.sort or args.reverse:
+        rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
     if args.json:
         problems = [problem_json(problem) for problem in model.problems]
         say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
@@ -36,4 +60,8 @@ def do_ls(args: argparse.Namespace) -> int:
             say.out(tunings_text(rows))
         for trouble in troubles(model.problems):
             say.err(trouble.line())
+        if not rows:
+            root = str(layout.root)
+            for line in why_nothing(model, look_at(paths or [root], root), len(found)):
+                say.err(line)
     return ExitCode.of(bool(rows))

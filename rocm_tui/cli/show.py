@@ -25,15 +25,19 @@ from rocm_tui.session.model import Model, Row
 def add_show(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show the latest tuning with that id: every choice, its time, its configuration, and why "
-        "it failed if it did. The kernel of a CHOICE of our templates can be printed, or written "
-        "as a folder that builds, runs, checks and times it."
+        "it failed if it did. The source of a CHOICE can be printed, where a cache holds it, and "
+        "what a compiler made of it; the kernel of one of our templates can be written as a "
+        "folder that builds, runs, checks and times it."
     )
     common.add_arguments(parser, "id")
     parser.add_argument(
         "choice", metavar="CHOICE", nargs="?", help="a name, a hash, a hash prefix, or #2"
     )
     kernel = parser.add_mutually_exclusive_group()
-    kernel.add_argument("--source", action="store_true", help="print the kernel of CHOICE")
+    kernel.add_argument("--source", action="store_true", help="print the source of CHOICE")
+    kernel.add_argument(
+        "--stage", metavar="NAME", help="print its amdgcn, ptx, llir, ttgir or ttir"
+    )
     kernel.add_argument(
         "--reproducer", type=Path, metavar="DIR", help="write a folder that runs CHOICE alone"
     )
@@ -41,12 +45,15 @@ def add_show(parser: argparse.ArgumentParser) -> None:
 
 
 def do_show(args: argparse.Namespace) -> int:
-    if (args.source or args.reproducer) and args.choice is None:
-        raise UsageError("--source and --reproducer need a CHOICE: show ID CHOICE --source")
+    kernel = args.source or args.stage or args.reproducer
+    if kernel and args.choice is None:
+        raise UsageError(
+            "--source, --stage and --reproducer need a CHOICE: show ID CHOICE --source"
+        )
     layout = common.layout_of(args)
     model, row = pick_tuning(layout, args.sources, args.id)
     choice = None if args.choice is None else find_choice(row.tuning, args.choice)
-    if choice is not None and (args.source or args.reproducer):
+    if choice is not None and kernel:
         _kernel(args, layout, model, row, choice)
     else:
         _show(layout, row, choice, args.json)
@@ -57,11 +64,14 @@ def _kernel(
     args: argparse.Namespace, layout: Layout, model: Model, row: Row, choice: Choice
 ) -> None:
     # Templates need sympy and jinja2, which take longer to load than all else of this command.
-    from rocm_tui.session.kernel_source import kernel_of, write_reproducer
+    from rocm_tui.session.kernel_source import kernel_of, source_of, text_of, write_reproducer
 
     session = model.sessions.get(row.tuning.session or "")
     if args.source:
-        common.print_source(kernel_of(row.tuning, choice, session, layout))
+        common.print_source(source_of(row.tuning, choice, session, layout))
+    elif args.stage:
+        found = kernel_of(row.tuning, choice, session, layout)
+        common.print_source(text_of(found.stage(args.stage), found.source))
     else:
         target = write_reproducer(args.reproducer, row.tuning, choice, session)
         path = plain(str(args.reproducer))

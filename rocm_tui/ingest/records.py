@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from backend.model.activity import Activity
 from backend.model.choice import Measurement
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.problem import TuningKey
@@ -43,6 +44,15 @@ class SessionSeen:
     """The process that wrote a source; the same `session.id` again replaces it."""
 
     session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class ActivitySeen:
+    """What the process of `session` does, as `source` tells it; the same pair again replaces it."""
+
+    source: str
+    session: str
+    activity: Activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,7 @@ Record = (
     | Dropped
     | Gone
     | SessionSeen
+    | ActivitySeen
     | MeasurementSeen
     | GraphSeen
     | GraphTold
@@ -128,7 +139,7 @@ class SourceStatus:
     """How far a source has been read. `size` and `read` are bytes, `problems` a count.
 
     `format` is the name of one that is known, or `folder`; `empty` has nothing to tell it by yet,
-    `` is unknown.
+    `` is unknown. `words` say of a folder how much of it is read, and what is left out.
     """
 
     path: str
@@ -138,6 +149,7 @@ class SourceStatus:
     problems: int
     watched_by: Literal["inotify", "polling"]
     state: SourceState
+    words: str = ""
 
 
 def uid_of(source: str, n: int) -> str:

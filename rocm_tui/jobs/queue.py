@@ -41,7 +41,8 @@ _PATIENCE = 3.0
 @dataclass(frozen=True, slots=True)
 class Order:
     """What somebody wants done. `work` gets a function that does a job in a worker, and says in a
-    line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device."""
+    line what came out; it may raise RocmTuiError. `lane` is what it takes for itself: a device.
+    `command` does the same in a shell."""
 
     kind: JobKind
     title: str
@@ -50,6 +51,7 @@ class Order:
     env: Mapping[str, str] = field(default_factory=lambda: os.environ)
     key: TuningKey | None = None
     tuning: str | None = None
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Job:
     outcome: str = ""
     reason: str = ""
     log: tuple[str, ...] = ()
+    command: str = ""
 
     @property
     def over(self) -> bool:
@@ -152,6 +155,7 @@ class JobQueue:
                 device=order.lane,
                 key=order.key,
                 tuning=order.tuning,
+                command=order.command,
                 state="queued",
                 asked=time.time(),
             )

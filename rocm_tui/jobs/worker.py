@@ -31,6 +31,7 @@ from backend.processes.shared import SPOILED, SharedMark, new_ring, printed_byte
 from backend.wire.codec import dumps
 from backend.wire.jobs import BadAnswer, Progress, WorkerJob, answer_of, job_words, progress_of
 from backend.worker.protocol import Events
+from rocm_tui.config.reading import config
 from rocm_tui.environment import BACKEND, HOOKS, unhooked
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import Clock, JobError, JobFailed, Limits, WorkerDied
@@ -43,7 +44,6 @@ class Stale(JobError):
     """The worker is not what a new one would be: its torch was replaced meanwhile."""
 
 
-LOG_LINES = 200
 _LAST_BREATH = 2.0
 """Seconds that a worker has to end after it closed its end of the pipe."""
 _CHUNK = 1 << 16
@@ -188,9 +188,10 @@ class Worker:
                     f"the job {words.get('job')} failed: {brief(str(event.get('error')), 300)}"
                 )
 
-    def log(self, lines: int = LOG_LINES) -> list[str]:
+    def log(self, lines: int | None = None) -> list[str]:
         """The last lines that the worker, or what it started, wrote to stderr since its last job
         began. From any thread."""
+        lines = lines or config().limits.log_lines
         try:
             lines_kept = self._lines() if self._log else self._last_log
             return lines_kept[-lines:]

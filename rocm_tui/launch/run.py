@@ -25,14 +25,14 @@ from typing import Any, BinaryIO
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
-from backend.disk.sessions import read_log
 from backend.errors import StoreError
 from backend.inductor.hooks.environment import CAPTURE, CHECK, SHARES, TEMPLATES
-from backend.model.session import GraphCompiled, HooksOff, SessionStarted, TuningStarted
 from backend.processes.ending import die_by
 from rocm_tui import say
 from rocm_tui.environment import hooked, hooks_forbidden
+from rocm_tui.launch.record import PAUSE, RunRecord
 from rocm_tui.launch.stderr import StderrRelay, TableFilter
+from rocm_tui.launch.summary import recorded, summary
 
 HOLD_SECONDS = 0.1
 """How long `--quiet` holds the begun line of what may be a table."""
@@ -57,10 +57,14 @@ class Child:
     """
 
     def __init__(
-        self, relay: StderrRelay | None = None, look: Callable[[], None] = lambda: None
+        self,
+        relay: StderrRelay | None = None,
+        look: Callable[[], None] = lambda: None,
+        record: RunRecord | None = None,
     ) -> None:
         self._relay = relay
         self._look = look
+        self._record = record
         self._process: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []
 
@@ -68,6 +72,8 @@ class Child:
         """The exit code, or minus the signal. Raises OSError if the command cannot be started."""
         with self._signals() as wake:
             self._process = process = self._start(command, env)
+            if self._record is not None:
+                self._record.started(process.pid)
             for number in self._early:
                 process.send_signal(number)
             if self._relay is None:
@@ -75,6 +81,8 @@ class Child:
             else:
                 self._until_exit(process, self._relay, wake)
                 _drain(self._relay)
+        if self._record is not None:
+            self._record.exited(process.returncode)
         if self._relay is not None:
             self._relay.close()
         return process.returncode
@@ -135,7 +143,7 @@ class Child:
     def _until_exit(self, process: subprocess.Popen[bytes], relay: StderrRelay, wake: int) -> None:
         sources = [relay.descriptor, wake]
         while process.poll() is None:
-            timeout = HOLD_SECONDS if relay.holds else None
+            timeout = HOLD_SECONDS if relay.holds else self._rest()
             ready, _, _ = select.select(sources, [], [], timeout)
             if wake in ready:
                 _clear(wake)
@@ -143,6 +151,12 @@ class Child:
                 sources = [wake]  # the child closed its stderr and goes on
             if not ready:
                 relay.release()
+            if self._record is not None:
+                self._record.look()
+
+    def _rest(self) -> float | None:
+        """Seconds until the next look at the child, while there is something to see of it."""
+        return PAUSE if self._record is not None and self._record.waits else None
 
 
 def _clear(wake: int) -> None:
@@ -214,13 +228,15 @@ def run(
         _say(forbidden)
     this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
     relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
+    record = RunRecord(this.layout, this.id, command)
     try:
-        status = Child(relay).run(command, hooked(child_env, this.id))
+        status = Child(relay, record=record).run(command, hooked(child_env, this.id))
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)
-    if quiet or relay.terminal:
-        _say(_summary(this))
+    found = recorded(this.layout, this.id, this.started)
+    if quiet or relay.terminal or found.nothing_tuned:
+        _say(summary(found, this.layout))
     if status >= 0:
         return status
     sys.stdout.flush()
@@ -261,33 +277,6 @@ def _cannot_start(name: str, error: OSError) -> int:
         return NOT_FOUND
     _say(f"{name}: cannot be run: {error.strerror}")
     return NOT_EXECUTABLE
-
-
-def _summary(this: _Run) -> str:
-    tunings, graphs, unhooked = 0, set[str](), None
-    for path in sorted(this.layout.sessions.glob("*.jsonl")):
-        try:
-            if path.stat().st_mtime < this.started - 1:
-                continue
-        except OSError:
-            continue  # removed meanwhile; the exit code that follows matters more
-        events, _ = read_log(path)
-        if not (events and isinstance(events[0], SessionStarted)):
-            continue
-        if events[0].session.id.startswith(this.id):
-            tunings += sum(isinstance(event, TuningStarted) for event in events)
-            graphs |= {event.graph.id for event in events if isinstance(event, GraphCompiled)}
-            unhooked = next((e.reason for e in events if isinstance(e, HooksOff)), unhooked)
-    if unhooked and not tunings and not graphs:
-        return f"nothing was recorded: {unhooked}"
-    recorded = f"{_count(tunings, 'tuning')} recorded in {this.layout.sessions}"
-    if graphs:
-        recorded += f", with {_count(len(graphs), 'compiled graph')}"
-    return f"{recorded}, then no more: {unhooked}" if unhooked else recorded
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-from rocm_tui.render.table import Column
+from rocm_tui.render.table import Column, Span
 from rocm_tui.session.numbers import shorten
 
 GAP = 2
@@ -54,6 +54,27 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
         sizes[max(loose, key=lambda key: sizes[key])] -= 1
         over -= 1
     return tuple(Slot(column, sizes[column.key]) for column in kept)
+
+
+def heading(slot: Slot, falls: bool | None = None) -> tuple[Span, Span]:
+    """The title of a column and the gap behind it; with a sign where the rows are ordered by it."""
+    if falls is None:
+        return (slot.cell(slot.column.title), "head"), (" " * GAP, "head")
+    title, sign = slot.cell(slot.column.title), "▼" if falls else "▲"
+    if slot.column.right:
+        return (title + sign, "title"), (" " * (GAP - 1), "head")
+    blank = slot.width + GAP - cell_len(title.rstrip()) - 1
+    return (title.rstrip() + sign, "title"), (" " * blank, "head")
+
+
+def slot_at(slots: Sequence[Slot], x: int) -> Slot | None:
+    """The column whose heading, or the gap behind it, has cell `x`."""
+    at = 0
+    for slot in slots:
+        at += slot.width + GAP
+        if x < at:
+            return slot
+    return None
 
 
 def _leave(kept: list[Column], lowest: int, sizes: Mapping[str, int], width: int) -> None:

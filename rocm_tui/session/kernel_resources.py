@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.cache.triton import Kernel
 from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
     any_toolchain,
@@ -23,7 +24,8 @@ from backend.templates.config import config_of
 from backend.templates.errors import ConfigError
 from backend.toolchain import code_cache
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
-from backend.toolchain.target import Target
+from backend.toolchain.resources import from_file as resources_of_file
+from backend.toolchain.target import Target, amdgpu, cuda
 
 _SECOND_KERNEL = "reduce_parts"
 """What sums the parts of a split K: it takes little, and is not what the choice is."""
@@ -58,6 +60,17 @@ class KernelResources:
                 self._look()
             return {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
 
+    def source_of(self, choice: Choice) -> tuple[Target, str] | None:
+        """What a choice that is ours was compiled from, and for what; None where that is gone."""
+        with self._lock:
+            self._look()
+            try:
+                block = _block_of(template_of(choice), choice.description)
+            except ConfigError:
+                return None
+            entries = self._entries(choice.hash or "", template_of(choice), block)
+        return code_cache.source_of(entries[0][0]) if entries else None
+
     def _look(self) -> None:
         """Take in what was compiled since the last look."""
         for entry in code_cache.entries(self._root):
@@ -78,14 +91,7 @@ class KernelResources:
             block = _block_of(template, choice.description)
         except ConfigError:
             return Unknown("the config of the choice is not known: its source tells the hash only")
-        entries = [
-            place
-            for kernel, places in self._kernels[template].items()
-            for place in places
-            if choice_hash(template, kernel, block.description) == any_toolchain(hash_)
-        ]
-        made = [place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])]
-        entries = made or entries
+        entries = self._entries(hash_, template, block)
         if not entries:
             return Unknown(f"its kernel is not in the code cache below {self._root}")
         answers = {_measure(entry, target, block) for entry, target in entries}
@@ -95,6 +101,34 @@ class KernelResources:
         if isinstance(answer, Known):
             self._known[hash_] = answer
         return answer
+
+    def _entries(self, hash_: str, template: str, block: _Block) -> list[tuple[Path, Target]]:
+        """Those of the code cache; of several compilers', that of the hash."""
+        entries = [
+            place
+            for kernel, places in self._kernels[template].items()
+            for place in places
+            if choice_hash(template, kernel, block.description) == any_toolchain(hash_)
+        ]
+        made = [place for place in entries if toolchain_of(hash_) == code_cache.made_by(place[0])]
+        return made or entries
+
+
+def of_triton(kernel: Kernel) -> Known | Unknown:
+    """Of a kernel that Triton compiled: all that an AMD code object tells, else its LDS alone."""
+    if not kernel.arch.startswith("gfx"):
+        return Known(cuda(kernel.arch), Resources(kernel.name, lds=kernel.shared, wave=32), None)
+    try:
+        told = resources_of_file(kernel.code_object)
+    except OSError as error:
+        return Unknown(f"cannot read {kernel.code_object}: {error.strerror}")
+    if isinstance(told, Unknown):
+        return told
+    target = amdgpu(kernel.arch)
+    # Its code object tells no LDS: a launch of Triton's asks for it.
+    shared = 0 if told[0].lds else kernel.shared or 0
+    held = occupancy(target, told[0], kernel.threads or 0, shared)
+    return Known(target, replace(told[0], lds=(told[0].lds or 0) + shared), held)
 
 
 @dataclass(frozen=True, slots=True)

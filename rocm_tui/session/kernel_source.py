@@ -1,11 +1,21 @@
-"""The kernel of a choice of our templates: its source, a folder that runs it alone, and how the
-sources of two differ."""
+"""The kernel of a choice: its source, what a compiler made of it, a folder that runs one of ours
+alone, and how the sources of two differ.
+
+A source of ours is made again from what a tuning is known by, or taken from the code cache; those
+of Inductor's templates are the texts that it left below its cache dir. Whatever is shown has the
+hash of the choice, or a file named by it.
+"""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from backend.cache import code as inductor
+from backend.cache import triton
 from backend.disk.layout import Layout
 from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice
@@ -14,27 +24,106 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.reproducer.rebuild import ReproducerError, kept_source, rebuild, write
 from backend.templates.rendering import Rendered
-from backend.toolchain.target import Target, amdgpu, cpu, cuda
+from backend.toolchain import targets
+from backend.toolchain.assembly import assembly
+from backend.toolchain.errors import ToolchainError
+from backend.toolchain.resources import Unknown
+from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
+from rocm_tui.session.kernel_resources import KernelResources, Known, of_triton
+from rocm_tui.session.possible import why_not_read
+
+Language = Literal["c++", "python", "listing"]
 
 
 class NoKernelSource(RocmTuiError):
-    """The source of a choice cannot be made again."""
+    """The source of a choice is not at hand; one line says why."""
 
 
-def source_of(tuning: Tuning, choice: Choice, session: Session | None) -> str:
-    """The kernel of a choice of our templates. Raises NoKernelSource."""
-    return _rendered(tuning, choice, _target(tuning, session)).source
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A text of a kernel: its source, or what a compiler made of it. `about` says what it is."""
+
+    name: str
+    language: Language
+    about: str
+    path: Path | None = None
+    text: str | None = None
+    """None where it is read, or made, when it is asked for."""
+    target: Target | None = None
+    """What assembly is made for."""
 
 
-def kernel_of(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> str:
-    """The kernel; for a Triton choice its module. Raises NoKernelSource."""
-    if own_template(choice.hash) != "triton":
-        return source_of(tuning, choice, session)
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All that is at hand of a choice's kernel. The first stage is its source."""
+
+    stages: tuple[Stage, ...]
+    resources: Known | Unknown
+
+    @property
+    def source(self) -> Stage:
+        return self.stages[0]
+
+    def stage(self, name: str) -> Stage:
+        """The one of this name, the newest. Raises NoKernelSource with the names there are."""
+        for stage in self.stages:
+            if name in (stage.name, stage.name.partition(" ")[0]):
+                return stage
+        names = ", ".join(stage.name for stage in self.stages)
+        raise NoKernelSource(f"no {plain(name, 40)} of it is at hand: there is {names}")
+
+
+def kernel_of(
+    tuning: Tuning,
+    choice: Choice,
+    session: Session | None,
+    layout: Layout,
+    known: KernelResources | None = None,
+) -> Kernel:
+    """What is at hand of a choice. Raises NoKernelSource where its source is not.
+
+    `known` are the resources of the cache dir, where the caller has looked before.
+    """
+    known = known or KernelResources(layout.root)
+    source = _source(tuning, choice, session, layout, known)
+    own = template_of(choice)
+    if own:
+        answer = known.of([choice]).get(choice.hash or "")
+        makeable = source.target is not None and source.target.kind != "cpu"
+        assembled = (_assembly(source),) if makeable else ()
+        return Kernel((source, *assembled), answer or Unknown("it is no kernel of a GPU"))
+    if source.language != "python" or source.path is None:
+        return Kernel((source,), Unknown("a CPU has no such resources"))
+    compiled = triton.kernels_of(source.path, triton.folders_of(layout.root))
+    arch = session.arch.partition(":")[0] if session and session.arch else None
+    compiled = [kernel for kernel in compiled if kernel.arch == arch] or compiled
+    if not compiled:
+        return Kernel((source,), Unknown("Triton's cache has no kernel of this file"))
+    return Kernel((source, *_stages(compiled)), of_triton(compiled[0]))
+
+
+def source_of(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> str:
+    """The source alone. Raises NoKernelSource."""
+    return _source(tuning, choice, session, layout).text or ""
+
+
+def text_of(stage: Stage, source: Stage) -> str:
+    """The text of a stage, read or made now. Raises NoKernelSource."""
+    if stage.text is not None:
+        return stage.text
+    if stage.path is not None:
+        text = inductor.read_text(stage.path, _MOST)
+        if text is None:
+            raise NoKernelSource(
+                f"cannot read {stage.path}: it is gone, or above {_MOST >> 20} MiB"
+            )
+        return text
+    assert stage.target is not None
     try:
-        return kept_source(layout.triton, choice.description, choice.hash or "")
-    except ReproducerError as error:
+        return assembly(source.text or "", stage.target)
+    except ToolchainError as error:
         raise NoKernelSource(str(error)) from error
 
 
@@ -51,6 +140,87 @@ def write_reproducer(path: Path, tuning: Tuning, choice: Choice, session: Sessio
     except ReproducerError as error:
         raise NoKernelSource(str(error)) from error
     return target
+
+
+_MOST = 64 << 20
+"""Bytes of a text that a compiler made."""
+_GENERATED = "generated by Inductor"
+
+
+def _source(
+    tuning: Tuning,
+    choice: Choice,
+    session: Session | None,
+    layout: Layout,
+    known: KernelResources | None = None,
+) -> Stage:
+    own = own_template(choice.hash)
+    if own == "triton":
+        try:
+            path, text = kept_source(layout.triton, choice.description, choice.hash or "")
+        except ReproducerError as error:
+            raise NoKernelSource(str(error)) from error
+        return Stage("source", "python", "a Triton module of ours", path, text)
+    if own:
+        return _own_source(tuning, choice, session, known or KernelResources(layout.root))
+    why = why_not_read(choice)
+    if why is not None:
+        raise NoKernelSource(why)
+    found = inductor.code_of(layout.root, choice.hash or "")
+    if found is None:
+        raise NoKernelSource(f"{choice.label}: {_not_there(choice, session, layout)}")
+    if found.path is None:
+        return Stage(
+            "source", "python", "the graph of several kernels that it is", None, found.text
+        )
+    language: Language = "python" if found.path.suffix == ".py" else "c++"
+    return Stage("source", language, _GENERATED, found.path, found.text)
+
+
+def _own_source(
+    tuning: Tuning, choice: Choice, session: Session | None, known: KernelResources
+) -> Stage:
+    """Made again from the config; else what lies in the code cache, where the hash says so."""
+    about = "a template of ours"
+    try:
+        target = _target(tuning, session)
+        text = _rendered(tuning, choice, target).source
+        return Stage("source", "c++", f"{about}, rendered again for {target}", None, text, target)
+    except NoKernelSource:
+        kept = known.source_of(choice)
+        if kept is None:
+            raise
+        return Stage("source", "c++", f"{about}, compiled for {kept[0]}", None, kept[1], kept[0])
+
+
+def _not_there(choice: Choice, session: Session | None, layout: Layout) -> str:
+    name = inductor.digest_in(choice.hash or "")
+    if name is None:
+        return "its hash names no source"
+    told = session.cache_dir if session else ""
+    if told and told != str(layout.root):
+        return f"its source is not below {layout.root}: its session wrote to {plain(told, 200)}"
+    return f"its source is not below {layout.root}: it was removed, or is in another cache dir"
+
+
+def _assembly(source: Stage) -> Stage:
+    assert source.target is not None
+    name = "ptx" if source.target.kind == "cuda" else "amdgcn"
+    about = f"what the compiler of this machine makes of it for {source.target}"
+    if isinstance(targets.find(source.target), Missing):
+        about = f"no compiler of this machine makes it for {source.target}"
+    return Stage(name, "listing", about, target=source.target)
+
+
+def _stages(compiled: Sequence[triton.Kernel]) -> list[Stage]:
+    """Of each arch; the arch is named where there are several."""
+    stages: list[Stage] = []
+    for kernel in compiled:
+        of = f" {kernel.arch}" if len(compiled) > 1 else ""
+        for stage, path in kernel.stages.items():
+            about = f"Triton's cache, {kernel.arch}"
+            stages.append(Stage(stage + of, "listing", about, path))
+    return stages
 
 
 def _rendered(tuning: Tuning, choice: Choice, target: Target) -> Rendered:
@@ -80,21 +250,19 @@ _AROUND = 3
 """Lines of context."""
 
 
-def source_diff(tuning: Tuning, left: Choice, right: Choice, session: Session | None) -> list[str]:
+def source_diff(
+    tuning: Tuning, left: Choice, right: Choice, session: Session | None, layout: Layout
+) -> list[str]:
     """Lines from the kernel of `left` to that of `right`; none if they are the same.
 
-    Raises NoKernelSource, naming the choice, where a source cannot be made again.
+    Raises NoKernelSource, naming the choice, where a source is not at hand.
     """
     sources = []
     for choice in (left, right):
-        if not template_of(choice):
-            raise NoKernelSource(
-                f"{choice.label} is no choice of our templates: only their sources are at hand"
-            )
         try:
-            sources.append(source_of(tuning, choice, session).splitlines())
+            sources.append(source_of(tuning, choice, session, layout).splitlines())
         except NoKernelSource as error:
-            raise NoKernelSource(f"no source of {choice.label} is at hand: {error}") from error
+            raise NoKernelSource(f"there is nothing to compare with: {error}") from error
     before, after = sources
     lines = difflib.unified_diff(before, after, left.label, right.label, n=_AROUND, lineterm="")
     return [plain(line) for line in lines]

@@ -7,15 +7,13 @@ from asyncio import to_thread
 from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import partial
 
 from backend.disk.layout import Layout
-from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
-from backend.pins.state import PinPlan, PinStatus
+from backend.pins.state import PinStatus
 from rocm_tui.actions.measure import (
     choices_to_measure,
     measure,
@@ -23,11 +21,10 @@ from rocm_tui.actions.measure import (
     measure_machine,
     require_here,
 )
-from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
 from rocm_tui.actions.proof import with_threads
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.tune import problem_of, tune
-from rocm_tui.actions.verify import NotVerified, verify
+from rocm_tui.actions.verify import NotVerified, keep_result, verify
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -36,15 +33,14 @@ from rocm_tui.jobs.run import RunJob
 from rocm_tui.render.choices import name_of
 from rocm_tui.render.jobs import outcome, pin_title, problem_title, verified_text
 from rocm_tui.render.measured import meaning, standing
-from rocm_tui.render.pins import pin_warning
 from rocm_tui.search.types import Search
-from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import seconds
 from rocm_tui.session.peaks import TunedDevice
 from rocm_tui.tui.host import Host
-from rocm_tui.tui.improving import ask_to_improve, ask_to_pin, ask_to_prove
+from rocm_tui.tui.improving import ask_to_improve, ask_to_pin_found, ask_to_prove
+from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_undo, ask_to_unpin
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
 from rocm_tui.tui.trying import ask_for_trial
@@ -66,78 +62,19 @@ class Asking:
     # Pins.
 
     def pin(self, row: Row, choice: Choice) -> None:
-        self._begin(self._pin(row, choice), "pin")
-
-    async def _pin(self, row: Row, choice: Choice) -> None:
-        host = self._host
-        if host.asking:
-            return
-        try:
-            wanted = pinnable(row, choice, host.feed.model.sessions)
-        except RocmTuiError as error:
-            host.refuse(str(error))
-            return
-        question = ConfirmScreen(
-            f"Pin {choice.label}", "Pin", note=True, warning=pin_warning(row.tuning, choice)
-        )
-        answer = host.push_screen(question, wait_for_dismiss=True)
-        try:
-            plan = await to_thread(plan_pin, wanted, host.layout)
-            question.tell(_pin_lines(row, plan))
-            note = await answer
-            if note is None:
-                return
-            pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
-        except (StoreError, OSError) as error:
-            question.answer(None)
-            host.refuse(str(error))
-            return
-        detail = f": {pinned.detail}" if pinned.detail else ""
-        host.notify(
-            plain(f"Pinned {choice.label}: {pinned.state}{detail}"),
-            severity="information" if pinned.active else "warning",
-            markup=False,
-        )
-        host.feed.look()
+        self._begin(ask_to_pin(self._host, row, choice), "pin")
 
     def unpin(self, status: PinStatus) -> None:
-        self._begin(self._unpin(status), "pin")
+        self._begin(ask_to_unpin(self._host, status), "pin")
 
-    async def _unpin(self, status: PinStatus) -> None:
-        host, pin = self._host, status.pin
-        if host.asking:
-            return
-        question = ConfirmScreen(
-            f"Unpin {pin.label}",
-            "Unpin",
-            [
-                f"{pin.op} goes back to the choice that was measured fastest.",
-                "Its measured times and the compiled graphs that were moved aside return.",
-            ],
-        )
-        if await host.push_screen_wait(question) is None:
-            return
-        try:
-            await to_thread(take_back, [pin], host.layout)
-        except (StoreError, OSError) as error:
-            host.refuse(str(error))
-            return
-        host.notify(plain(f"Unpinned {pin.label}"), markup=False)
-        host.feed.look()
+    def undo(self) -> None:
+        self._begin(ask_to_undo(self._host), "pin")
 
     def apply_pins(self, done: Callable[[], None]) -> None:
         self._begin(self._apply_pins(done), "pin")
 
     async def _apply_pins(self, done: Callable[[], None]) -> None:
-        host = self._host
-        try:
-            statuses = await to_thread(reapply_pins, host.layout)
-        except (StoreError, OSError) as error:
-            host.notify(plain(str(error)), severity="error", markup=False)
-            return
-        host.feed.inbox.put_pins(statuses)
-        active = sum(status.state == "active" for status in statuses)
-        host.notify(f"Applied again: {active} of {len(statuses)} active.", markup=False)
+        await apply_again(self._host)
         done()
 
     # Jobs.
@@ -154,9 +91,10 @@ class Asking:
         except RocmTuiError as error:
             host.refuse(str(error))
             return
-        answer = await host.push_screen_wait(TuneScreen(row, problem))
+        answer = await host.push_screen_wait(TuneScreen(row, problem, _typed(host, row)))
         if answer is not None:
-            job = host.jobs.submit(tune_order(problem, answer, row.id))
+            order = tune_order(problem, answer, row.id)
+            job = host.jobs.submit(replace(order, command=_typed(host, row)(answer)))
             self._tell_begun(f"Tuning {job.title}", job)
 
     def measure(self, row: Row, marked: AbstractSet[str]) -> None:
@@ -168,7 +106,8 @@ class Asking:
         except RocmTuiError as error:
             host.refuse(str(error))
             return
-        job = host.jobs.submit(measure_order(tuning, choices, row.id, row.pin))
+        order = measure_order(tuning, choices, row.id, row.pin)
+        job = host.jobs.submit(replace(order, command=host.shell.measure(row, choices)))
         count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
         self._tell_begun(f"Measuring {count} of {job.title}", job)
 
@@ -192,12 +131,17 @@ class Asking:
                 "J shows them, x cancels one. Results show as they come.",
                 *([known.missing] if known.others else []),
             ]
-            question = ConfirmScreen(f"Measure {count}", "Measure", lines)
+            command = host.shell.measure_suspects()
+            question = ConfirmScreen(
+                f"Measure {count}", "Measure", lines, command=lambda note: command
+            )
             if await host.push_screen_wait(question) is None:
                 return
         for suspect in suspects:
             row = suspect.row
-            host.jobs.submit(measure_order(row.tuning, suspect.choices, row.id, row.pin))
+            order = measure_order(row.tuning, suspect.choices, row.id, row.pin)
+            command = host.shell.measure(row, suspect.choices)
+            host.jobs.submit(replace(order, command=command))
         words = f"Measuring {count}, {around} (J). {known.missing}"
         host.notify(words.strip(), markup=False, timeout=4)
 
@@ -205,8 +149,18 @@ class Asking:
         return self._host.jobs.about(row.tuning, {row.id, *row.aliases}) is not None
 
     def verify(self, status: PinStatus) -> None:
-        job = self._host.jobs.submit(verify_order(status.pin, self._host.layout))
+        job = self._verify(status)
         self._tell_begun(f"Verifying the pin of {job.title}", job)
+
+    def verify_all(self, statuses: Sequence[PinStatus]) -> None:
+        jobs = [self._verify(status) for status in statuses]
+        count = "1 pin" if len(jobs) == 1 else f"{len(jobs)} pins"
+        self._host.notify(f"Verifying {count} (J).", markup=False, timeout=3)
+
+    def _verify(self, status: PinStatus) -> Job:
+        host = self._host
+        order = verify_order(status.pin, host.layout)
+        return host.jobs.submit(replace(order, command=host.shell.verify(status.pin)))
 
     def trial(self, row: Row, marked: AbstractSet[str]) -> None:
         self._begin(self._trial(row, marked), "trial")
@@ -223,7 +177,7 @@ class Asking:
         self._begin(self._queued(ask_to_prove(self._host, graph)), "improve")
 
     def pin_found(self, graph: GraphRow, search: Search) -> None:
-        self._begin(ask_to_pin(self._host, graph, search), "pin")
+        self._begin(ask_to_pin_found(self._host, graph, search), "pin")
 
     async def _queued(self, asked: Coroutine[None, None, Job | None]) -> None:
         job = await asked
@@ -252,20 +206,9 @@ class Asking:
             host.screen.update()
 
 
-def _pin_lines(row: Row, plan: PinPlan) -> list[str]:
-    """What exactly a pin will change."""
-    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"]
-    if plan.replaces is not None:
-        lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
-    graphs = len(plan.graphs)
-    aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
-    numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
-    return [
-        *lines,
-        "",
-        f"{numbers} raised out of reach in {plan.path}",
-        f"{aside} moved aside. Unpin brings everything back.",
-    ]
+def _typed(host: Host, row: Row) -> Callable[[TuneAnswer], str]:
+    """The command of a tuning, by what was answered."""
+    return lambda answer: host.shell.tune(row, answer.options, answer.device)
 
 
 def verify_order(pin: Pin, layout: Layout) -> Order:
@@ -274,6 +217,7 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
     def work(run: RunJob) -> str:
         [asked] = with_threads([pin], layout)
         result = verify(run, asked)
+        keep_result(layout, pin, result)
         if not result.ok:
             raise NotVerified(verified_text(pin, result))
         return verified_text(pin, result)

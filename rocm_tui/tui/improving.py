@@ -4,7 +4,8 @@ Each shows first what will happen."""
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from backend.disk.layout import Layout
@@ -23,7 +24,6 @@ from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.trial_graph import GraphText, accept, text_of
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
 from rocm_tui.render.improve import gain_text, note_of, step_text, subject_title, summary
 from rocm_tui.render.prove import figure, result
@@ -43,9 +43,10 @@ async def ask_to_improve(host: Host, graph: GraphRow) -> Job | None:
         f"{fmt.seconds(BUDGET)} at most.",
         "Nothing is pinned; what is found is proposed here.",
     ]
-    if not await _agreed(host, graph, f"Improve graph {graph.id}", tell):
+    command = host.shell.improve(graph.id)
+    if not await _agreed(host, graph, f"Improve graph {graph.id}", tell, command):
         return None
-    return host.jobs.submit(improve_order(graph, host.layout))
+    return host.jobs.submit(replace(improve_order(graph, host.layout), command=command))
 
 
 async def ask_to_prove(host: Host, graph: GraphRow) -> Job | None:
@@ -54,12 +55,13 @@ async def ask_to_prove(host: Host, graph: GraphRow) -> Job | None:
         f"{2 * PAIRS} new processes of stock PyTorch compile it, half of them with the pins.",
         "The figure goes into the notes of its pins.",
     ]
-    if not await _agreed(host, graph, f"Prove the pins of graph {graph.id}", tell):
+    command = host.shell.prove(graph.id)
+    if not await _agreed(host, graph, f"Prove the pins of graph {graph.id}", tell, command):
         return None
-    return host.jobs.submit(prove_order(graph, host.layout))
+    return host.jobs.submit(replace(prove_order(graph, host.layout), command=command))
 
 
-async def _agreed(host: Host, graph: GraphRow, title: str, tell: list[str]) -> bool:
+async def _agreed(host: Host, graph: GraphRow, title: str, tell: list[str], command: str) -> bool:
     """Whether the person agreed to run just this text."""
     if host.asking:
         return False
@@ -70,7 +72,8 @@ async def _agreed(host: Host, graph: GraphRow, title: str, tell: list[str]) -> b
         return False
     if host.asking:
         return False
-    question = ConfirmScreen(title, "Run", [*_about(graph, text), "", *tell])
+    lines = [*_about(graph, text), "", *tell]
+    question = ConfirmScreen(title, "Run", lines, command=lambda note: command)
     if await host.push_screen_wait(question) is None:
         return False
     try:
@@ -126,7 +129,7 @@ def _order(kind: JobKind, graph: GraphRow, work: Callable[[QueueRun], str]) -> O
     return Order(kind=kind, title=title, lane=lane(None, graph.graph.device), work=work)
 
 
-async def ask_to_pin(host: Host, graph: GraphRow, search: Search) -> None:
+async def ask_to_pin_found(host: Host, graph: GraphRow, search: Search) -> None:
     """Show what is proposed; pin it, if the person says so."""
     wanted, gain = proposals(search), result_of(search)
     if host.asking:
@@ -136,7 +139,10 @@ async def ask_to_pin(host: Host, graph: GraphRow, search: Search) -> None:
         return
     lines = [f"graph {graph.id} is {gain_text(gain)} with", ""]
     lines += [line for one in wanted for line in _pin_lines(one)]
-    question = ConfirmScreen(f"Pin {len(wanted)} proposed", "Pin", lines)
+    command = _pins_command(host, graph, wanted, note_of(search, gain))
+    question = ConfirmScreen(
+        f"Pin {len(wanted)} proposed", "Pin", lines, command=lambda note: command
+    )
     if await host.push_screen_wait(question) is None:
         return
     pin = partial(
@@ -154,8 +160,21 @@ async def ask_to_pin(host: Host, graph: GraphRow, search: Search) -> None:
         host.feed.look()
         return
     active = sum(one.active for one in pinned)
-    host.notify(plain(f"Pinned {len(pinned)}, {active} active; v proves it."), markup=False)
+    host.did(command, f"Pinned {len(pinned)}, {active} active; v proves it.")
     host.feed.look()
+
+
+def _pins_command(host: Host, graph: GraphRow, wanted: Sequence[Proposal], note: str) -> str:
+    """A command for each pin, of those that are still known."""
+    rows = rows_of(graph)
+    commands = []
+    for one in wanted:
+        row = rows.get(one.subject.key)
+        choices = row.tuning.choices if row else ()
+        choice = next((c for c in choices if c.hash == one.candidate.hash), None)
+        if row is not None and choice is not None:
+            commands.append(host.shell.pin(row, choice, note))
+    return " && ".join(commands)
 
 
 def _pin_lines(proposal: Proposal) -> list[str]:

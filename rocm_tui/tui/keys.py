@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
 from textual.binding import Binding
+from textual.screen import Screen
 
 _WRITTEN = {
     "slash": "/",
@@ -24,10 +29,27 @@ def key(keys: str, action: str, id: str, about: str, *, priority: bool = False) 
     return Binding(keys, action, about, show=False, priority=priority, id=id, tooltip=about)
 
 
-TRIAL = key("g", "screen.trial", "watch.trial", "try the marked choices in the whole graph; asks")
-"""In Watch, where `home` goes to the first line: the lists there have it instead of theirs."""
+def written(keys: str) -> str:
+    """Keys as a person reads them: `j ↓`."""
+    return " ".join(_WRITTEN.get(name.strip(), name.strip()) for name in keys.split(","))
 
 
-def written(binding: Binding) -> str:
-    """Its keys as a person reads them: `j ↓`."""
-    return " ".join(_WRITTEN.get(name.strip(), name.strip()) for name in binding.key.split(","))
+def own_key(screen: Screen[Any], action: str, own: Mapping[str, str]) -> str | None:
+    """The first key that a person gave what `action` of this screen does; None without."""
+    ids = _ids(type(screen), type(screen.app))
+    given = own.get(ids.get(action.removeprefix("screen."), ""))
+    return None if given is None else written(given.partition(",")[0])
+
+
+@lru_cache(maxsize=32)
+def _ids(screen: type, app: type) -> dict[str, str]:
+    """The ids of keys by what they run."""
+    found: dict[str, str] = {}
+    for kind, room in ((screen, ""), (app, "app.")):
+        for base in kind.__mro__:
+            for one in vars(base).get("BINDINGS", ()):
+                if isinstance(one, Binding) and one.id:
+                    action = one.action.removeprefix("screen.").removeprefix("app.")
+                    place = "app." if one.action.startswith("app.") else room
+                    found.setdefault(place + action, one.id)
+    return found

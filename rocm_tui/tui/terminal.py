@@ -18,9 +18,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from rocm_tui.errors import RocmTuiError
+
+if TYPE_CHECKING:  # types only: most screens start no program
+    from rocm_tui.launch.launched import Launched
 
 _GRACE = 2.0
 """Seconds that the screen has to leave in order before it is ended."""
@@ -57,6 +61,11 @@ def require_terminal(env: Mapping[str, str] = os.environ) -> None:
         raise NoTerminal("stdout is not a terminal; `rocm-tui ls` prints the same tunings")
     if not sys.__stderr__:
         raise NoTerminal("stderr, where the screen is drawn, is closed; start without `2>&-`")
+
+
+def in_browser(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether `rocm-tui serve` started us: the terminal is a pair of pipes."""
+    return "web_driver" in env.get("TEXTUAL_DRIVER", "")
 
 
 def keyboard_is_stdin() -> bool:
@@ -144,24 +153,29 @@ def run_watch(
     cache_dir: Path,
     polling: bool = False,
     python: str | None = None,
+    launched: Launched | None = None,
 ) -> int:
     """Show the screen until the person leaves; return the exit code.
 
     Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
-    interpreter for workers.
+    interpreter for workers, `launched` a program to start with the screen, which ends with it.
 
     Raises:
         NoTerminal: there is no terminal that a screen can be drawn on.
+        OSError, UnsafePath: `launched` cannot be started.
     """
-    require_terminal()
-    if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
-        keyboard_apart_from_stdin()
+    if not in_browser():
+        require_terminal()
+        if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
+            keyboard_apart_from_stdin()
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
     # collecting on once its first screen stands.
     gc.disable()
     from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
 
-    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)
+    if launched is not None:
+        launched.start()
+    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python, launched=launched)
 
     def leave(code: int) -> None:
         app.call_from_any_thread(partial(app.exit, code, code))
@@ -171,4 +185,6 @@ def run_watch(
             app.run()
         finally:
             app.stop_feed()
+            if launched is not None:
+                launched.end()
     return app.return_code or 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
@@ -55,7 +55,13 @@ async def ask_for_trial(host: Host, row: Row, marked: AbstractSet[str]) -> Job |
     if host.asking:
         return None
     names = ", ".join(choice.label for choice in plan.choices)
-    question = ConfirmScreen(f"Try {names} in the whole graph", "Run", question_lines(plan))
+    command = host.shell.trial(row, plan.choices, plan.graph.id)
+    question = ConfirmScreen(
+        f"Try {names} in the whole graph",
+        "Run",
+        question_lines(plan),
+        command=lambda note: command,
+    )
     if await host.push_screen_wait(question) is None:
         return None
     try:
@@ -63,7 +69,7 @@ async def ask_for_trial(host: Host, row: Row, marked: AbstractSet[str]) -> Job |
     except (StoreError, OSError) as error:
         host.refuse(str(error))
         return None
-    return host.jobs.submit(trial_order(plan, host.layout))
+    return host.jobs.submit(replace(trial_order(plan, host.layout), command=command))
 
 
 def _plan(row: Row, graphs: Sequence[GraphRow], wanted: Sequence[Choice], layout: Layout) -> Plan:

@@ -15,6 +15,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.session import Event
+from rocm_tui.launch.record import SUFFIX
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "program.py"
@@ -138,7 +139,8 @@ class Lab:
 
     def events(self, cache: Path) -> list[Event]:
         """Those of the newest session. Raises No where there is none."""
-        logs = sorted(Layout(cache).sessions.glob("*.jsonl"), key=lambda p: p.stat().st_mtime_ns)
+        logs = [p for p in Layout(cache).sessions.glob("*.jsonl") if not p.name.endswith(SUFFIX)]
+        logs.sort(key=lambda p: p.stat().st_mtime_ns)
         must(logs, "no session was recorded")
         events, problems = read_log(logs[-1])
         must(not problems, f"the session's log has a bad line: {problems[:1]}")

@@ -12,6 +12,7 @@ from typing import Any
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.session import Event, TuningStarted
+from rocm_tui.launch.record import SUFFIX
 from tests.support.torch_models import child_env
 
 LAUNCHER = [
@@ -71,6 +72,8 @@ def sessions(cache: Path) -> list[list[Event]]:
     """The events of each session, oldest first; every line must be good."""
     found = []
     for path in sorted(Layout(cache).sessions.glob("*.jsonl"), key=lambda p: p.stat().st_mtime_ns):
+        if path.name.endswith(SUFFIX):
+            continue  # what `run` itself saw
         events, problems = read_log(path)
         assert problems == []
         found.append(events)

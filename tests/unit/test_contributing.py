@@ -26,4 +26,4 @@ def test_the_table_that_is_named_stands_there(name: str, path: str) -> None:
 def test_ten_places_are_told() -> None:
     rows = TEXT.partition("## Where would I add")[2].partition("\n## ")[0]
     assert len(NAMED) > 20 and len(TABLES) > 4
-    assert len([line for line in rows.splitlines() if line.startswith("| a")]) == 10
+    assert len([line for line in rows.splitlines() if line.startswith("| a")]) >= 10

@@ -24,6 +24,7 @@ FLOORS = [
     {"backend.sharing", "backend.reproducer"},
     {"backend.inductor"},
     {"backend.worker"},
+    {"rocm_tui.config"},
     {"rocm_tui.ingest"},
     {"rocm_tui.session"},
     {

@@ -62,6 +62,8 @@ def _activate() -> bool:
     version = str(torch.__version__)
     _active = versions.known(version)
     if _active:
+        with quietly("what the process does is not recorded"):
+            _tell_activity()
         watch = shielded(
             "temporary cache dirs are not noticed",
             lambda: versions.watch_fresh_caches(environment.home),
@@ -76,6 +78,18 @@ def _activate() -> bool:
             "the program runs unhooked"
         )
     return _active
+
+
+def _tell_activity() -> None:
+    """The log begins now where the process is the program of a run itself, or a rank; the log of
+    another process begins with what it compiles."""
+    if "compile_worker" in "".join(sys.argv[:1]):
+        return
+    from backend.inductor.hooks import activity  # heavy: what logs are made of
+
+    if environment.is_program():
+        activity.imported()
+    when_imported(versions.CALLBACKS, shielded(activity.UNRECORDED, activity.watch_compiles))
 
 
 def _install() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +44,23 @@ def run_info(env: Mapping[str, str] = os.environ) -> Mapping[str, str]:
     except (OSError, ValueError):
         return {}
     return {str(k): str(v) for k, v in info.items()} if isinstance(info, dict) else {}
+
+
+def is_program(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is the very one that `rocm-tui run` started, or says that it is a rank,
+    and no helper of such a one."""
+    if "--multiprocessing-fork" in sys.orig_argv:
+        return False
+    info = run_info(env)
+    return bool(info) and (info.get("pid") == str(os.getppid()) or rank(env) is not None)
+
+
+def rank(env: Mapping[str, str] = os.environ) -> int | None:
+    """What this process says of its place in a job."""
+    for name in ("RANK", "LOCAL_RANK"):
+        if env.get(name, "").isdecimal():
+            return int(env[name])
+    return None
 
 
 def wanted(env: Mapping[str, str] = os.environ) -> bool:

@@ -25,7 +25,7 @@ from backend.inductor.hooks import captures, compiling, graph_tunings
 from backend.inductor.hooks.calls import SKIPPED, SKIPPED_CUDAGRAPHS, Calls
 from backend.inductor.hooks.environment import capture_wanted, home
 from backend.inductor.hooks.recording import Recorder
-from backend.inductor.torch import compiled
+from backend.inductor.torch import compiled, tuning
 from backend.inductor.torch.compiled import CompiledGraph, GraphFacts
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.session import GraphCalled, GraphCompiled
@@ -111,7 +111,8 @@ class GraphWatch:
             result = stock(gm, example_inputs, *args, **kwargs)
         if this.graph is not None:
             with quietly(UNRECORDED):
-                self._add(this.graph, compiling.uses_of(this.tunings), taken)
+                uses = compiling.uses_of(this.tunings)
+                self._add(this.graph, uses, taken, tuning.wants_tuning())
         return result
 
     def ready(self, graph: CompiledGraph) -> None:
@@ -120,16 +121,20 @@ class GraphWatch:
         if this is not None:
             this.graph = graph
         else:
-            self._add(graph, (), None)
+            self._add(graph, (), None, tuning.wants_tuning())
 
     def _add(
-        self, compiled_graph: CompiledGraph, uses: tuple[TuningUse, ...], taken: object | None
+        self,
+        compiled_graph: CompiledGraph,
+        uses: tuple[TuningUse, ...],
+        taken: object | None,
+        max_autotune: bool,
     ) -> None:
         if self._off:
             return
         facts = compiled.facts_of(compiled_graph)
         graph = graph_of(facts, compiled.place_in_program())
-        graph = replace(graph, tunings=self._known(graph, uses))
+        graph = replace(graph, tunings=self._known(graph, uses), max_autotune=max_autotune)
         if taken is not None:
             with quietly("a graph is not captured"):
                 captured, why_not = captures.keep(graph.id, taken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import secrets
@@ -10,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.inductor import guard
 from backend.inductor.guard import say_once
-from backend.inductor.hooks.environment import home, run_info
+from backend.inductor.hooks.environment import home, rank, run_info
 from backend.model.session import Event, HooksOff, Session, SessionEnded, SessionStarted
+from backend.processes.identity import identity
 
 
 class Recorder:
@@ -28,6 +30,8 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._writer: EventWriter | None = None
+        self._described = False
+        self._registered = False
         self._count = 0
         self._graphs = 0
         self._last_words: list[Callable[[], None]] = []
@@ -37,14 +41,14 @@ class Recorder:
     def next_number(self) -> int:
         """The number of a new tuning, from 1; the first opens the session."""
         with self._lock:
-            self._open()
+            self._describe()
             self._count += 1
             return self._count
 
     def next_graph(self) -> int:
         """The same for a graph."""
         with self._lock:
-            self._open()
+            self._describe()
             self._graphs += 1
             return self._graphs
 
@@ -56,10 +60,37 @@ class Recorder:
         """Whether something is being written just now."""
         return self._lock.locked()
 
-    def _open(self) -> None:
-        if self._writer is None:
-            self._writer = EventWriter(Layout(home.current()), _hooked_session())
-            self._put(SessionStarted(self._writer.session))
+    def begin(self, event: Event) -> None:
+        """Write `event`; a session that is not open yet is told as far as it is known without
+        Inductor."""
+        with self._lock:
+            if self._writer is None:
+                self._open(_session())
+            self._put(event)
+
+    def _describe(self) -> None:
+        """Open the session, or tell what is known of it now that Inductor is loaded."""
+        if self._described:
+            return
+        self._described = True
+        session, early = _hooked_session(), self._writer
+        if early is not None:
+            session = replace(session, started=early.session.started)
+            if session.cache_dir == early.session.cache_dir:
+                early.session = session
+                self._put(SessionStarted(session))
+                return
+            # The program has named another cache dir since; nothing but its start was told.
+            early.close()
+            with contextlib.suppress(OSError):
+                early.path.unlink()
+        self._open(session)
+
+    def _open(self, session: Session) -> None:
+        self._writer = EventWriter(Layout(Path(session.cache_dir)), session)
+        self._put(SessionStarted(session))
+        if not self._registered:
+            self._registered = True
             atexit.register(self._end, os.getpid())
 
     def write(self, event: Event) -> None:
@@ -95,6 +126,7 @@ class Recorder:
         # A thread of the parent may have held the lock; the child has its own session, or none.
         self._lock = threading.Lock()
         self._writer = None
+        self._described = self._registered = False
         self._count = self._graphs = 0
 
 
@@ -132,13 +164,14 @@ def _session() -> Session:
         id=session_id(run_info().get("run", "")),
         host=socket.gethostname(),
         pid=os.getpid(),
-        rank=_rank(os.environ),
+        rank=rank(),
         argv=tuple(getattr(sys, "orig_argv", sys.argv)),
         python=".".join(map(str, sys.version_info[:3])),
         torch=str(getattr(torch, "__version__", "")),
         cache_dir=str(home.current()),
         started=time.time(),
         locked=True,  # by its EventWriter
+        process=identity(os.getpid()),
     )
 
 
@@ -162,10 +195,3 @@ def _session_on_device() -> Session:
         system_hash=tuning.system_hash(),
         threads=tuning.threads(),
     )
-
-
-def _rank(env: Mapping[str, str]) -> int | None:
-    for name in ("RANK", "LOCAL_RANK"):
-        if env.get(name, "").isdecimal():
-            return int(env[name])
-    return None

@@ -252,6 +252,8 @@ class Selector(TunedLookup, torch_api.LazySelector):
 
         def measured(candidates: Any) -> Any:
             begin = time.perf_counter()
+            with quietly(UNRECORDED):
+                tuning.benchmarking()
             try:
                 return benchmark(candidates)
             finally:

@@ -21,6 +21,7 @@ from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
 from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.session import (
+    BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -148,6 +149,10 @@ class TuningWatch:
         self._write(ChoiceCompiled(self.n, name, seconds))
 
     # Timing
+
+    def benchmarking(self) -> None:
+        """The choices are timed from now on."""
+        self._write(BenchmarkStarted(self.n, time.time()))
 
     def measuring(self, seconds: float) -> None:
         """Benchmarks, as opposed to a lookup, took `seconds`."""

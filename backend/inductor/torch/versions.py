@@ -29,6 +29,9 @@ SELECTOR = "torch._inductor.select_algorithm"
 COMPILER = "torch._inductor.compile_fx"
 """The module that compiles graphs."""
 
+CALLBACKS = "torch._dynamo.callback"
+"""The module that tells when torch compiles."""
+
 UTILS = "torch._inductor.utils"
 """The module that has `fresh_cache`."""
 

@@ -1,91 +1,28 @@
 """The files behind the paths that a person named: found, looked at, accounted for. No threads.
 
-An Inductor cache dir has thousands of folders; what matters lies in `cache/` and
-`rocm_tui/sessions/`. In any other folder its own files matter, not its subfolders.
+Which folders are searched, and how far: `tree`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from backend.disk.layout import Layout
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.tailer import Tailer
-from rocm_tui.ingest.formats.registry import known_format, suffix_formats
+from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
+from rocm_tui.ingest.formats.registry import known_format
 from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus
 
-_SYSTEM_HASH = re.compile(r"[0-9a-f]{64}\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A file of a folder. `known` is its format where its place tells it, else ``; `wanted` are
-    the formats for which it is worth reading, or empty for all."""
-
-    path: str
-    known: str = ""
-    wanted: frozenset[str] = frozenset()
-
-
-def is_member(path: str) -> bool:
-    """Whether a file of this name can be a source in its folder."""
-    return bool(known_format(path)) or _wanted(os.path.basename(path)) is not None  # noqa: PTH119
-
-
-def members(folder: str) -> list[Member]:
-    """The sources that a folder holds now, by name. Raises OSError if it cannot be listed."""
-    layout = Layout(Path(folder))
-    files = [*_files(folder)]
-    for inner in (layout.autotune, layout.sessions):
-        try:
-            files += [member for member in _files(str(inner)) if member.known]
-        except OSError:
-            continue  # not there, or not a cache dir
-    return sorted(files, key=lambda member: member.path)
-
-
-def watched_folders(folder: str) -> list[str]:
-    """The folders whose changes can bring or change a source of `folder`."""
-    layout = Layout(Path(folder))
-    return [folder, *map(str, (layout.autotune, layout.home, layout.sessions))]
-
-
-def _files(folder: str) -> Iterator[Member]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
-            known = known_format(path)
-            wanted = frozenset({known}) if known else _wanted(entry.name)
-            if wanted is not None and _may_be_file(entry):
-                yield Member(path, known, wanted)
-
-
-def _may_be_file(entry: os.DirEntry[str]) -> bool:
-    """Also what cannot be told: one bad link must not hide the rest, and whoever reads it says."""
-    try:
-        return entry.is_file()
-    except OSError:
-        return True
-
-
-def _wanted(name: str) -> frozenset[str] | None:
-    """The formats to expect under this name; None if it is no source."""
-    if name.startswith("."):
-        return None
-    if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
-        name += ".json"
-    return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
-
-
 _NOWHERE = frozenset({""})
+WATCHED = 48
+"""Folders that the system is asked to watch, those with sources first: each takes two threads. In
+the others a look now and then does it."""
 REST = 3.0
 """A whole-file source is left alone for this many times the seconds its last reading took."""
 
@@ -97,7 +34,9 @@ class SourceSet:
         self.paths = tuple(paths)
         self._tailers: dict[str, Tailer] = {}
         self._roots: dict[str, str] = {}
-        self._folders: frozenset[str] = frozenset()
+        self._walker = Walker()
+        self._trees: dict[str, Tree] = {}
+        self._searched: frozenset[str] = frozenset()
         self._unlistable: dict[str, Fault] = {}
         self._aliases: dict[str, str] = {}
         self._needs: dict[str, frozenset[str]] = {}
@@ -124,9 +63,9 @@ class SourceSet:
         records: list[Record] = []
         tailers: dict[str, Tailer] = {}
         roots: dict[str, str] = {}
-        folders: set[str] = set()
+        trees: dict[str, Tree] = {}
         for path in self.paths:
-            for member in self._members(path, folders, records):
+            for member in self._members(path, trees, records):
                 if member.path not in tailers:
                     tailer = self._tailers.get(member.path)
                     if tailer is None:
@@ -140,7 +79,7 @@ class SourceSet:
                 records += tailer.withdraw()
                 self._rest.pop(path, None)
                 self._pending.discard(path)
-        self._tailers, self._roots, self._folders = tailers, roots, frozenset(folders)
+        self._tailers, self._roots, self._trees = tailers, roots, trees
         self._place()
         return records
 
@@ -148,7 +87,10 @@ class SourceSet:
         """Whether a change at the absolute `path`, in a wanted folder, can concern us."""
         if path in self._aliases or path in self._awaited:
             return True
-        return os.path.dirname(path) in self._inner and is_member(path)  # noqa: PTH120
+        folder, name = os.path.split(path)
+        if folder in self._inner and is_member(path):
+            return True
+        return folder in self._searched and is_searched(name) and os.path.isdir(path)  # noqa: PTH112
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
@@ -189,11 +131,11 @@ class SourceSet:
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
-            if root in self._folders:
-                bad = root in self._unlistable
+            if root in self._trees:
+                bad, words = root in self._unlistable, self._trees[root].words
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
-                state: SourceState = "unreadable" if bad else "following"
-                statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state))
+                state: SourceState = "unreadable" if bad and not words else "following"
+                statuses.append(SourceStatus(root, "folder", 0, 0, int(bad), by, state, words))
             for path in sorted(p for p in tailers if roots.get(p) == root):
                 t = tailers[path]
                 by = _by(self._needs.get(path, _NOWHERE) <= watched)
@@ -212,35 +154,51 @@ class SourceSet:
             self._rest[path] = end + (end - start) * REST
         return records
 
-    def _members(self, path: str, folders: set[str], records: list[Record]) -> list[Member]:
+    def _members(
+        self, path: str, trees: dict[str, Tree], records: list[Record]
+    ) -> Sequence[Member]:
         try:
             if not stat.S_ISDIR(Path(path).stat().st_mode):
                 return [Member(path, known_format(path))]
         except OSError:
             return [Member(path, known_format(path))]  # late, or unreadable: the tailer says
-        folders.add(path)
+        problem: Fault | None
         try:
-            files = members(path)
+            tree = self._walker.walk(path)
+            problem = unsearched(path, tree)
         except OSError as error:
-            problem = unlistable(path, error)
-            if self._unlistable.get(path) != problem:
-                records.append(problem)
+            tree, problem = Tree((path,)), unlistable(path, error)
+        trees[path] = tree
+        before = self._unlistable.pop(path, None)
+        if problem is not None:
             self._unlistable[path] = problem
-            return []
-        if self._unlistable.pop(path, None):
-            records.append(Gone(path))
-        return files
+        if problem != before:
+            records += [Gone(path)] if before is not None else []
+            records += [problem] if problem is not None else []
+        return tree.members
 
     def _place(self) -> None:
         """Work out which folders to watch for whom, and which new names to wait for there."""
         needs: dict[str, frozenset[str]] = {}
         awaited: set[str] = set()
         aliases: dict[str, str] = {}
-        inner: set[str] = set()
-        for root in self._folders:
-            watched = watched_folders(os.path.abspath(root))  # noqa: PTH100 - keeps symlinks
-            awaited.update(watched)
-            inner.update(folder for folder in watched if os.path.isdir(folder))  # noqa: PTH112
+        inner: dict[str, None] = {}
+        searched: set[str] = set()
+        listed: set[str] = set()
+        for tree in self._trees.values():
+            for folder in tree.folders:
+                absolute = os.path.abspath(folder)  # noqa: PTH100 - keeps symlinks
+                listed.add(folder)
+                inner[absolute] = None
+                awaited.add(absolute)
+                if folder not in tree.caches:
+                    searched.add(absolute)
+                if folder in tree.caches or folder == tree.folders[0]:
+                    listed.update(inner_folders(folder))
+                    parts = inner_folders(absolute)
+                    awaited.update(parts)
+                    inner.update((part, None) for part in parts if os.path.isdir(part))  # noqa: PTH112
+        self._walker.forget(frozenset(listed))
         for path in self._tailers:
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)
@@ -254,8 +212,28 @@ class SourceSet:
                 needed.add(os.path.dirname(real))  # noqa: PTH120
             needs[path] = frozenset(needed)
         self._inner, self._awaited = frozenset(inner), frozenset(awaited)
-        self._wanted = self._inner.union(*needs.values())
+        self._searched = frozenset(searched)
         self._needs, self._aliases = needs, aliases
+        self._wanted = self._to_watch(list(inner))
+
+    def _to_watch(self, inner: list[str]) -> frozenset[str]:
+        """The named folders and the places of files, then what lies highest."""
+        named = {os.path.abspath(path) for path in self._trees}  # noqa: PTH100
+        caches = {part for root in named for part in inner_folders(root)}
+        held = frozenset[str]().union(*self._needs.values())
+        rank = {folder: n for n, folder in enumerate(inner)}
+
+        def order(folder: str) -> tuple[bool, bool, int]:
+            return folder not in named | caches, folder not in held, rank.get(folder, 0)
+
+        return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
+
+
+def unsearched(path: str, tree: Tree) -> Fault | None:
+    """What a bound of the search kept from being read."""
+    if not tree.bounds:
+        return None
+    return Fault(path, f"not read below it: {', '.join(tree.bounds)}; name what is to be read")
 
 
 def unlistable(path: str, error: OSError) -> Fault:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import SourceSet, members, unlistable
+from rocm_tui.ingest.follow.sources import SourceSet, unlistable, unsearched
 from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
+from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
 from rocm_tui.ingest.formats.registry import (
     ANY_TEXT,
@@ -113,6 +114,8 @@ _PATIENCE = 1.0
 """Seconds that the end of the program waits for a read."""
 _LEISURE = 300.0
 """A look may take one part of this of the time between two."""
+_HASTE = 20.0
+"""The same where something appeared: folders may come by the hundred."""
 
 
 def read_sources(paths: Sequence[str]) -> list[Record]:
@@ -135,11 +138,13 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
 
 def _read_folder(path: str) -> list[Record]:
     try:
-        files = members(path)
+        tree = Walker().walk(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = (Tailer(member.path, member.known, member.wanted) for member in files)
-    return [record for tailer in tailers for record in _read_file(tailer)]
+    tailers = (Tailer(member.path, member.known, member.wanted) for member in tree.members)
+    records: list[Record] = [record for tailer in tailers for record in _read_file(tailer)]
+    problem = unsearched(path, tree)
+    return [*records, problem] if problem else records
 
 
 def _read_file(tailer: Tailer) -> list[Record]:
@@ -175,6 +180,7 @@ class Watcher:
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
         self._next_poll = 0.0
+        self._swept = 0.0
 
     def start(self) -> None:
         """Begin. The first batch is what the sources hold already."""
@@ -259,12 +265,15 @@ class Watcher:
         with self._lock:
             dirty, self._dirty = self._dirty, set()
         now = time.monotonic()
-        if now >= self._next_sweep or not all(self._set.is_known(path) for path in dirty):
+        if not all(self._set.is_known(path) for path in dirty):
+            self._next_sweep = min(self._next_sweep, self._swept)
+        if now >= self._next_sweep:
             return batch + self._sweep()
         if now >= self._next_poll:
             batch += self._set.find()
             dirty.update(self._set.unwatched(self._watched))
-            self._next_poll = now + self._interval
+            rest = (time.monotonic() - now) * _LEISURE
+            self._next_poll = now + max(self._interval, min(rest, SWEEP))
         return batch + self._set.look(dirty)
 
     def _sweep(self) -> list[Record]:
@@ -277,9 +286,11 @@ class Watcher:
                     break
                 batch += self._set.find()  # what appeared before it was watched
         self._watched = self._notifier.folders
+        found = time.monotonic() - start
         batch += self._set.look()
         end = time.monotonic()
         self._next_sweep = end + max(SWEEP, (end - start) * _LEISURE)
+        self._swept = end + found * _HASTE
         blind = bool(self._set.unwatched(self._watched)) or self._polling
         self._next_poll = end + self._interval if blind else float("inf")
         return batch

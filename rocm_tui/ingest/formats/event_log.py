@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 from dataclasses import dataclass, field, replace
 from sys import intern
 
-from backend.disk.sessions import is_released
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
+from backend.model.origin import provider
 from backend.model.session import (
     LATEST,
+    ActivityChanged,
+    BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -22,6 +23,7 @@ from backend.model.session import (
     GraphCompiled,
     GraphTried,
     HooksOff,
+    ProcessExited,
     Session,
     SessionEnded,
     SessionStarted,
@@ -34,6 +36,7 @@ from backend.wire.events import decode, decode_timed
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
+from rocm_tui.ingest.formats.session_events import ActivityFold, Progress
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, uid_of
 
 MAX_PROBLEMS = 20
@@ -41,7 +44,9 @@ MAX_LINE = 16 << 20
 
 
 _Outcome = ChoiceTimed | ChoiceFailed
-_OfTuning = ChoiceTimed | ChoiceCompiled | ChoiceSelected | ChoiceFailed | TuningFailed
+_OfTuning = (
+    ChoiceTimed | ChoiceCompiled | BenchmarkStarted | ChoiceSelected | ChoiceFailed | TuningFailed
+)
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class _Fold:
     state: State = "running"
     compiled: int = 0
     timed: int = 0
+    benchmarking: bool = False
     selected: ChoiceSelected | None = None
 
     @classmethod
@@ -68,10 +74,22 @@ class _Fold:
             self.outcomes[_text(event.hash)] = event
         elif isinstance(event, ChoiceCompiled):
             self.compiled += 1
+        elif isinstance(event, BenchmarkStarted):
+            self.benchmarking = True
         else:
             self.state = "done"
             if isinstance(event, ChoiceSelected):
                 self.selected = event
+
+    def progress(self) -> Progress | None:
+        """How far it is; None where all is done but to say what was selected."""
+        op, when = self.started.op, self.started.when
+        if self.benchmarking or self.timed:
+            done, total = len(self.outcomes), len(self.choices)
+            return Progress("tuning", op, when, done, total) if done < total else None
+        compiled = [choice for choice in self.choices.values() if provider(choice) != "aten"]
+        done = self.compiled + len(self.outcomes)
+        return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
 
     def result(self) -> Tuning:
         known = dict(self.choices)
@@ -103,6 +121,7 @@ class EventLog:
         self._ended: dict[int, Tuning] = {}
         self._changed: dict[int, None] = {}
         self._graphs = GraphFolds(source)
+        self._activity = ActivityFold(source)
         self._records: list[Record] = []
         self._complaints = Complaints(source, MAX_PROBLEMS)
 
@@ -120,17 +139,19 @@ class EventLog:
         """The log has ended: what was not selected by now is cut off."""
         self._line += 1
         self._read(self._lines.rest(), torn=True)
+        self._activity.settle()
+        records = self._activity.changed(self._progress())
         self._cut()
-        return self._take()
+        return records + self._take()
 
     @property
     def waits(self) -> bool:
-        """Whether a tuning is running, and `settle` can tell if it never ends."""
-        return bool(self._folds) and _can_tell(self._session)
+        """Whether the process may die without a word, and `settle` can tell."""
+        return self._activity.waits
 
     def settle(self) -> list[Record]:
         """A quiet process may be compiling: nothing is cut while it lives."""
-        if self.waits and is_released(self.source):
+        if self._activity.settle():
             self._cut()
         return self._take()
 
@@ -165,11 +186,15 @@ class EventLog:
                 cleaned(event.session), started=_known(event.session.started) or 0.0
             )
             self._records.append(SessionSeen(self._session))
+            self._activity.begin(self._session)
         elif isinstance(event, GraphCompiled | GraphCalled | GraphTried):
             problem = self._graphs.take(event, self._session)
             if problem:
                 self._problem(problem)
-        elif isinstance(event, SessionEnded):
+        elif isinstance(event, ActivityChanged):
+            self._activity.take(event)
+        elif isinstance(event, SessionEnded | ProcessExited):
+            self._activity.take(event)
             self._cut()
         elif isinstance(event, HooksOff):
             self._problem(f"nothing is recorded: {clean(event.reason)}")
@@ -222,7 +247,12 @@ class EventLog:
                 self._ended[n] = tuning
                 del self._folds[n]
         self._records, self._changed = [], {}
-        return records + self._graphs.changed()
+        return [*records, *self._graphs.changed(), *self._activity.changed(self._progress())]
+
+    def _progress(self) -> Progress | None:
+        """Of the latest tuning that goes on."""
+        running = (fold for fold in reversed(self._folds.values()) if fold.state == "running")
+        return next((found for fold in running if (found := fold.progress())), None)
 
 
 FORMAT = Format(
@@ -288,13 +318,3 @@ def _clean_choice(choice: Choice) -> Choice:
     hash_ = None if choice.hash is None else _text(choice.hash)
     reason = None if choice.reason is None else clean(choice.reason)
     return Choice(name, hash_, choice.ms, clean(choice.description), choice.failed, reason)
-
-
-# Is the process that writes the log still there? It holds a lock of its log, which the system lets
-# go when it ends, however that happens. A pid would not do: that of a container is the one of some
-# other process outside of it, under the same host name.
-
-
-def _can_tell(session: Session | None) -> bool:
-    """Of another host's writer nothing can be told: its lock may not reach here."""
-    return session is not None and session.locked and session.host == socket.gethostname()

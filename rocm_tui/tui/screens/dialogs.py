@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Button, Input, Static
 
 from backend.model.problem import Problem
@@ -20,6 +22,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
+from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import Dialog
 
@@ -30,11 +33,16 @@ class ConfirmScreen(Dialog[str]):
     """Gives the note (empty without one) for yes, and None for no.
 
     Without `lines` it waits: it says so and takes no yes until `tell` brings them. `warning` is
-    what speaks against it.
+    what speaks against it, and stands first. `command` gives what does the same in a shell, with
+    the note as it is.
     """
 
     CSS_PATH = "dialogs.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [key("enter", "yes", "confirm.yes", "yes")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "yes", "confirm.yes", "yes"),
+        key("y", "copy", "confirm.copy", "copy the command that does the same"),
+        key("n", "note", "confirm.note", "to the note, where there is one"),
+    ]
 
     def __init__(
         self,
@@ -44,8 +52,10 @@ class ConfirmScreen(Dialog[str]):
         *,
         note: bool = False,
         warning: str | None = None,
+        command: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
+        self._command = command
         self._title = title
         self._lines = lines
         self._warning = warning
@@ -55,15 +65,38 @@ class ConfirmScreen(Dialog[str]):
     def compose(self) -> ComposeResult:
         with Vertical(id="question"):
             yield Static(Content(plain(self._title)), id="what", markup=False)
-            yield Static(self._text(), id="lines", markup=False)
             if self._warning:
                 yield Static(Content(plain(self._warning)), id="warning", markup=False)
+            yield Static(self._text(), id="lines", markup=False)
+            if self._command is not None:
+                yield Static(self._shown_command(), id="command", markup=False)
             if self._note:
-                yield Input(placeholder="why? (optional note)", max_length=200, compact=True)
+                yield Input(placeholder="n: why? (optional note)", max_length=200, compact=True)
             yield from self.compose_answers(self._verb)
 
     def on_mount(self) -> None:
-        self.query_one(Input if self._note else "#yes").focus()
+        self.query_one("#yes").focus()
+
+    @property
+    def _noted(self) -> str:
+        return self.query_one(Input).value.strip() if self.query(Input) else ""
+
+    def _shown_command(self) -> Content:
+        text = self._command(self._noted) if self._command else ""
+        return Content(f"$ {plain(text)}   (y copies)")
+
+    @on(Input.Changed)
+    def _note_changed(self) -> None:
+        for shown in self.query("#command").results(Static):
+            shown.update(self._shown_command())
+
+    def action_note(self) -> None:
+        for entry in self.query(Input):
+            entry.focus()
+
+    def action_copy(self) -> None:
+        if self._command is not None:
+            cast(Host, self.app).copy(self._command(self._noted), "the command")
 
     def _text(self) -> Content:
         return Content("\n".join(plain(line) for line in self._lines or _WAITING))
@@ -79,8 +112,7 @@ class ConfirmScreen(Dialog[str]):
     def action_yes(self) -> None:
         if not self._lines:
             return  # nobody agrees to what has not been said
-        note = self.query_one(Input).value.strip() if self._note else ""
-        self.answer(note)
+        self.answer(self._noted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +128,9 @@ class Tick(Static, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = [key("space", "turn", "tune.turn", "turn on or off")]
 
+    class Turned(Message):
+        """It is on or off now."""
+
     def __init__(self, label: str, value: bool = False, *, id: str) -> None:
         super().__init__(markup=False, id=id)
         self._label = label
@@ -110,6 +145,7 @@ class Tick(Static, can_focus=True):
     def action_turn(self) -> None:
         self.value = not self.value
         self._show()
+        self.post_message(self.Turned())
 
     def _show(self) -> None:
         self.update(Content(f"[{'x' if self.value else ' '}] {self._label}"))
@@ -121,10 +157,15 @@ class TuneScreen(Dialog[TuneAnswer]):
     CSS_PATH = "dialogs.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "yes", "tune.yes", "yes", priority=True),
+        key("y", "copy", "tune.copy", "copy the command that does the same"),
     ]
 
-    def __init__(self, row: Row, problem: Problem) -> None:
+    def __init__(
+        self, row: Row, problem: Problem, command: Callable[[TuneAnswer], str] | None = None
+    ) -> None:
+        """`command` does in a shell what is answered."""
         super().__init__()
+        self._command = command
         self._row = row
         self._problem = problem
 
@@ -144,10 +185,34 @@ class TuneScreen(Dialog[TuneAnswer]):
                     yield Static(name, classes="name", markup=False)
                     yield Input(placeholder=hint, id=name, max_length=100, compact=True)
             yield Static("", id="wrong", markup=False)
+            yield Static(self._shown_command(), id="command", markup=False)
             yield from self.compose_answers("Start")
 
     def on_mount(self) -> None:
         self.query_one("#yes").focus()
+        self.show_command()
+
+    def _shown_command(self) -> Content:
+        """As it is answered by now; empty while that makes no sense."""
+        if self._command is None:
+            return Content("")
+        try:
+            text = self._command(self._answer()) if self.is_mounted else ""
+        except UsageError:
+            text = ""
+        return Content(f"$ {plain(text)}   (y copies)" if text else "")
+
+    @on(Input.Changed)
+    @on(Tick.Turned)
+    def show_command(self) -> None:
+        """What is answered has changed."""
+        for shown in self.query("#command").results(Static):
+            shown.update(self._shown_command())
+
+    def action_copy(self) -> None:
+        if self._command is not None:
+            with suppress(UsageError):
+                cast(Host, self.app).copy(self._command(self._answer()), "the command")
 
     def _text(self, name: str) -> str | None:
         return self.query_one(f"#{name}", Input).value.strip() or None

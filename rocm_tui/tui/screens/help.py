@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from textwrap import wrap
+from types import MappingProxyType
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
 from rocm_tui.render.glossary import Entry, Group
+from rocm_tui.render.sessions import SESSIONS
 from rocm_tui.render.table import Column, Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
@@ -19,11 +21,16 @@ from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+from rocm_tui.tui.screens.sessions import SessionsScreen
+from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
@@ -32,11 +39,15 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Everywhere", Host.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
+    ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
     ("Report", ReportScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
+    ("Sessions", SessionsScreen.BINDINGS),
+    ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
+    ("Output", OutputScreen.BINDINGS),
     ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
 _SIGNS = {
@@ -57,13 +68,14 @@ _WORDS = 16
 """Cells of a key or a word; what explains it stands beside it."""
 
 
-def key_groups() -> Iterator[Group]:
-    """The keys of each screen; those with one explanation are one entry."""
+def key_groups(own: Mapping[str, str] = MappingProxyType({})) -> Iterator[Group]:
+    """The keys of each screen, those that a person chose as they are now; those with one
+    explanation are one entry."""
     for title, bindings in KEYBOARDS:
         ours = (binding for binding in bindings if isinstance(binding, Binding))
         entries = []
         for about, same in groupby(ours, key=lambda binding: binding.tooltip):
-            keys = " ".join(map(written, same))
+            keys = " ".join(written(own.get(one.id or "", one.key)) for one in same)
             entries.append(Entry(keys, keys, about))
         yield Group(f"Keys: {title}", tuple(entries))
 
@@ -73,6 +85,7 @@ def screen_groups() -> tuple[Group, ...]:
     return (
         _columns("Graphs on the screen", GRAPHS),
         _columns("Trials", TRIALS),
+        _columns("Sessions", SESSIONS),
         _columns("Jobs", JOBS),
         _columns("Sources", SOURCES),
         _columns("Problems of sources", PROBLEMS),
@@ -106,13 +119,14 @@ class HelpText(LineView):
 
     def __init__(self) -> None:
         super().__init__(id="text")
-        self._width = 80
-        self._lines = list(_lines(self._width - 3))
+        self._width = 0
+        self._lines: list[Line] = []
 
     def heading(self, width: int) -> list[Line]:
         if width != self._width:
             self._width = width
-            self._lines = list(_lines(width - 3))
+            own = self.app.own_keys if isinstance(self.app, Host) else {}
+            self._lines = list(_lines(width - 3, own))
         return []
 
     def count(self) -> int:
@@ -126,11 +140,8 @@ class HelpScreen(BaseScreen):
     """One page of text."""
 
     AUTO_FOCUS = "#text"
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("j k", "scroll", "scroll"),
-        ("esc", "back", "app.pop_screen"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "back", "help.back", "back")]
+    KEYS: ClassVar[tuple[Key, ...]] = (("j k", "scroll", "scroll"),)
 
     def compose_body(self) -> ComposeResult:
         yield HelpText()
@@ -142,10 +153,10 @@ class HelpScreen(BaseScreen):
         self.query_one(HelpText).action_page(1)
 
 
-def _lines(width: int) -> Iterator[Line]:
+def _lines(width: int, own: Mapping[str, str]) -> Iterator[Line]:
     """All of it, folded where a line is wider than that."""
     signs = Group("Signs", tuple(Entry(sign, sign, about) for sign, about in _SIGNS.items()))
-    keys = list(key_groups())
+    keys = list(key_groups(own))
     words = _once(sorted((*glossary.groups(), *screen_groups(), signs), key=_place))
     for group in (*keys[:_MOST_NEEDED], *words, *keys[_MOST_NEEDED:]):
         yield ((group.title, "accent"),)

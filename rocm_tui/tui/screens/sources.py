@@ -75,6 +75,10 @@ SOURCES: tuple[Field[SourceStatus], ...] = (
         about="what tells of changes: the system, or a look now and then",
     ),
     Field("path", "PATH", 20, 120, text=lambda source: plain(source.path), about="where it is"),
+    Field(
+        "words", "SEARCHED", 10, 90, drop=4, text=lambda source: plain(source.words), style="dim",
+        about="of a folder: how much of it, and what is left out, and why",
+    ),
 )  # fmt: skip
 """What is shown of a file that is read."""
 PROBLEMS: tuple[Field[Trouble], ...] = (
@@ -94,12 +98,11 @@ class SourcesScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("y", "copy", "sources.copy", "copy the path or the problem"),
         key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
-        key("escape", "app.pop_screen", "sources.back", "back"),
+        key("escape", "back", "sources.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("tab", "problems", "app.focus_next"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -154,11 +157,13 @@ class SourcesScreen(BaseScreen):
 
     def _describe(self) -> None:
         """What the list cuts, in full; else how many problems there are."""
-        count = len(self._problems)
+        count, source = len(self._problems), self._source
         text = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""
         if self._problem is not None:
             text = self._problem.what
+        elif source is not None and source.words:
+            text = f"{source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:

@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus
+from textual.timer import Timer
 
-from rocm_tui.harmless import plain
-from rocm_tui.render.table import Line
-from rocm_tui.session.numbers import shorten
-from rocm_tui.tui.keys import TRIAL, key
+from rocm_tui.tui import watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import Key
+from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
     from rocm_tui.tui.widgets.panes import Panes
-
-
-class Welcome(LineView):
-    """What stands there before the first tuning."""
-
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(id="welcome")
-        self._paths = paths
-        self._states: Mapping[str, str] = {}
-
-    def put(self, states: Mapping[str, str]) -> None:
-        """How each source is, by path."""
-        self._states = states
-        self.sync()
-
-    def count(self) -> int:
-        return 0
-
-    def empty(self, width: int) -> list[Line]:
-        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        run, demo = "rocm-tui run -- python train.py", "rocm-tui demo"
-        return [
-            (),
-            (("  No tuning yet.", "strong"),),
-            (),
-            (("  A row appears here for each operation that torch.compile tunes with", ""),),
-            (("  max_autotune: its choices, their times, and which one wins.", ""),),
-            (),
-            ((f"  {run:<34}", "accent"), ("your own program, unchanged", "dim")),
-            ((f"  {demo:<34}", "accent"), ("a small model, right now", "dim")),
-            (),
-            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
-            *self._trouble(width),
-        ]
-
-    def _trouble(self, width: int) -> list[Line]:
-        """What keeps sources from being read: a wrong path should not look like a quiet one."""
-        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
-        return [
-            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
-            for path, state in self._states.items()
-            if state in words
-        ]
 
 
 class WatchScreen(BaseScreen):
@@ -74,56 +32,10 @@ class WatchScreen(BaseScreen):
     """
 
     AUTO_FOCUS = "#welcome"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        key(
-            "slash",
-            "filter",
-            "watch.filter",
-            "filter by words: op, shape, type, choice, pinned",
-        ),
-        key(
-            "s",
-            "sort",
-            "watch.sort",
-            "sort by the next of: newest, vs ATen, lead, time, to gain, share, op",
-        ),
-        key(
-            "p",
-            "pin",
-            "watch.pin",
-            "pin the choice, in the table the fastest; asks",
-        ),
-        key("u", "unpin", "watch.unpin", "take the pin back; asks"),
-        key("space", "mark", "watch.mark", "mark the choice, to compare or measure it"),
-        key("c", "compare", "watch.compare", "compare those marked, else those near the best"),
-        key("t", "tune", "watch.tune", "tune again in a worker; asks what to try"),
-        key("m", "measure", "watch.measure", "measure those marked, else those near the best"),
-        TRIAL,
-        key(
-            "M",
-            "measure_suspects",
-            "watch.measure_suspects",
-            "measure all suspects, whose times (?) are not to be believed",
-        ),
-        key(
-            "x",
-            "cancel",
-            "watch.cancel",
-            "cancel the job about this tuning",
-        ),
-        key("y", "copy", "watch.copy", "copy the tuning's id, or the choice's hash"),
-        key("tab", "switch", "watch.switch", "between the table and the choices"),
-        key("shift+tab", "switch", "watch.switch_back", "between the table and the choices"),
-        key("l,right", "details", "watch.details", "into the choices"),
-        key("h,left", "table", "watch.table", "back to the table"),
-        key(
-            "escape",
-            "back",
-            "watch.back",
-            "clear the marks, to the table, clear the filter",
-        ),
-    ]
+    LEAVE = ("q", "quit", "app.close")
+    BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
+    _seconds: Timer | None = None
 
     def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
         super().__init__()
@@ -135,11 +47,30 @@ class WatchScreen(BaseScreen):
     def on_mount(self) -> None:
         self.show_title("Watch", [])
         self._keys()
+        if self.program.launched is not None:
+            self._seconds = self.set_interval(1.0, self._welcome)
 
     @property
     def row(self) -> Row | None:
         """The tuning under the cursor."""
         return self.panes.table.current if self.panes else None
+
+    @property
+    def spot(self) -> Spot | None:
+        """Where the person is, for the table of keys; None where no tuning is."""
+        row, panes = self.row, self.panes
+        if row is None or panes is None:
+            return None
+        marked = panes.detail.marked
+        return Spot(row, panes.chosen, marked, panes.inside, self._job is not None)
+
+    @property
+    def _job(self) -> Job | None:
+        """The job about the tuning under the cursor."""
+        row = self.row
+        if row is None or not self.program.unfinished:
+            return None
+        return self.program.jobs.about(row.tuning, {row.id, *row.aliases})
 
     # Following the model.
 
@@ -158,6 +89,8 @@ class WatchScreen(BaseScreen):
         self.panes = self._make_panes(self.program.feed.model.rows())
         self.query_one("#body").mount(self.panes)
         self.query_one("#welcome").remove()
+        if self._seconds is not None:
+            self._seconds.stop()
 
     def tick(self) -> None:
         """Time has passed."""
@@ -169,32 +102,21 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            welcome.put(states)
+            told = self.program.doing_lines(welcome.size.width)
+            welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
-        row, panes = self.row, self.panes
-        if panes is not None:
-            yield SystemCommand("tunings: Filter by words", "Key /", self.action_filter)
-            for name in panes.table.other_sorts:
-                sort = partial(panes.sort_by, name)
-                yield SystemCommand(f"tunings: Sort by {name}", "Key s", sort)
-        if row is None:
+        panes = self.panes
+        if panes is None:
             return
-        if row.tuning.choices:
-            yield SystemCommand("pin: Pin choice", "Key p; asks first", self.action_pin)
-            yield SystemCommand("tuning: Compare choices", "Key c", self.action_compare)
-        if row.pin is not None:
-            yield SystemCommand("pin: Take back pin", "Key u; asks first", self.action_unpin)
-        yield SystemCommand("job: Tune again", "Key t; asks what to try", self.action_tune)
-        yield SystemCommand("job: Measure choices", "Key m; those marked", self.action_measure)
-        suspects = self.action_measure_suspects
-        yield SystemCommand("job: Measure all suspects", "Key M; times marked ?", suspects)
-        yield SystemCommand("job: Try in the graph", "Key g; asks first", self.action_trial)
-        if panes is not None and panes.inside:
-            yield SystemCommand("tuning: Mark choice", "Key space", self.action_mark)
-        if self.program.unfinished:
-            yield SystemCommand("job: Cancel job of tuning", "Key x", self.action_cancel)
-        yield SystemCommand("tuning: Copy id", "Key y", self.action_copy)
+        for field in (field for field in panes.table.sorts if field is not panes.table.sort):
+            sort = partial(panes.sort_by, field)
+            yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
+        for name, beside, action in watch_keys.commands(self.spot):
+            yield SystemCommand(name, beside, partial(self.run_action, action))
 
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
@@ -206,43 +128,57 @@ class WatchScreen(BaseScreen):
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
+        facts += self.program.doing_facts()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table
-            facts.append(f"sort: {table.sort}")
+            facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
+            facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
 
     def _keys(self) -> None:
-        keys: list[Key] = []
-        row = self.row
-        if row is not None and self.panes is not None:
-            keys.append(("p", "pin", "pin"))
-            keys += [("u", "unpin", "unpin")] if row.pin else []
-            keys += [("x", "cancel", "cancel")] if self.program.unfinished else []
-            keys += [("space", "mark", "mark")] if self.panes.inside else []
-            keys += [("t", "tune", "tune"), ("m", "measure", "measure")]
-            keys.append(("c", "compare", "compare"))
-            keys.append(("tab", "table" if self.panes.inside else "choices", "switch"))
-            keys += [("/", "filter", "filter"), ("s", "sort", "sort"), ("y", "copy", "copy")]
-            keys.append(("C", "report", "app.report"))
+        spot = self.spot
+        keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
+        keys += [("C", "report", "app.report")] if spot else []
+        keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")])
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
+
+    @on(LineView.CursorMoved, "#detail")
+    def _choice_moved(self) -> None:
+        self._keys()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         self._keys()
 
     # Keys.
 
+    async def action_key(self, id: str) -> None:
+        """Do what the key of this id does, or say why it does nothing here."""
+        panes = self.panes
+        if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
+            return
+        why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
+        if why_not:
+            self.program.refuse(why_not)
+        elif self.panes is not None:
+            await self.run_action(f"screen.{id}")
+
     def action_switch(self) -> None:
         if self.panes is not None:
             self.panes.enter(choices=not self.panes.inside)
+
+    def action_switch_back(self) -> None:
+        self.action_switch()
 
     def action_details(self) -> None:
         if self.panes is not None:
@@ -255,6 +191,19 @@ class WatchScreen(BaseScreen):
     def action_sort(self) -> None:
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.following_sort)
+
+    def action_reverse(self) -> None:
+        if self.panes is not None:
+            self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
+
+    def action_group(self) -> None:
+        if self.panes is not None:
+            self.panes.group_as(self.panes.table.arrangement.next)
+
+    def action_fold(self) -> None:
+        if self.panes is not None:
+            how = self.panes.table.arrangement
+            self.panes.group_as(replace(how, fold=not how.fold))
 
     async def action_filter(self) -> None:
         if self.panes is not None:
@@ -272,22 +221,38 @@ class WatchScreen(BaseScreen):
 
     def action_unpin(self) -> None:
         row = self.row
-        if row is None:
-            return
-        if row.pin is None:
-            self.program.warn("This tuning is not pinned.")
-        else:
+        if row is not None and row.pin is not None:
             self.program.ask.unpin(row.pin)
 
+    def action_verify(self) -> None:
+        row = self.row
+        if row is not None and row.pin is not None:
+            self.program.ask.verify(row.pin)
+
+    def action_undo(self) -> None:
+        self.program.ask.undo()
+
     def action_mark(self) -> None:
-        if self.panes is not None and self.panes.inside:
+        if self.panes is not None:
             self.panes.detail.mark_current()
 
     def action_compare(self) -> None:
         """The marked choices of the tuning under the cursor, or those near the best."""
-        row = self.row
-        if row is not None and self.panes is not None and row.tuning.choices:
-            self.program.compare(row, self.panes.detail.marked)
+        if self.row is not None and self.panes is not None:
+            self.program.compare(self.row, self.panes.detail.marked)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
+
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""
@@ -316,13 +281,8 @@ class WatchScreen(BaseScreen):
 
     def action_cancel(self) -> None:
         """End the job about the tuning under the cursor."""
-        row = self.row
-        if row is None:
-            return
-        job = self.program.jobs.about(row.tuning, {row.id, *row.aliases})
-        if job is None:
-            self.program.warn("No job of this screen is about this tuning; J lists the jobs.")
-        else:
+        job = self._job
+        if job is not None:
             self.program.jobs.cancel(job.id)
 
     def action_copy(self) -> None:

@@ -17,7 +17,7 @@ from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
 from rocm_tui.render.trials import trial_line
 from rocm_tui.session.model import Row
-from rocm_tui.tui.keys import TRIAL
+from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
 _LEAST = 4
@@ -31,7 +31,7 @@ class Detail(LineView):
     """
 
     BINDING_GROUP_TITLE = "Choices"
-    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -152,7 +152,7 @@ class LineView(Widget, can_focus=True):
             base += styles["cursor" if self.has_focus else "cursor-blurred"]
         segments: list[Segment] = []
         for text, name in line:
-            style = base + styles[name] if name else base
+            style = palette.laid(base, styles[name], styles["cursor"]) if name else base
             last = segments[-1] if segments else None
             if last and last.style and _same_to_the_eye(text, style, last.style):
                 segments[-1] = Segment(last.text + text, last.style)
@@ -212,7 +212,12 @@ class LineView(Widget, can_focus=True):
         if self.count():
             self.post_message(self.Chosen(self))
 
+    def choose_heading(self, x: int) -> None:
+        """The heading was clicked in this cell."""
+
     def on_click(self, event: events.Click) -> None:
+        if event.y < len(self._head):
+            self.choose_heading(event.x)
         index = self.top + event.y - len(self._head)
         if event.y >= len(self._head) and index < self.count():
             self.move_cursor(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rich.cells import cell_len
 from textual import events
@@ -65,27 +65,33 @@ class TitleBar(OneLine):
 class KeyBar(OneLine):
     """The most useful keys; a click on one does what the key does.
 
-    Where not all fit, the last two (help and quit) stay, and of the others the first.
+    Where not all fit, the last two (help and quit) stay, and of the others the first; those that
+    do nothing now are dim, and give way before them.
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.keys: tuple[Key, ...] = ()
+        self.idle: frozenset[str] = frozenset()
 
-    def show(self, keys: Sequence[Key]) -> None:
-        self.keys = tuple(keys)
+    def show(self, keys: Sequence[Key], idle: Collection[str] = ()) -> None:
+        """`idle` are the actions that do nothing now."""
+        self.keys, self.idle = tuple(keys), frozenset(idle)
         self.sync()
 
     def heading(self, width: int) -> list[Line]:
         line: list[Span] = []
-        for key, label, _ in self._fitting(width):
-            line += [(f" {key}", "title"), (f" {label} ", "head")]
+        for key, label, action in self._fitting(width):
+            idle = action in self.idle
+            line += [(f" {key}", "idle" if idle else "title")]
+            line += [(f" {label} ", "idle" if idle else "head")]
         return [(*line, (" " * width, "head"))]
 
     def _fitting(self, width: int) -> tuple[Key, ...]:
         first, last = list(self.keys[:-2]), self.keys[-2:]
         while first and sum(map(_width, (*first, *last))) > width:
-            first.pop()
+            idle = [at for at, key in enumerate(first) if key[2] in self.idle]
+            first.pop(idle[-1] if idle else -1)
         return (*first, *last)
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]

@@ -3,57 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from math import inf
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.binding import BindingType
+from textual.message import Message
 
 from rocm_tui.harmless import plain
+from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.layout import GAP, Slot, fit
-from rocm_tui.render.table import Line
-from rocm_tui.session import stats
+from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
+from rocm_tui.render.table import Line, Span
+from rocm_tui.session.facets import short_names, source_of
+from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
-from rocm_tui.tui.keys import TRIAL
+from rocm_tui.session.query.complete import Completion
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
+from rocm_tui.session.query.match import predicate
+from rocm_tui.session.query.order import ordered, placer
+from rocm_tui.session.query.tree import EVERYTHING, Query
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin")
+_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
 
 
-def _falling(value: float | None) -> float:
-    return inf if value is None else -value
-
-
-SORTS: dict[str, Callable[[Row], float | str]] = {
-    "newest": lambda row: 0.0,
-    "vs ATen": lambda row: _falling(stats.gain(row.tuning)),
-    "lead": lambda row: _falling(stats.lead(row.tuning)),
-    "time": lambda row: _falling(stats.time_ms(row.tuning, stats.winner(row.tuning))),
-    "to gain": lambda row: _falling(row.share.to_gain if row.share else None),
-    "share": lambda row: _falling(row.share.share if row.share else None),
-    "op": lambda row: row.tuning.op,
-}
-"""Ways to order the table: the largest first, except op; what is not known last. Equal ones stay
-newest first."""
-
-
-def searched(row: Row) -> str:
-    """What the words of a filter are looked for in: op, shape, type, winner, lead, pin state, id;
-    `suspect`.
-
-    `x` stands for the `×` of a shape, which few keyboards have.
-    """
-    cells = tuning_cells.cells(row, 0.0)
-    state = f"pinned {row.pin.state}" if row.pin else ""
-    texts = [cells[key][0] for key in ("op", "shape", "dtype", "winner", "lead")]
-    suspect = "suspect" if row.suspect else ""
-    text = " ".join((*texts, state, suspect, row.tuning.state, row.id)).lower()
-    return text.replace("×", "x")
+SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
+"""The orders that a key goes through; a click on a heading has any column's."""
+_COLUMNS = {field.column or field.name: field for field in FIELDS}
+"""The field that orders a column, by the column's key."""
 
 
 def _names(row: Row) -> set[str]:
@@ -96,99 +80,204 @@ def _added(before: list[Row], rows: list[Row]) -> int:
     return sum(known.isdisjoint(_names(row)) for row in new)
 
 
+def _alike(entry: Entry, other: Entry) -> bool:
+    """Whether two lines are of the same thing, at two moments."""
+    if isinstance(entry, Row) or isinstance(other, Row):
+        return isinstance(entry, Row) and isinstance(other, Row) and entry.key == other.key
+    return type(entry) is type(other) and entry.group == other.group
+
+
 class TuningsTable(LineView):
-    """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
+    """Rows newest first, sorted, filtered and grouped. The cursor stays on its row, or at the
+    newest. `rows` are those that pass the filter, `entries` the lines that show them."""
 
     BINDING_GROUP_TITLE = "Tunings"
-    BINDINGS: ClassVar[list[BindingType]] = [TRIAL]
-    SORT_COLUMN: ClassVar[dict[str, str]] = {
-        "newest": "age",
-        "vs ATen": "gain",
-        "to gain": "to_gain",
-    }
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
+
+    class SortAsked(Message):
+        """A heading was clicked."""
+
+        def __init__(self, field: QueryField) -> None:
+            super().__init__()
+            self.field = field
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: list[Row] = []
+        self.entries: Sequence[Entry] = self.rows
+        self.arrangement = Arrangement()
         self.total = 0
         self.unseen = 0
-        self.sort = "newest"
-        self.words: tuple[str, ...] = ()
+        self.sort = BY_NAME["age"]
+        self.reverse = False
+        self.filter = ""
         self.now = time.time()
         self._all: list[Row] = []
         self._follow = True
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
-        self._texts = _OfRows(searched)
-        self._places = _OfRows(SORTS[self.sort])
+        self._names: Mapping[str, str] = {}
+        self._query: Query = EVERYTHING
+        self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
 
     @property
     def current(self) -> Row | None:
-        """The row under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+        """The row under the cursor; None on a line that stands for several."""
+        entry = self.entry
+        return entry if isinstance(entry, Row) else None
 
     @property
-    def following_sort(self) -> str:
+    def entry(self) -> Entry | None:
+        """What the line under the cursor shows."""
+        return self.entries[self.cursor] if self.cursor < len(self.entries) else None
+
+    @property
+    def facts(self) -> Facts:
+        """What the fields say of the rows, as far as the sessions are known."""
+        if self._facts is None:
+            self._facts = Facts(Known(cast(Host, self.app).feed.model.sessions))
+        return self._facts
+
+    @property
+    def newest_first(self) -> bool:
+        return self.sort.name == "age" and not self.reverse
+
+    @property
+    def sorts(self) -> list[QueryField]:
+        """The orders in which this table has something to show, in the order of the key for it."""
+        fields = [BY_NAME[name] for name in SORTS]
+        return [field for field in fields if self._tells(field)]
+
+    @property
+    def following_sort(self) -> QueryField:
         """The order after the present one."""
-        names = list(SORTS)
-        return names[(names.index(self.sort) + 1) % len(names)]
+        names = [field.name for field in self.sorts]
+        at = names.index(self.sort.name) if self.sort.name in names else -1
+        return BY_NAME[names[(at + 1) % len(names)]]
 
-    @property
-    def other_sorts(self) -> list[str]:
-        """The orders that are not the present one."""
-        return [name for name in SORTS if name != self.sort]
+    def _tells(self, field: QueryField) -> bool:
+        """Whether anything is known of it; that rows come one after another always is."""
+        if field.moving:
+            return True
+        place = placer(field, self.facts)
+        return any(place(row) is not None for row in self._all)
 
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
-        newest = self.sort == "newest"
+        newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
         added = _added(before, self.rows) if newest else 0
         self.unseen = min(self.unseen + added, self.cursor)
         self.now = time.time()
         self.sync()
 
-    def order(self, *, sort: str | None = None, words: tuple[str, ...] | None = None) -> None:
-        """Sort or filter another way."""
-        if sort is not None:
-            self.sort, self._places = sort, _OfRows(SORTS[sort])
-        if words is not None:
-            self.words = tuple(word.replace("×", "x") for word in words)
+    def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
+        """Order the rows another way, and show the top."""
+        self.sort, self.reverse = field, reverse
+        self._order(follow=True)
+        self._follow, self.unseen = True, 0
+        self.sync()
+
+    def group_as(self, how: Arrangement) -> None:
+        """Group and fold the rows another way."""
+        self.arrangement = how
+        self._order(follow=False)
+        if self.top and isinstance(self.entries[self.top - 1], Heading):
+            self.top -= 1  # the heading of the first row
+        self.unseen = 0
+        self.sync()
+
+    def turn(self) -> bool:
+        """Close or open the group under the cursor, or unfold; False if it stands on a row."""
+        entry = self.entry
+        if isinstance(entry, Heading):
+            self.group_as(self.arrangement.turned(entry.group))
+        elif isinstance(entry, Folded):
+            self.group_as(replace(self.arrangement, fold=False))
+        return not isinstance(entry, Row) and entry is not None
+
+    def action_choose(self) -> None:
+        if not self.turn():
+            super().action_choose()
+
+    def let_through(self, query: Query, text: str) -> None:
+        """Show the rows that pass; `text` is how the person wrote it."""
+        self._query, self.filter = query, text
         self._order(follow=False)
         self.unseen = 0
         self.sync()
 
+    def count_passing(self, query: Query) -> int:
+        """How many rows a filter would let through."""
+        return sum(map(predicate(query, self.facts), self._all))
+
+    def completion(self, saved: Mapping[str, str]) -> Completion:
+        """What may follow in a filter over these rows."""
+        return Completion(self._all, self.facts, saved)
+
     def _order(self, *, follow: bool) -> None:
-        current = self.current
-        rows = self._all
-        for known in (self._texts, self._places, self._widths):
-            known.keep(rows)
-        if self.words:
-            rows = [row for row in rows if all(w in self._texts.of(row) for w in self.words)]
-        self.rows = rows if self.sort == "newest" else sorted(rows, key=self._places.of)
-        self.total = len(self._all)
+        current, rows, facts = self.entry, self._all, self.facts
+        facts.known.now = time.time()
+        facts.keep(rows, len(rows))
+        self._widths.keep(rows)
+        if self._query != EVERYTHING:
+            rows = list(filter(predicate(self._query, facts), rows))
+        if not self.newest_first:
+            rows = ordered(rows, self.sort, facts, self.reverse)
+        self.rows, self.total = rows, len(self._all)
+        found = self._query != EVERYTHING  # what is searched for is shown, not folded away
+        how = self.arrangement
+        self.entries = arrange(rows, replace(how, fold=False) if found else how)
         if follow or current is None:
-            self.cursor = self.top = 0
+            self.cursor, self.top = self._first, 0
         else:
             self._find(current)
         self._clamp()
         self._measure()
 
-    def _find(self, current: Row) -> None:
+    def _find(self, current: Entry) -> None:
         offset = self.cursor - self.top
-        place = next((at for at, row in enumerate(self.rows) if row.key == current.key), None)
-        if place is None:
+        place = self._place(current)
+        if place is None and isinstance(current, Row):
             names = _names(current)
-            fits = (at for at, row in enumerate(self.rows) if not names.isdisjoint(_names(row)))
-            place = next(fits, None)
+            shown = ((at, row) for at, row in enumerate(self.entries) if isinstance(row, Row))
+            place = next((at for at, row in shown if not names.isdisjoint(_names(row))), None)
+            place = self._holder(current) if place is None else place
+        elif place is None and not isinstance(current, Row):
+            place = self._place(current.rows[0])  # grouped another way
         if place is not None:
             self.cursor, self.top = place, place - offset
 
+    @property
+    def _first(self) -> int:
+        """The line of the first row: a heading may stand above it."""
+        return next((at for at, entry in enumerate(self.entries) if isinstance(entry, Row)), 0)
+
+    def _place(self, entry: Entry) -> int | None:
+        """The line that shows this."""
+        return next((at for at, shown in enumerate(self.entries) if _alike(shown, entry)), None)
+
+    def _holder(self, row: Row) -> int | None:
+        """The line that stands for this row and others."""
+        return next(
+            (
+                at
+                for at, shown in enumerate(self.entries)
+                if isinstance(shown, Folded | Heading)
+                and not (isinstance(shown, Heading) and shown.open)
+                and any(its.key == row.key for its in shown.rows)
+            ),
+            None,
+        )
+
     def go_to(self, row: Row) -> bool:
-        """Put the cursor on this row; False if it is not shown."""
-        place = next((at for at, shown in enumerate(self.rows) if shown.key == row.key), None)
+        """Put the cursor on this row; False if the filter hides it."""
+        if self._place(row) is None and any(shown.key == row.key for shown in self.rows):
+            self.group_as(replace(self.arrangement, closed=frozenset(), fold=False))
+        place = self._place(row)
         if place is not None:
             self.move_cursor(place)
         return place is not None
@@ -200,7 +289,7 @@ class TuningsTable(LineView):
 
     def move_cursor(self, index: int) -> None:
         super().move_cursor(index)
-        self._follow = self.cursor == 0
+        self._follow = self.cursor <= self._first
         if self._follow:
             self.unseen = 0
 
@@ -213,9 +302,14 @@ class TuningsTable(LineView):
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        if any(row.tuning.rank is not None for row in sample):
-            self._wants["rank"] = 4
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
+        differing, self._names = facets.shown(self._all)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if self.arrangement.by == "session" and not self._names:
+            self._names = short_names(map(source_of, sample))
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, self._names.values()))
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
@@ -229,21 +323,32 @@ class TuningsTable(LineView):
         return self._slots
 
     def count(self) -> int:
-        return len(self.rows)
+        return len(self.entries)
 
     def heading(self, width: int) -> list[Line]:
         if not self._all:
             return []
-        sorted_by = self.SORT_COLUMN.get(self.sort, self.sort)
-        line: list[tuple[str, str]] = [(" ", "head")]
+        by = self.sort.column or self.sort.name
+        line: list[Span] = [(" ", "head")]
         for slot in self._layout(width - 2):
-            at = slot.column.key == sorted_by
-            line.append((slot.cell(slot.column.title), "title" if at else "head"))
-            line.append((" " * GAP, "head"))
+            falls = self.sort.largest != self.reverse if slot.column.key == by else None
+            line += heading(slot, falls)
         return [(*line, (" " * width, "head"))]
 
+    def choose_heading(self, x: int) -> None:
+        """Order by the column there; by the one that orders already, the other way."""
+        slot = slot_at(self._layout(self.size.width - 2), x - 1)
+        field = _COLUMNS.get(slot.column.key) if slot else None
+        if field is not None:
+            self.post_message(self.SortAsked(field))
+
     def line(self, index: int, width: int) -> Line:
-        cells = tuning_cells.cells(self.rows[index], self.now)
+        entry = self.entries[index]
+        if isinstance(entry, Heading):
+            return groups.heading_line(entry, self.arrangement.by, self._names)
+        if isinstance(entry, Folded):
+            return groups.folded_line(entry)
+        cells = tuning_cells.cells(entry, self.now, self._names)
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
@@ -251,8 +356,7 @@ class TuningsTable(LineView):
         return tuple(line[:-1])
 
     def empty(self, width: int) -> list[Line]:
-        words = plain(" ".join(self.words))
-        text = f"No tuning matches “{words}”. Esc clears the filter."
+        text = f"No tuning matches “{plain(self.filter)}”. Esc clears the filter."
         if not self._all:
             text = "No tuning any more: what was read is gone. New ones appear here; S says why."
         return [(), ((f"  {text}", "dim"),)]

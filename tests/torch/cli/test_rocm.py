@@ -11,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
+from backend.model.origin import provider
+from rocm_tui.actions.pick import pick_tuning
+from rocm_tui.session.find import find_choice
+from rocm_tui.session.kernel_source import source_diff
 from tests.support.torch_models import child_env
 
 pytestmark = pytest.mark.torch
@@ -70,6 +75,17 @@ def test_pinned_verified_and_taken_back(cache: Path) -> None:
     (row,) = json.loads(tui(cache, "ls", "--json"))["tunings"]
     best = row["choices"][0]["name"]
     assert run(cache) == f"error True\nours {best.startswith('rocm_')}\n"
+
+
+def test_our_kernel_beside_that_of_inductor(cache: Path) -> None:
+    id_, ours = choice_of_ours(cache)
+    model, row = pick_tuning(Layout(cache), [], id_)
+    first = find_choice(row.tuning, ours["name"])
+    (other,) = [choice for choice in row.tuning.choices if provider(choice) == "cpp"]
+    session = model.sessions.get(row.tuning.session or "")
+    lines = source_diff(row.tuning, first, other, session, Layout(cache))
+    assert lines[:2] == [f"--- {first.label}", f"+++ {other.label}"]
+    assert any("cpp_prefix.h" in line for line in lines if line.startswith("+"))
 
 
 def test_the_kernel_and_a_reproducer(cache: Path, tmp_path: Path) -> None:

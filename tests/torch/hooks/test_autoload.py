@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.torch import versions
-from backend.model.session import HooksOff, SessionEnded, SessionStarted
+from backend.model.session import ActivityChanged, HooksOff, SessionEnded, SessionStarted
 from rocm_tui import environment as hook_env
 from tests.support.hooked import launch, launch_program, sessions
 from tests.support.torch_models import child_env
@@ -80,7 +80,10 @@ def test_with_it_importing_torch_still_imports_no_inductor(tmp_path: Path) -> No
     env = hook_env.hooked({}, "a-run")
     both = "import backend; print(backend.activate(), backend.activate())"
     assert python(f"{LATE}\n{both}", tmp_path, env) == "False\nTrue True\n"
-    assert not (tmp_path / "rocm_tui").exists()  # nothing was tuned: no session
+    ((started, running, ended),) = sessions(tmp_path)
+    assert isinstance(started, SessionStarted) and isinstance(ended, SessionEnded)
+    assert started.session.torch.startswith("2.") and started.session.device is None
+    assert isinstance(running, ActivityChanged) and running.activity == "running"
 
 
 @pytest.mark.torch

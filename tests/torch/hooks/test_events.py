@@ -57,9 +57,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def test_session_says_where_it_ran(runs: Runs) -> None:
-    header = runs.first[0]
-    assert isinstance(header, SessionStarted)
+    early, header = (event for event in runs.first if isinstance(event, SessionStarted))
+    assert early is runs.first[0]
     session = header.session
+    assert (early.session.id, early.session.torch) == (session.id, session.torch)
     assert (session.rank, session.device, session.cache_dir) == (3, "cpu", str(runs.cache))
     assert session.torch.startswith("2.") and session.arch and session.pid > 0 and session.host
     assert session.argv[-1].endswith("program.py")

@@ -175,3 +175,27 @@ def test_doctor_finds_torch_and_says_what_to_do(tmp_path: Path) -> None:
     assert none.returncode == 1
     bad = [check for check in json.loads(none.stdout)["checks"] if check["verdict"] == "bad"]
     assert bad and all(check["advice"] for check in bad)
+
+
+def test_ls_filters_and_sorts_as_the_screen_does(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    other = BLOCK.replace("mm(64x32, 32x16)", "addmm(128x32, 32x16)")
+    log.write_text(BLOCK + other)
+    assert other != BLOCK
+
+    def ops(*words: str, code: int = 0) -> list[str]:
+        found = ls(str(log), *words, cache=tmp_path / "cache", code=code)
+        return [tuning["op"] for tuning in found["tunings"]]
+
+    assert ops("--filter", "mm") == ["addmm", "mm"]
+    assert ops("--filter", "op:mm") == ["mm"]
+    assert ops("--filter", "!op:mm source:train.log") == ["addmm"]
+    assert ops("--sort", "op", "--reverse") == ["mm", "addmm"]
+    assert ops("--filter", "state:failed", code=1) == []
+    none = call("ls", str(log), "--filter", "op:bmm", cache=tmp_path / "cache")
+    assert none.returncode == 1
+    assert none.stderr == b"rocm-tui: 2 tunings found, none of which passes the filter\n"
+    wrong = call("ls", str(log), "--filter", "mm dtpe:bf16", cache=tmp_path / "cache")
+    assert wrong.returncode == 2
+    place = b"rocm-tui: filter, character 4: no field is called dtpe; did you mean dtype?\n"
+    assert wrong.stderr == place

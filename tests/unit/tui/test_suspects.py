@@ -10,6 +10,8 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from backend.disk.layout import Layout
+from rocm_tui.session.query.grammar import parse
+from rocm_tui.session.query.tree import EVERYTHING
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -42,9 +44,9 @@ async def test_few_are_measured_unasked_the_longest_first(tmp_path: Path) -> Non
     async with running(tmp_path, [400, 730, 800, 1200, 8]) as (app, pilot):
         panes = await panes_of(app, pilot, 5)
         await until(pilot, lambda: "3 suspects (M)" in screen_text(app.screen).splitlines()[0])
-        panes.table.order(words=("suspect",))
+        panes.table.let_through(parse("suspect"), "suspect")
         assert len(panes.table.rows) == 3
-        panes.table.order(words=())
+        panes.table.let_through(EVERYTHING, "")
         await pilot.press("M")
         await until(pilot, lambda: len(app.jobs.jobs()) == 3)
         titles = [job.title for job in reversed(app.jobs.jobs())]

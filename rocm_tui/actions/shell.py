@@ -1,0 +1,103 @@
+"""The `rocm-tui` command that does what an action of the screen does, quoted for a shell."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.disk.layout import Layout, cache_dir
+from backend.model.choice import Choice
+from backend.model.pin import Pin
+from backend.model.tuning import Tuning
+from rocm_tui.actions.tune import TuneOptions, offers_ours
+from rocm_tui.ingest.follow.watcher import STDIN
+from rocm_tui.session.model import Row
+
+_DIGITS = 12
+"""Digits of a choice's hash that are typed, where no other choice's begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """What a command needs to mean the same elsewhere: the cache dir, where it is not the default,
+    the other sources that are watched, the interpreter of workers."""
+
+    layout: Layout
+    paths: Sequence[str] = ()
+    python: str | None = None
+
+    def pin(self, row: Row, choice: Choice, note: str = "") -> str:
+        noted = ["--note", note] if note else []
+        return self._line("pin", row.id, *_named(row.tuning, [choice]), *noted, *self._from(row))
+
+    def unpin(self, pin: Pin) -> str:
+        return self._line("unpin", pin.id)
+
+    def undo(self) -> str:
+        return self._line("undo")
+
+    def reapply(self) -> str:
+        return self._line("pins", "--reconcile")
+
+    def verify(self, pin: Pin) -> str:
+        return self._work("verify", pin.id)
+
+    def measure(self, row: Row, choices: Sequence[Choice]) -> str:
+        return self._work("measure", row.id, *_named(row.tuning, choices), *self._from(row))
+
+    def measure_suspects(self) -> str:
+        return self._work("measure", "--suspects")
+
+    def tune(self, row: Row, options: TuneOptions, device: str | None) -> str:
+        words = ["--backends", ",".join(options.backends)] if options.backends else []
+        words += ["--search-space", options.search_space] if options.search_space else []
+        if options.templates != offers_ours(row.tuning):
+            words.append("--templates" if options.templates else "--no-templates")
+        words += ["--budget", f"{options.budget:g}"] if options.budget is not None else []
+        words += ["--device", device] if device else []
+        return self._work("tune", row.id, *words, *self._from(row))
+
+    def trial(self, row: Row, choices: Sequence[Choice], graph: str) -> str:
+        named = _named(row.tuning, choices)
+        return self._work("trial", row.id, *named, "--graph", graph, *self._from(row))
+
+    def improve(self, graph: str) -> str:
+        return self._work("improve", graph)
+
+    def prove(self, graph: str) -> str:
+        return self._work("prove", graph)
+
+    def _work(self, *words: str) -> str:
+        """One that starts a worker."""
+        return self._line(*words, *(["--python", self.python] if self.python else []))
+
+    def _line(self, *words: str) -> str:
+        default = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
+        root = self.layout.root
+        where = [] if root == cache_dir(default) else ["--cache-dir", str(root)]
+        return shlex.join(["rocm-tui", *words, *where])
+
+    def _from(self, row: Row) -> list[str]:
+        """The sources outside the cache dir, where one of them tells of this tuning."""
+        root = self.layout.root
+        if all(Path(source).is_relative_to(root) for source in row.tuning.sources):
+            return []
+        paths = [Path(path).absolute() for path in self.paths if path != STDIN]
+        return [w for path in paths if not path.is_relative_to(root) for w in ("--from", str(path))]
+
+
+def _named(tuning: Tuning, choices: Sequence[Choice]) -> list[str]:
+    """The hash of each choice, short where that is clear, as `pin` and `measure` take it."""
+    return [_short(tuning, choice) for choice in choices]
+
+
+def _short(tuning: Tuning, choice: Choice) -> str:
+    hash = choice.hash or choice.label
+    name, dash, digits = hash.rpartition("-")
+    short = name + dash + digits[:_DIGITS]
+    meant = [other for other in tuning.choices if (other.hash or "").startswith(short)]
+    taken = any(short in (other.name, other.hash) for other in tuning.choices)
+    return hash if taken or len(meant) != 1 else short

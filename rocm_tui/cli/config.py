@@ -1,0 +1,110 @@
+"""`rocm-tui config`: where the settings are, which are in force, what is wrong with them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from rocm_tui import say
+from rocm_tui.cli import common
+from rocm_tui.cli.common import ExitCode
+from rocm_tui.config import writing
+from rocm_tui.config.places import config_path, state_path
+from rocm_tui.config.reading import Mistake, Settings, settings_now
+from rocm_tui.config.settings import section_of, settings
+from rocm_tui.tui import keymap
+
+Row = tuple[str, Any, str]
+"""A setting's name, its value, and where that is from."""
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the settings in force and where each is from: keys, theme, columns, colours, limits."
+    )
+    todo = parser.add_mutually_exclusive_group()
+    todo.add_argument(
+        "--write", action="store_true", help="write the file, every setting explained in it"
+    )
+    todo.add_argument(
+        "--check", action="store_true", help="exit code 1 if something in the file is not used"
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="with --write: also where there is one; keeps a copy"
+    )
+    common.add_arguments(parser, "--json")
+
+
+def do_config(args: argparse.Namespace) -> int:
+    if args.write:
+        return _write(args)
+    now = settings_now()
+    keys, wrong = keymap.mistakes(now)
+    mistakes = [*now.mistakes, *wrong, *looks_mistakes(now)]
+    rows = list(_rows(now, keys))
+    if args.json:
+        say.out_json(_json(now, rows, mistakes))
+    else:
+        for mistake in mistakes:
+            say.err(str(mistake))
+        if args.check:
+            given = len([row for row in rows if row[2] != "default"])
+            there = f"{given} settings" if given != 1 else "1 setting"
+            say.out(f"{now.path}: {there if now.there else 'there is none'}{_bad(mistakes)}")
+        else:
+            _print(now, rows)
+    return ExitCode.of(not (args.check and mistakes))
+
+
+def looks_mistakes(now: Settings) -> list[Mistake]:
+    return []
+
+
+def _bad(mistakes: list[Mistake]) -> str:
+    return f", {len(mistakes)} not used" if mistakes else ""
+
+
+def _write(args: argparse.Namespace) -> int:
+    keys = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
+    path = config_path()
+    copy = writing.write(path, writing.example(keys), replace=args.yes)
+    say.out(f"wrote {path}" + (f"; the one that was there is {copy}" if copy else ""))
+    return ExitCode.YES
+
+
+def _rows(now: Settings, keys: dict[str, str]) -> Iterator[Row]:
+    for section, one in settings():
+        name = f"{section}.{one.name}"
+        yield name, getattr(section_of(now.config, section), one.name), _origin(now, name)
+    for name, binding in keymap.bindings().items():
+        given = keys.get(name)
+        origin = "default" if given is None else _origin(now, f"keys.{name}")
+        yield f"keys.{name}", binding.key if given is None else given, origin
+
+
+def _origin(now: Settings, name: str) -> str:
+    if name not in now.lines:
+        return "default"
+    line = now.lines[name]
+    return "the file" if line is None else f"line {line}"
+
+
+def _print(now: Settings, rows: list[Row]) -> None:
+    say.out(f"settings  {now.path}{'' if now.there else '  (none; --write makes one)'}")
+    say.out(f"memory    {state_path()}")
+    say.out()
+    width = max(len(name) for name, _, _ in rows)
+    for name, value, origin in (("SETTING", "VALUE", "FROM"), *rows):
+        shown = value if origin == "FROM" else writing.toml(value)
+        say.out(f"{name:<{width}}  {shown:<20}  {origin}")
+
+
+def _json(now: Settings, rows: list[Row], mistakes: list[Mistake]) -> dict[str, Any]:
+    return {
+        "path": str(now.path),
+        "there": now.there,
+        "memory": str(state_path()),
+        "settings": {name: {"value": value, "from": origin} for name, value, origin in rows},
+        "mistakes": [{"line": one.line, "what": one.what} for one in mistakes],
+    }

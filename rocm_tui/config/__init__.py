@@ -1,0 +1,1 @@
+"""What a person set and what the program remembers: `config.toml` and `state.json`."""

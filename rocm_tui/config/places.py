@@ -1,0 +1,29 @@
+"""Where the settings and the memory of the program lie, by the XDG base directory specification."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def config_path(env: Mapping[str, str] = os.environ) -> Path:
+    """`$ROCM_TUI_CONFIG`, else `config.toml` in our folder of `$XDG_CONFIG_HOME`."""
+    given = env.get("ROCM_TUI_CONFIG")
+    if given:
+        return Path(given).absolute()
+    return _home(env, "XDG_CONFIG_HOME", ".config") / "config.toml"
+
+
+def state_path(env: Mapping[str, str] = os.environ) -> Path:
+    """`state.json` in our folder of `$XDG_STATE_HOME`."""
+    return _home(env, "XDG_STATE_HOME", ".local/state") / "state.json"
+
+
+def _home(env: Mapping[str, str], name: str, usual: str) -> Path:
+    """A relative path is to be ignored, says the specification; so is a user without a home."""
+    given = env.get(name, "")
+    if os.path.isabs(given):  # noqa: PTH117
+        return Path(given) / "rocm-tui"
+    home = env.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home() may raise
+    return Path(home) / usual / "rocm-tui"

@@ -1,0 +1,291 @@
+"""The folders below one that a person named, within bounds, and the sources that they hold.
+
+A job of many ranks writes `run1/rank0/...`; a home folder or a data set may lie there as well, and
+must stay cheap. So the search goes level by level and ends at a depth, a number of folders, of
+names and of files, whichever comes first, and says so. Of an Inductor cache dir, which has
+thousands of folders, two are looked at: that of the times and that of the sessions. Links to
+folders are not followed, nor, below the first level, links to files outside. A folder whose time
+stamp is the same is not listed again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from backend.disk.layout import Layout
+from rocm_tui.ingest.formats.registry import known_format, suffix_formats
+
+DEPTH = 6
+"""Levels of folders below the one that was named."""
+FOLDERS = 400
+ENTRIES = 20_000
+"""Names of files and folders looked at, in the subfolders together."""
+FILES = 1_000
+"""Sources of the subfolders together."""
+
+_SYSTEM_HASH = re.compile(r"[0-9a-f]{64}\Z")
+_INSTALLED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages"))
+_OF_CACHE = frozenset(("fxgraph", "aotautograd", "rocm_tui"))
+"""A folder with one of these is an Inductor cache dir."""
+_SETTLED = 2.0
+"""Seconds after which a change must have another time stamp, however coarse the clock is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of a folder. `known` is its format where its place tells it, else ``; `wanted` are
+    the formats for which it is worth reading, or empty for all."""
+
+    path: str
+    known: str = ""
+    wanted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What was found below a folder: the folders that were listed, itself first, and which of them
+    are cache dirs. `bounds` says which limit ended the search, `left_out` what else is not read."""
+
+    folders: tuple[str, ...]
+    caches: frozenset[str] = frozenset()
+    members: tuple[Member, ...] = ()
+    bounds: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """All of that in a line; empty where there is one folder, read to its end."""
+        many = len(self.folders) > 1
+        parts = [f"{len(self.folders)} folders, {len(self.members)} files"] if many else []
+        left = (*self.bounds, *self.left_out)
+        return "; ".join(parts + ([f"not read: {', '.join(left)}"] if left else []))
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """A folder as it was at a time stamp. `linked` are files that may lie elsewhere."""
+
+    stamp: tuple[int, int, int]
+    settled: bool
+    members: tuple[Member, ...] = ()
+    linked: tuple[Member, ...] = ()
+    folders: tuple[str, ...] = ()
+    links: int = 0
+    passed_over: int = 0
+    entries: int = 0
+    cut: bool = False
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search as far as it has come."""
+
+    root: str
+    folders: list[str] = field(default_factory=list)
+    caches: set[str] = field(default_factory=set)
+    members: list[Member] = field(default_factory=list)
+    entries: int = 0
+    files: int = 0
+    links: int = 0
+    outside: int = 0
+    closed: int = 0
+    passed_over: int = 0
+    too_deep: int = 0
+    bound: str = ""
+
+    def tree(self) -> Tree:
+        deep = f"{_count(self.too_deep, 'folder')} more than {DEPTH} levels below"
+        bounds = [self.bound] if self.bound else []
+        bounds += [deep] if self.too_deep else []
+        counts = (
+            (self.links, "link", "to folders"),
+            (self.outside, "link", "to files outside"),
+            (self.closed, "folder", "without permission"),
+            (self.passed_over, "hidden or installed folder", ""),
+        )
+        left = tuple(f"{_count(n, what)} {more}".rstrip() for n, what, more in counts if n)
+        members = tuple(sorted(self.members, key=lambda member: member.path))
+        folders, caches = tuple(self.folders), frozenset(self.caches)
+        return Tree(folders, caches, members, tuple(bounds), left)
+
+
+class Walker:
+    """Searches folders, again and again; remembers what has not changed."""
+
+    def __init__(self) -> None:
+        self._listings: dict[str, _Listing] = {}
+
+    def walk(self, root: str) -> Tree:
+        """Everything below `root`. Raises OSError if it cannot be listed itself."""
+        search = _Search(root)
+        level = self._visit(search, root, first=True)
+        for _ in range(DEPTH):
+            level = [below for folder in level for below in self._below(search, folder)]
+        search.too_deep += len(level)
+        return search.tree()
+
+    def _below(self, search: _Search, folder: str) -> list[str]:
+        if not search.bound:
+            search.bound = _bound(search)
+        if search.bound:
+            return []
+        try:
+            return self._visit(search, folder)
+        except OSError:
+            search.closed += 1
+            return []
+
+    def _visit(self, search: _Search, folder: str, first: bool = False) -> list[str]:
+        """Take what a folder holds, and give its subfolders."""
+        listing = self._list(folder, None if first else ENTRIES - search.entries)
+        search.folders.append(folder)
+        search.links += listing.links
+        search.members += listing.members
+        inside = [member for member in listing.linked if first or _is_inside(member, search.root)]
+        search.outside += len(listing.linked) - len(inside)
+        search.members += inside
+        if not first:
+            search.entries += listing.entries
+            search.files += len(listing.members) + len(inside)
+            if listing.cut:
+                search.bound = f"more than {ENTRIES} names"
+        kept = self._cache_members(folder, listing.folders)
+        if kept is not None:
+            search.caches.add(folder)
+            search.members += kept
+            return []
+        search.passed_over += listing.passed_over
+        return [os.path.join(folder, name) for name in listing.folders]  # noqa: PTH118
+
+    def _cache_members(self, folder: str, names: tuple[str, ...]) -> list[Member] | None:
+        """The sources of a cache dir; None if this is none."""
+        marked = not _OF_CACHE.isdisjoint(names)
+        if not marked and "cache" not in names:
+            return None
+        kept: list[Member] = []
+        for inner in inner_folders(folder)[:2]:
+            try:
+                kept += [member for member in self._list(inner, None).members if member.known]
+            except OSError:
+                continue  # not there yet
+        return kept if kept or marked else None
+
+    def _list(self, folder: str, most: int | None) -> _Listing:
+        status = os.stat(folder)  # noqa: PTH116
+        stamp = (status.st_dev, status.st_ino, status.st_mtime_ns)
+        known = self._listings.get(folder)
+        if known is not None and known.stamp == stamp and known.settled and not known.cut:
+            return known
+        settled = time.time() - status.st_mtime > _SETTLED
+        listing = replace(_listing(folder, most), stamp=stamp, settled=settled)
+        self._listings[folder] = listing
+        return listing
+
+    def forget(self, wanted: frozenset[str]) -> None:
+        """Remember nothing but these folders."""
+        gone = self._listings.keys() - wanted
+        for folder in gone:
+            del self._listings[folder]
+
+
+def inner_folders(folder: str) -> tuple[str, str, str]:
+    """Of a cache dir those that hold its times and its sessions, and what the second lies in."""
+    layout = Layout(Path(folder))
+    return str(layout.autotune), str(layout.sessions), str(layout.home)
+
+
+def is_member(path: str) -> bool:
+    """Whether a file of this name can be a source in its folder."""
+    return bool(known_format(path)) or _wanted(os.path.basename(path)) is not None  # noqa: PTH119
+
+
+def is_searched(name: str) -> bool:
+    """Whether a folder of this name is looked into."""
+    return not name.startswith(".") and name not in _INSTALLED
+
+
+def _bound(search: _Search) -> str:
+    if len(search.folders) >= FOLDERS:
+        return f"what is beyond {FOLDERS} folders"
+    if search.files >= FILES:
+        return f"what is beyond {FILES} files"
+    return f"what is beyond {ENTRIES} names" if search.entries >= ENTRIES else ""
+
+
+def _is_inside(member: Member, root: str) -> bool:
+    real = os.path.realpath(member.path)
+    return real.startswith(os.path.join(os.path.realpath(root), ""))  # noqa: PTH118
+
+
+def _listing(folder: str, most: int | None) -> _Listing:
+    members: list[Member] = []
+    linked: list[Member] = []
+    folders: list[str] = []
+    links = passed_over = count = 0
+    cut = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if most is not None and count >= most:
+                cut = True
+                break
+            count += 1
+            if _is_folder(entry):
+                folders += [entry.name] if is_searched(entry.name) else []
+                passed_over += not is_searched(entry.name)
+                continue
+            member = _member(folder, entry)
+            link = entry.is_symlink()
+            if link and os.path.isdir(entry.path):  # noqa: PTH112
+                links += 1
+            elif member is not None and _may_be_file(entry):
+                (linked if link else members).append(member)
+    return _Listing(
+        (0, 0, 0),
+        settled=False,
+        members=tuple(members),
+        linked=tuple(linked),
+        folders=tuple(sorted(folders)),
+        links=links,
+        passed_over=passed_over,
+        entries=count,
+        cut=cut,
+    )
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _member(folder: str, entry: os.DirEntry[str]) -> Member | None:
+    path = os.path.join(folder, entry.name)  # noqa: PTH118 - as the person wrote it
+    known = known_format(path)
+    wanted = frozenset({known}) if known else _wanted(entry.name)
+    return None if wanted is None else Member(path, known, wanted)
+
+
+def _may_be_file(entry: os.DirEntry[str]) -> bool:
+    """Also what cannot be told: one bad link must not hide the rest, and whoever reads it says."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return True
+
+
+def _wanted(name: str) -> frozenset[str] | None:
+    """The formats to expect under this name; None if it is no source."""
+    if name.startswith("."):
+        return None
+    if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
+        name += ".json"
+    return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,100 @@
+"""Which rows a filter lets through: the tree, compiled once to a function over a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import BY_NAME, SEARCHED, Facts, Words
+from rocm_tui.session.query.tree import Either, IsKnown, Not, OneOf, Query, Text, Within
+
+Predicate = Callable[[Row], bool]
+
+
+def predicate(query: Query, facts: Facts) -> Predicate:
+    """Whether a row passes; what its fields say is kept in `facts`."""
+    if isinstance(query, Text):
+        return _text(query.text, facts)
+    if isinstance(query, OneOf):
+        return _words(query, facts)
+    if isinstance(query, Within):
+        return _number(query, facts)
+    if isinstance(query, IsKnown):
+        read = facts.reader(BY_NAME[query.field])
+        return lambda row: read(row) not in (None, ())
+    if isinstance(query, Not):
+        term = predicate(query.term, facts)
+        return lambda row: not term(row)
+    terms = [predicate(term, facts) for term in query.terms]
+    if isinstance(query, Either):
+        return lambda row: any(term(row) for term in terms)
+    if len(terms) == 2:
+        first, second = terms
+        return lambda row: first(row) and second(row)
+    return lambda row: all(term(row) for term in terms)
+
+
+def _text(text: str, facts: Facts) -> Predicate:
+    read = facts.reader(SEARCHED)
+
+    def holds(row: Row) -> bool:
+        words = read(row)
+        return isinstance(words, tuple) and text in words[0]
+
+    return holds
+
+
+def _words(query: OneOf, facts: Facts) -> Predicate:
+    field = BY_NAME[query.field]
+    read = facts.reader(field)
+    fits: Callable[[Words], bool]
+    if field.kind == "sizes":
+        runs = [f"x{value.strip('x')}x" for value in query.values]
+        fits = lambda words: any(run in word for run in runs for word in words)  # noqa: E731
+    elif any("*" in value for value in query.values):
+        patterns = [value.split("*") for value in query.values]
+        fits = lambda words: any(globbed(p, word) for p in patterns for word in words)  # noqa: E731
+    else:
+        wanted = frozenset(query.values)
+        fits = lambda words: not wanted.isdisjoint(words)  # noqa: E731
+
+    def passes(row: Row) -> bool:
+        words = read(row)
+        return isinstance(words, tuple) and fits(words)
+
+    return passes
+
+
+def globbed(parts: list[str], word: str) -> bool:
+    """Whether a word is these parts with anything between them. Never turns back."""
+    first, *middle = parts
+    if not middle:
+        return word == first
+    last = middle.pop()
+    if not word.startswith(first):
+        return False
+    at = len(first)
+    for part in middle:
+        at = word.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return word.endswith(last) and len(word) - len(last) >= at
+
+
+def _number(query: Within, facts: Facts) -> Predicate:
+    read = facts.reader(BY_NAME[query.field])
+    if len(query.ranges) == 1:
+        only = query.ranges[0].holds
+
+        def passes(row: Row) -> bool:
+            number = read(row)
+            return isinstance(number, (int, float)) and only(number)
+
+        return passes
+
+    def passes_any(row: Row) -> bool:
+        number = read(row)
+        return isinstance(number, (int, float)) and any(r.holds(number) for r in query.ranges)
+
+    return passes_any

@@ -1,0 +1,231 @@
+"""The server: a page, the files of its terminal, and a screen for each page that is open.
+
+The terminal in the page is that of textual-serve, which with aiohttp is an extra of this package:
+neither is imported before `serve` is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import string
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from importlib import import_module, resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.tui.browser import child
+from rocm_tui.tui.browser.guard import Guard, Thing
+
+_TERMINAL = ("js/textual.js", "css/xterm.css", "fonts/RobotoMono-VariableFont_wght.ttf")
+"""What the page loads of textual-serve."""
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' "
+    "'unsafe-inline'; font-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_WAIT = 3.0
+"""Seconds that a page waits for a place: one that is loaded again takes its own."""
+_MOST_BYTES = 1 << 20
+"""Of one message of a page: what is pasted at once."""
+
+
+class NotServed(RocmTuiError):
+    """The server cannot begin: something is not installed, or the address is taken."""
+
+
+def require_extra() -> Path:
+    """The folder of the terminal's files. Raises NotServed."""
+    if find_spec("aiohttp") is None or find_spec("textual_serve") is None:
+        raise NotServed("serve needs an extra that is not installed: pip install 'rocm-tui[serve]'")
+    folder = Path(str(resources.files("textual_serve"))) / "static"
+    missing = [name for name in _TERMINAL if not (folder / name).is_file()]
+    if missing:
+        raise NotServed(
+            f"this textual-serve has no {missing[0]}: pip install 'textual-serve>=1.1.3,<2'"
+        )
+    return folder
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound there. Raises NotServed."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        bound = socket.socket(family, kind, number)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise NotServed(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "--port N takes another, --port 0 a free one"
+        ) from None
+    return bound
+
+
+class Site:
+    """What is done with each request. `command` shows a screen, of which `most` may be open."""
+
+    def __init__(self, guard: Guard, command: Sequence[str], folder: Path, most: int) -> None:
+        """Raises ImportError without aiohttp."""
+        self._web: Any = import_module("aiohttp.web")
+        self._guard = guard
+        self._command = command
+        ours = Path(str(resources.files("rocm_tui.tui.browser")))
+        self._page = string.Template((ours / "page.html").read_text())
+        # What the page loads; there is nothing else to have.
+        self._files = {"page.js": ours / "page.js"} | {name: folder / name for name in _TERMINAL}
+        self._most = most
+        self._places = asyncio.Semaphore(most)
+        self._sockets: set[Any] = set()
+
+    def application(self) -> Any:
+        """The routes behind the guard: an `aiohttp.web.Application`."""
+        web = self._web
+
+        async def guarded(request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+            return await self._guarded(request, handler)
+
+        app = web.Application(middlewares=[web.middleware(guarded)])
+        app.add_routes([web.get("/", self._give_page), web.get("/screen/{ticket}", self._screen)])
+        app.add_routes([web.get(f"/static/{name}", self._give_file) for name in self._files])
+        app.on_shutdown.append(self._close)
+        return app
+
+    async def _guarded(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Refuse, or answer with headers that keep others out. What does not exist is not told from
+        what is not allowed."""
+        things: dict[str, Thing] = {"": "page", "screen": "screen"}
+        thing = things.get(request.path.split("/")[1], "file")
+        shown = {
+            "token": request.query.get("token", ""),
+            "cookie": request.cookies.get(self._cookie_name(request), ""),
+            "ticket": request.path.rpartition("/")[2],
+        }
+        why = self._guard.refusal(thing, request.method, request.headers, shown)
+        if why is not None:
+            return self._web.Response(status=403, text=f"Refused: {why}\n", headers=_HEADERS)
+        try:
+            response = await handler(request)
+        except self._web.HTTPException as error:  # there is no such thing
+            error.headers.update(_HEADERS)
+            raise
+        if not response.prepared:  # of a screen they went out when it began
+            response.headers.update(_HEADERS)
+        return response
+
+    def _cookie_name(self, request: Any) -> str:
+        """Cookies know no ports: two servers of one host must not take each other's."""
+        return f"rocm-tui-{request.transport.get_extra_info('sockname')[1]}"
+
+    async def _give_page(self, request: Any) -> Any:
+        font = request.query.get("font", "")
+        text = self._page.substitute(
+            screen=f"ws://{request.host}/screen/{self._guard.ticket}",
+            font=font if font.isascii() and font.isdigit() and 6 <= int(font[:3]) <= 60 else "16",
+            again=f"/?token={self._guard.token}",
+        )
+        response = self._web.Response(text=text, content_type="text/html")
+        response.set_cookie(
+            self._cookie_name(request), self._guard.cookie, httponly=True, samesite="Strict"
+        )
+        return response
+
+    async def _give_file(self, request: Any) -> Any:
+        return self._web.FileResponse(self._files[request.path.removeprefix("/static/")])
+
+    async def _screen(self, request: Any) -> Any:
+        """A screen as long as its page is open."""
+        socket = self._web.WebSocketResponse(heartbeat=15, max_msg_size=_MOST_BYTES)
+        await socket.prepare(request)
+        try:
+            await asyncio.wait_for(self._places.acquire(), _WAIT)
+        except asyncio.TimeoutError:
+            await socket.send_bytes(
+                f"{self._most} screens are open, and no more are allowed: close one, or start "
+                "`rocm-tui serve` with --screens N.\r\n".encode()
+            )
+            await socket.close()
+            return socket
+        self._sockets.add(socket)
+        try:
+            await self._show(socket, request.query.get("width"), request.query.get("height"))
+        finally:
+            self._sockets.discard(socket)
+            self._places.release()
+        return socket
+
+    async def _show(self, socket: Any, width: object, height: object) -> None:
+        """Start a screen, carry bytes both ways, and end it."""
+        env = child.environment(os.environ, *child.size(width, height))
+        process = await child.start(self._command, env)
+        drawing = asyncio.ensure_future(self._draw(process, socket))
+        try:
+            async for message in socket:
+                if message.type == self._web.WSMsgType.TEXT:
+                    await _heed(process, socket, message.json)
+        finally:
+            drawing.cancel()
+            with suppress(asyncio.CancelledError):
+                await drawing
+            await asyncio.shield(child.end(process))
+
+    async def _draw(self, process: asyncio.subprocess.Process, socket: Any) -> None:
+        with suppress(ConnectionError):  # the page is gone
+            async for text in child.drawn(process):
+                await socket.send_bytes(text)
+        await socket.close()
+
+    async def _close(self, app: Any) -> None:
+        await asyncio.gather(*(socket.close() for socket in set(self._sockets)))
+
+
+async def _heed(
+    process: asyncio.subprocess.Process, socket: Any, parse: Callable[[], object]
+) -> None:
+    """Do what a message of the page asks for; what is no such message is left."""
+    try:
+        message = parse()
+    except ValueError:
+        return
+    kind, value = message if isinstance(message, list) and len(message) == 2 else (None, None)
+    if isinstance(message, list) and message in (["focus"], ["blur"]):
+        await child.tell(process, message[0])
+    elif kind == "stdin" and isinstance(value, str):
+        await child.typed(process, value)
+    elif kind == "resize" and isinstance(value, dict):
+        columns, rows = child.size(value.get("width"), value.get("height"))
+        await child.tell(process, "resize", width=columns, height=rows)
+    elif kind == "ping":
+        await socket.send_json(["pong", value])
+
+
+async def run(site: Site, bound: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until a signal asks to end; then all screens are ended."""
+    web = import_module("aiohttp.web")
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, over.set)
+    # No log of requests: their URLs hold the token.
+    runner = web.AppRunner(site.application(), access_log=None, shutdown_timeout=10.0)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, bound).start()
+        ready()
+        await over.wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,138 @@
+"""Pins that a screen asks for: first what will be different, then what changes for it."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from functools import partial
+
+from backend.errors import StoreError
+from backend.model.choice import Choice
+from backend.pins.state import PinPlan, PinStatus
+from rocm_tui.actions.pin import (
+    next_step_back,
+    pin_choice,
+    pinnable,
+    plan_pin,
+    reapply_pins,
+    step_back,
+    take_back,
+)
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+
+
+async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
+    """Show what pinning it will change; pin it, if the person says so."""
+    if host.asking:
+        return
+    try:
+        wanted = pinnable(row, choice, host.feed.model.sessions)
+    except RocmTuiError as error:
+        host.refuse(str(error))
+        return
+    command = partial(host.shell.pin, row, choice)
+    question = ConfirmScreen(
+        f"Pin {choice.label}",
+        "Pin",
+        note=True,
+        warning=pin_warning(row.tuning, choice),
+        command=command,
+    )
+    answer = host.push_screen(question, wait_for_dismiss=True)
+    try:
+        plan = await to_thread(plan_pin, wanted, host.layout)
+        question.tell(_pin_lines(row, choice, plan))
+        note = await answer
+        if note is None:
+            return
+        pinned = await to_thread(partial(pin_choice, wanted, host.layout, note=note, plan=plan))
+    except (StoreError, OSError) as error:
+        question.answer(None)
+        host.refuse(str(error))
+        return
+    detail = f": {pinned.detail}" if pinned.detail else ""
+    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.active)
+    host.feed.look()
+
+
+async def ask_to_unpin(host: Host, status: PinStatus) -> None:
+    """Say what comes back; take the pin back, if the person says so."""
+    pin = status.pin
+    if host.asking:
+        return
+    command = host.shell.unpin(pin)
+    question = ConfirmScreen(
+        f"Unpin {pin.label}",
+        "Unpin",
+        [
+            f"{pin.op} goes back to the choice that was measured fastest.",
+            "Its measured times and the compiled graphs that were moved aside return.",
+        ],
+        command=lambda note: command,
+    )
+    if await host.push_screen_wait(question) is None:
+        return
+    try:
+        await to_thread(take_back, [pin], host.layout)
+    except (StoreError, OSError) as error:
+        host.refuse(str(error))
+        return
+    host.did(command, f"Unpinned {pin.label}")
+    host.feed.look()
+
+
+async def ask_to_undo(host: Host) -> None:
+    """Say what the last pin or unpin was; undo it, if the person says so."""
+    if host.asking:
+        return
+    command = host.shell.undo()
+    try:
+        step = await to_thread(next_step_back, host.layout)
+        if step is None:
+            host.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
+            return
+        if host.asking:
+            return
+        question = ConfirmScreen("Undo", "Undo", undo_lines(step), command=lambda note: command)
+        if await host.push_screen_wait(question) is None:
+            return
+        await to_thread(step_back, host.layout, step)
+    except (StoreError, OSError) as error:
+        host.refuse(str(error))
+        return
+    host.did(command, f"Undone: {' '.join(undo_lines(step))}")
+    host.feed.look()
+
+
+async def apply_again(host: Host) -> None:
+    """Make the caches agree with the pins."""
+    try:
+        statuses = await to_thread(reapply_pins, host.layout)
+    except (StoreError, OSError) as error:
+        host.notify(plain(str(error)), severity="error", markup=False)
+        return
+    host.feed.inbox.put_pins(statuses)
+    active = sum(status.state == "active" for status in statuses)
+    outcome = f"Applied again: {active} of {len(statuses)} active."
+    host.did(host.shell.reapply(), outcome, ok=active == len(statuses))
+
+
+def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
+    """What a pin does, and what exactly it will change."""
+    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}", *pin_effect(row, choice)]
+    if plan.replaces is not None:
+        lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
+    graphs = len(plan.graphs)
+    aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
+    numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
+    return [
+        *lines,
+        "",
+        f"{numbers} raised out of reach in {plan.path}",
+        f"{aside} moved aside. Unpin brings everything back.",
+    ]

@@ -1,0 +1,53 @@
+"""What the app takes of a person's settings and of its memory, once its first screen stands."""
+
+from __future__ import annotations
+
+from rocm_tui.config.memory import Memory
+from rocm_tui.config.reading import Mistake, Settings, settings_now
+from rocm_tui.harmless import plain
+from rocm_tui.tui.host import Host
+
+_TOLD = 3
+"""Mistakes that are told one by one."""
+
+
+def chosen_theme(memory: Memory, colors: str) -> str:
+    """The theme of the settings, else what was chosen the last time on such a terminal."""
+    name = settings_now().config.theme.name
+    return memory.recall(_of_theme(colors), "") if name == "auto" else name
+
+
+def begin(app: Host, colors: str) -> None:
+    """Take up the keys, say what is wrong in the file, remember the themes that are chosen."""
+    now = settings_now()
+    keys, wrong = _keys(now)
+    if keys:
+        app.own_keys = keys
+        app.set_keymap(keys)
+    _tell(app, [*now.mistakes, *wrong])
+
+    def changed(name: str) -> None:
+        app.memory.remember(_of_theme(colors), name)
+
+    app.watch(app, "theme", changed, init=False)
+
+
+def _of_theme(colors: str) -> str:
+    """Terminals of 256 colours have another choice than those of all: SSH may not tell of more."""
+    return f"theme {colors}"
+
+
+def _keys(now: Settings) -> tuple[dict[str, str], list[Mistake]]:
+    if not now.config.keys:
+        return {}, []
+    from rocm_tui.tui.keymap import mistakes  # all screens, for those with keys of their own
+
+    return mistakes(now)
+
+
+def _tell(app: Host, mistakes: list[Mistake]) -> None:
+    for mistake in mistakes[:_TOLD]:
+        app.notify(plain(str(mistake)), severity="warning", markup=False, timeout=15)
+    if len(mistakes) > _TOLD:
+        more = f"{len(mistakes) - _TOLD} more: rocm-tui config --check"
+        app.notify(more, severity="warning", markup=False, timeout=15)

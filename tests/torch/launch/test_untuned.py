@@ -1,0 +1,19 @@
+"""`rocm-tui run` of a program that asks for no tuning says so, and what to add; warm graphs too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.hooked import BMM, launch_program
+
+UNTUNED = BMM.replace("config.max_autotune = True", "")
+ADVICE = "max_autotune was off for it; to tune: rocm-tui run --max-autotune -- CMD"
+
+
+def test_a_run_without_max_autotune_says_what_to_add(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for _ in ("cold", "warm"):
+        last = launch_program(UNTUNED, cache).stderr.splitlines()[-1]
+        assert last == f"rocm-tui: 0 tunings recorded, with 1 compiled graph: {ADVICE}"
+    tuned = launch_program(UNTUNED, tmp_path / "tuned", "--max-autotune").stderr
+    assert "AUTOTUNE bmm" in tuned and ADVICE not in tuned

@@ -1,0 +1,115 @@
+"""`config.toml`: what it says holds, what is wrong in it is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocm_tui.config import places
+from rocm_tui.config.reading import Settings, parse, read_settings
+from rocm_tui.config.settings import Config, settings
+from rocm_tui.config.writing import ConfigThere, example, write
+from rocm_tui.tui import keymap
+
+KEYS = {name: (one.key, str(one.tooltip)) for name, one in keymap.bindings().items()}
+
+
+def read(text: str) -> Settings:
+    return parse(Path("config.toml"), text.encode())
+
+
+def wrong(text: str) -> list[str]:
+    now = read(text)
+    return [str(one) for one in (*now.mistakes, *keymap.mistakes(now)[1])]
+
+
+def test_what_the_file_says_holds() -> None:
+    now = read(
+        '[theme]\nname = "rocm-light"\n\n[limits]\nlog_lines = 50\n'
+        '[colours]\naccent = 75\n[columns]\nhide = ["from"]\n[keys]\nwatch.pin = "f5"\n'
+        '"app.jobs" = "f6"'
+    )
+    assert now.mistakes == ()
+    assert now.config.theme.name == "rocm-light"
+    assert now.config.limits.log_lines == 50
+    assert now.config.colours.accent == "75"
+    assert now.config.columns.hide == ("from",)
+    assert now.config.keys == {"watch.pin": "f5", "app.jobs": "f6"}
+    assert now.lines["limits.log_lines"] == 5 and now.lines["keys.app.jobs"] == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[theme]\nname = "rocm-drak"', "config.toml:2: theme.name: no 'rocm-drak': did you mean"),
+        ("[limts]\nx = 1", "config.toml:1: no section 'limts': did you mean 'limits'?"),
+        (
+            "[limits]\nlog_line = 9",
+            "config.toml:2: no setting 'log_line' in [limits]: did you mean",
+        ),
+        ("[limits]\nlog_lines = 2", "limits.log_lines: from 10 to 100000, not 2"),
+        ("[limits]\nlog_lines = true", "limits.log_lines: a whole number, not True"),
+        ("[columns]\nhide = 'from'", "columns.hide: a list of texts"),
+        ("theme = 3", "config.toml:1: 'theme' is a section: write [theme]"),
+        ("[theme]\n\nname = rocm", "config.toml:3: no TOML: Invalid value"),
+        ("[keys]\nwatch.pni = 'f5'", "no key 'watch.pni': did you mean 'watch.pin'?"),
+        ("[keys]\nwatch.pin = 'esc'", "no key is called 'esc': did you mean 'escape'?"),
+        ("[keys]\nwatch.pin = ''", "config.toml:2: watch.pin: a key is a text"),
+        ("[keys]\nwatch.pin = 'u'", "config.toml:2: watch.pin and watch.unpin would both be 'u'"),
+        ("[keys]\nwatch.pin = 'J'", "config.toml:2: watch.pin and app.jobs would both be 'J'"),
+        ("[keys]\napp.jobs = 'j'", "config.toml:2: app.jobs and list.down would both be 'j'"),
+        ("[keys]\nlist.down = 'm'", "config.toml:2: list.down and watch.measure would both be 'm'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_the_rest_holds(text: str, told: str) -> None:
+    (line,) = wrong(text)[:1]
+    assert told in line
+
+
+def test_keys_that_share_from_the_start_may_and_those_of_other_screens_do() -> None:
+    assert wrong("[keys]\nwatch.trial = 'g'\njobs.cancel = 'v'\n'watch.filter' = '/,f3'") == []
+    swapped = read("[keys]\nwatch.pin = 'u'\nwatch.unpin = 'p'")
+    assert keymap.mistakes(swapped) == ({"watch.pin": "u", "watch.unpin": "p"}, [])
+
+
+def test_no_file_is_no_mistake_unless_it_was_named(tmp_path: Path) -> None:
+    assert read_settings(tmp_path / "none.toml") == Settings(tmp_path / "none.toml", Config())
+    (mistake,) = read_settings(tmp_path / "none.toml", named=True).mistakes
+    assert mistake.what == "there is no such file"
+    (mistake,) = read_settings(tmp_path).mistakes
+    assert "not a regular file" in mistake.what
+
+
+def test_places() -> None:
+    env = {"HOME": "/home/ada"}
+    assert str(places.config_path(env)) == "/home/ada/.config/rocm-tui/config.toml"
+    assert str(places.state_path(env)) == "/home/ada/.local/state/rocm-tui/state.json"
+    env |= {"XDG_CONFIG_HOME": "/c", "XDG_STATE_HOME": "relative"}
+    assert str(places.config_path(env)) == "/c/rocm-tui/config.toml"
+    assert str(places.state_path(env)) == "/home/ada/.local/state/rocm-tui/state.json"
+    assert str(places.config_path({"ROCM_TUI_CONFIG": "/x.toml"})) == "/x.toml"
+
+
+def test_the_written_file_says_the_defaults_with_and_without_its_marks() -> None:
+    text = example(KEYS)
+    assert read(text) == Settings(Path("config.toml"), Config(), True)
+    bare = "\n".join(
+        line.removeprefix("# ") if " = " in line else line for line in text.split("\n")
+    )
+    now = read(bare)
+    assert now.mistakes == () and keymap.mistakes(now)[1] == []
+    assert now.config.keys == {name: key for name, (key, _) in KEYS.items()}
+    assert {*now.lines} >= {f"{section}.{one.name}" for section, one in settings()}
+    assert read(bare).config.limits == Config().limits
+
+
+def test_a_persons_file_is_never_lost(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config.toml"
+    assert write(path, "one\n", replace=False) is None
+    with pytest.raises(ConfigThere, match="--yes"):
+        write(path, "two\n", replace=False)
+    assert path.read_text() == "one\n"
+    copies = [write(path, f"{text}\n", replace=True) for text in ("two", "three")]
+    assert [copy.read_text() for copy in copies if copy] == ["one\n", "two\n"]
+    assert path.read_text() == "three\n"

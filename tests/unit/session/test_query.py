@@ -1,0 +1,251 @@
+"""The grammar of a filter and the order of rows, on real logs."""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from rocm_tui.errors import QueryError
+from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
+from rocm_tui.session.query.grammar import LONGEST, parse, read
+from rocm_tui.session.query.match import predicate
+from rocm_tui.session.query.order import ordered
+from rocm_tui.session.query.tree import EVERYTHING
+
+NOW = 1_000_000.0
+
+
+def row(key: str, op: str = "mm", *, gain: float | None = None, **of_tuning: object) -> Row:
+    """A tuning of two choices, whose fastest is that much faster than ATen."""
+    choices: tuple[Choice, ...] = ()
+    if gain is not None:
+        choices = (Choice("triton_mm_1", "triton_mm-a", 2.0), Choice(op, f"{op}-b", 2.0 * gain))
+    given = {"dtypes": ("torch.bfloat16",) * 2, "choices": choices, **of_tuning}
+    tuning = Tuning(op, **given)  # type: ignore[arg-type]
+    return Row(key, key, 1, tuning, seen=tuning.when)
+
+
+SESSIONS = {
+    "s1": Session("s1", "vm", 51, 3, torch="2.13.0+rocm7", device="AMD Instinct MI300X",
+                  arch="gfx942:sramecc+:xnack-"),
+    "s2": Session("s2", "vm", 5163, 0, torch="2.11.0", device="cpu"),
+}  # fmt: skip
+ROWS = [
+    row("a", gain=1.5, rank=3, session="s1", device="cuda:0", when=NOW - 60,
+        shapes=((128, 4096), (4096, 512)), sources=("/logs/run1/train.log",)),
+    row("b", "addmm", gain=1.01, rank=0, session="s2", device="cpu", when=NOW - 7000),
+    row("c", "int_mm", dtypes=("torch.int8",) * 2, when=NOW - 90000, state="running"),
+    row("d", "bmm", choices=(Choice("bmm", "bmm-x", None, failed=True),)),
+]  # fmt: skip
+FACTS = Facts(Known(SESSIONS, NOW))
+
+
+def found(text: str) -> str:
+    passes = predicate(parse(text), FACTS)
+    return "".join(row.key for row in ROWS if passes(row))
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", "abcd"),
+        ("mm", "abcd"),
+        ("op:mm", "a"),
+        ("op:*mm", "abcd"),
+        ("op:mm,bmm", "ad"),
+        ("OP:MM", "a"),
+        ("addmm bf16", "b"),
+        ("dtype:bf16", "abd"),
+        ("dtype:bfloat16 !op:mm", "bd"),
+        ("gain>1.2", "a"),
+        ("gain>=1.5x gain:1.5", "a"),
+        ("gain:1..2", "ab"),
+        ("gain:none", "cd"),
+        ("gain:*", "ab"),
+        ("lead<2%", "b"),
+        ("time>1ms", "ab"),
+        ("time>2000.5us", ""),
+        ("time:2", "ab"),
+        ("age<2h", "ab"),
+        ("age<5min", "a"),
+        ("!age<2h", "cd"),
+        ("rank:3", "a"),
+        ("rank:0,3", "ab"),
+        ("rank:none", "cd"),
+        ("state:failed", "d"),
+        ("state:running", "c"),
+        ("failed>0", "d"),
+        ("choices>1", "ab"),
+        ("device:gfx942", "a"),
+        ("device:mi300x", "a"),
+        ("device:cuda", "a"),
+        ("device:cpu", "b"),
+        ("session:vm-51", "a"),
+        ("session:vm-51*", "ab"),
+        ("session:vm torch:2.13", "a"),
+        ("source:train.log", "a"),
+        ("source:run1", "a"),
+        ("source:train", ""),
+        ("shape:4096", "a"),
+        ("shape:4096x512", "a"),
+        ("shape:128×512×4096", "a"),
+        ("shape:409", ""),
+        ("by:triton", "ab"),
+        ("winner:triton_mm*", "ab"),
+        ("verdict:tie", "b"),
+        ("tie", "b"),
+        ("-tie -op:mm", "cd"),
+        ("NOT op:mm", "bcd"),
+        ("op:mm OR op:bmm", "ad"),
+        ("op:mm | op:bmm rank:0", "a"),
+        ("(op:mm | op:addmm) rank:0", "b"),
+        ("!(op:mm OR op:addmm)", "cd"),
+        ('"bf16 triton"', "ab"),
+        ("!!op:mm", "a"),
+    ],
+)
+def test_what_passes(text: str, keys: str) -> None:
+    assert found(text) == keys, parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "character", "what"),
+    [
+        ("mm dtpe:bf16", 4, "no field is called dtpe; did you mean dtype?"),
+        ("gain>", 1, "gain> wants a value, as in gain>1.2"),
+        ("gain>fast", 6, "gain wants a number"),
+        ("time>1h", 6, "time wants one of the units ns, us, µs, ms, s"),
+        ("age<2", 5, "age wants one of the units"),
+        ("op>mm", 1, "op is no number: op:mm"),
+        ("(mm", 1, "no ) ends this ("),
+        ("mm)", 3, "no ( stands before this )"),
+        ("mm ()", 4, "nothing stands between"),
+        ("mm OR", 4, "OR stands between two"),
+        ("| mm", 1, "OR stands between two"),
+        ('op:"mm', 4, "ends this one"),
+        ("mm !", 4, "! and - stand right before"),
+        ("@mine", 1, "no filter is saved as mine"),
+        ("(" * 30 + "x", 21, "more than 20 parentheses"),
+        ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
+    ],
+)
+def test_a_fault_names_its_place(text: str, character: int, what: str) -> None:
+    with pytest.raises(QueryError, match=f"^filter, character {character}: ") as raised:
+        parse(text)
+    assert what in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["dtype:", "op:mm dtype:", "gain>", "op:mm (", "op:mm OR", '"'])
+def test_half_a_filter_lets_through_what_the_rest_does(text: str) -> None:
+    reading = read(text)
+    assert reading.faults
+    assert reading.query == parse("op:mm" if "mm" in text else "")
+
+
+def test_saved_filters_stand_for_themselves() -> None:
+    saved = {"wins": "gain>1.2 OR verdict:tie", "mine": "@wins op:mm", "loop": "@loop"}
+    assert parse("@mine", saved) == parse("(gain>1.2 OR verdict:tie) op:mm")
+    assert parse("!@wins", saved) == parse("!(gain>1.2 OR verdict:tie)")
+    with pytest.raises(QueryError, match="loop holds itself"):
+        parse("@loop", saved)
+    with pytest.raises(QueryError, match="did you mean @wins"):
+        parse("@winz", saved)
+
+
+def test_no_saved_filters_make_a_filter_endless() -> None:
+    saved = {f"f{at}": f"@f{at + 1} @f{at + 1} @f{at + 1}" for at in range(19)} | {"f19": "mm"}
+    begun = time.perf_counter()
+    with pytest.raises(QueryError, match="too many others"):
+        parse("@f0", saved)
+    assert time.perf_counter() - begun < 0.5
+
+
+def test_every_example_is_a_filter_of_its_field() -> None:
+    for field in FIELDS:
+        assert parse(field.example) != EVERYTHING, field.name
+        assert field.example.startswith(field.name)
+
+
+PIECES = [
+    *(field.example for field in FIELDS), "(", ")", "!", "-", "OR", "|", "NOT", "@x", '"', "'",
+    ":", "<", ">=", "=", ",", "..", "none", "*", " ", "×", "é", "\x1b[31m", "\0", "1e999", "𝟙", "٣",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_text_is_a_filter_or_a_query_error(seed: int) -> None:
+    draw = random.Random(seed)
+    begun = time.perf_counter()
+    for _ in range(1500):
+        pieces = [*PIECES, "".join(draw.choices(string.printable, k=3))]
+        text = "".join(draw.choices(pieces, k=draw.randrange(1, 12)))
+        passes = predicate(read(text).query, FACTS)
+        assert [passes(row) for row in ROWS], "any tree can be asked of any row"
+        try:
+            parse(text)
+        except QueryError:
+            continue
+        assert not read(text).faults
+    assert time.perf_counter() - begun < 20
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(" * LONGEST, "!" * LONGEST, "(a|" * 600, "a " * 1000, "op:" + "*a" * 900, '"' * LONGEST,
+     "gain>" + "1" * 1900, "op:" + "," * 1900, "- " * 1000, "a:" * 1000],
+)  # fmt: skip
+def test_no_text_takes_long(text: str) -> None:
+    many = replace(ROWS[0], tuning=replace(ROWS[0].tuning, op="a" * 5000), key="long")
+    begun = time.perf_counter()
+    predicate(read(text).query, FACTS)(many)
+    assert time.perf_counter() - begun < 0.5
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+def test_what_is_unknown_stands_last_both_ways(field: object) -> None:
+    by = BY_NAME[field.name]  # type: ignore[attr-defined]
+    one, other = ordered(ROWS, by, FACTS, False), ordered(ROWS, by, FACTS, True)
+    assert {r.key for r in one} == {r.key for r in other} == set("abcd")
+    known = [r for r in one if predicate(parse(f"{by.name}:*"), FACTS)(r)]
+    assert one[: len(known)] == known, "the unknown ones stand last"
+    assert {r.key for r in other[: len(known)]} == {r.key for r in known}
+
+
+def test_orders() -> None:
+    def keys(name: str, reverse: bool = False) -> str:
+        return "".join(row.key for row in ordered(ROWS, BY_NAME[name], FACTS, reverse))
+
+    assert keys("gain") == "abcd" and keys("gain", True) == "bacd"
+    assert keys("rank") == "bacd" and keys("rank", True) == "abcd"
+    assert keys("op") == "bdca" and keys("op", True) == "acdb"
+    assert keys("age") == "abcd" and keys("age", True) == "cbad"
+
+
+def test_five_thousand_rows_take_milliseconds() -> None:
+    rows = [replace(ROWS[at % 4], key=str(at)) for at in range(5000)]
+    facts = Facts(Known(SESSIONS, NOW))
+    text = "op:mm dtype:bf16 gain>1.2 !pinned device:gfx942 rank:3 lead>2% time>1ms (age<2h | tie)"
+    assert len(list(filter(predicate(parse(text), facts), rows))) == 1250
+    took = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        list(filter(predicate(parse(text + " a"), facts), rows))
+        took.append(time.perf_counter() - begun)
+    assert min(took) < 0.03, "some 5 ms on a quiet core"
+
+
+def test_rows_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    facts = Facts(Known(SESSIONS, NOW))
+    rows = [replace(ROWS[0], key=str(at)) for at in range(100)]
+    list(map(predicate(parse("op:mm"), facts), rows))
+    facts.keep(rows[:10], 10)
+    assert facts.held == 10

@@ -1,0 +1,151 @@
+"""Each action shows the command that does the same, copies it, and logs it; the command works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from backend.disk.layout import Layout
+from backend.pins.store import PinStore
+from rocm_tui.actions.done import KEPT, Done, list_done, note_done
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.dialogs import TuneScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from tests.support.screen_lab import asked, panes_of, running, until, write_cache
+
+NOTE = "it's $HOME's; \"quoted\""
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """What a person gets who pastes it, `rocm-tui` being on their PATH."""
+    env = {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"}
+    env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+    return subprocess.run(command, shell=True, env=env, capture_output=True, text=True, timeout=60)
+
+
+async def copied(app: RocmTui, pilot: Pilot[int]) -> str:
+    await pilot.press("y")
+    await until(pilot, lambda: "rocm-tui" in app.clipboard)
+    return app.clipboard
+
+
+def pins(cache: Path) -> list[tuple[str, str, str]]:
+    return [(pin.id, pin.hash, pin.note) for pin in PinStore(Layout(cache)).pins()]
+
+
+async def test_pin_and_unpin_do_the_same_in_a_shell(tmp_path: Path) -> None:
+    cache, other = tmp_path / "a cache's", tmp_path / "other"
+    path = write_cache(cache, 8)
+    shutil.copytree(cache, other)
+    original = path.read_bytes()
+    async with running(cache) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("tab", "j", "p")
+        await asked(app, pilot)
+        await pilot.press("n")
+        app.screen.query_one("Input").value = NOTE  # type: ignore[attr-defined]
+        await pilot.press("tab")
+        command = await copied(app, pilot)
+        shown = str(app.screen.query_one("#command").render())
+        assert f"$ {command}" in shown
+        await pilot.press("enter")
+        await until(pilot, lambda: pins(cache))
+        there = command.replace(shlex.quote(str(cache)), shlex.quote(str(other)))
+        assert there != command
+        done = shell(there)
+        assert done.returncode == 0, done.stderr
+        assert pins(other) == pins(cache) and pins(cache)[0][2] == NOTE
+        held = (other / "cache" / path.name).read_bytes()
+        assert held == path.read_bytes() != original
+
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen) and app.screen.row.pin)  # type: ignore[union-attr]
+        await pilot.press("u")
+        await asked(app, pilot)
+        command = await copied(app, pilot)
+        await pilot.press("escape")
+        assert shell(command).returncode == 0 and not pins(cache)
+        assert path.read_bytes() == original
+        await until(pilot, lambda: len(list_done(Layout(cache))) == 1)
+        (first,) = list_done(Layout(cache))
+        assert (
+            first.ok
+            and first.outcome.startswith("Pinned mm-bb")
+            and NOTE in shlex.split(first.command)
+        )
+
+
+async def test_tune_shows_what_is_answered(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("t")
+        await until(pilot, lambda: isinstance(app.screen, TuneScreen))
+        app.screen.query_one("#backends").value = "ATEN,TRITON"  # type: ignore[attr-defined]
+        app.screen.query_one("#space").action_turn()  # type: ignore[attr-defined]
+        wanted = "--backends ATEN,TRITON --search-space exhaustive"
+        shown = app.screen.query_one("#command")
+        await until(pilot, lambda: wanted in str(shown.render()))  # type: ignore[attr-defined]
+        command = await copied(app, pilot)
+        done = shell(f"{command} --dry-run --json")
+        assert done.returncode == 0, done.stderr
+        (problem,) = json.loads(done.stdout)["problems"]
+        assert problem["op"] == "mm"
+
+
+async def test_a_log_outside_the_cache_is_named(tmp_path: Path) -> None:
+    cache, elsewhere = tmp_path / "cache", tmp_path / "else where"
+    write_cache(cache, 8)
+    found = write_cache(elsewhere, 16)
+    async with running(cache, found) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        screen = app.screen
+        assert isinstance(screen, WatchScreen) and screen.row is not None
+        command = app.shell.measure(screen.row, screen.row.tuning.choices[:1])
+        assert f"--from {shlex.quote(str(found))}" in command
+        show = command.replace("measure", "show").replace(" triton_mm-aa", "")
+        done = shell(show)
+        assert done.returncode == 0 and "16" in done.stdout, done.stderr
+
+
+def test_the_log_is_bounded_and_survives_what_is_no_line(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    for _ in range(3):
+        note_done(layout, "rocm-tui pins", "x" * 5000, True)
+    text = layout.done.read_text()
+    layout.done.write_text("nonsense\n" + text * KEPT)
+    note_done(layout, "rocm-tui undo", "done", False)
+    known = list_done(layout)
+    assert len(known) == KEPT and not known[-1].ok and known[-1].command == "rocm-tui undo"
+    assert all(isinstance(one, Done) and len(one.outcome) <= 500 for one in known)
+
+
+async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
+    path = write_cache(tmp_path, 8)
+    original = path.read_bytes()
+    store = PinStore(Layout(tmp_path))
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        row = panes.table.current
+        assert row is not None and row.tuning.key is not None
+        store.pin(None, row.tuning.key, "mm-bb", label="mm", note="yesterday")
+        store.unpin(row.tuning.key)
+        await pilot.press("U")
+        await asked(app, pilot)
+        assert "Pins mm again." in str(app.screen.query_one("#lines").render())
+        command = await copied(app, pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: pins(tmp_path))
+        assert pins(tmp_path)[0][1:] == ("mm-bb", "yesterday")
+        assert shell(command).returncode == 0
+        assert not pins(tmp_path) and path.read_bytes() == original
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        await pilot.press("U")
+        said = "Nothing is left to undo"
+        await until(pilot, lambda: any(said in note.message for note in app._notifications))

@@ -1,0 +1,101 @@
+"""The screen with a person's settings: keys, theme, what is wrong told; and what it remembers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocm_tui.tui.screens.jobs import JobsScreen
+from rocm_tui.tui.widgets.one_line import KeyBar
+from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the settings lie, and below it the memory."""
+    folder = tmp_path / "rocm-tui"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return folder
+
+
+def write(home: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """As a file of another name each time: one is read once a process."""
+    path = home / f"{abs(hash(text))}.toml"
+    path.write_text(text)
+    monkeypatch.setenv("ROCM_TUI_CONFIG", str(path))
+
+
+async def test_keys_of_ones_own(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, monkeypatch, '[keys]\napp.jobs = "f6,z"\nwatch.sort = "f7"\n')
+    write_cache(tmp_path, 8, 16)
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        await until(pilot, lambda: app.own_keys)
+        await pilot.press("s", "J")
+        assert panes.table.sort.name == "age" and not isinstance(app.screen, JobsScreen)
+        await pilot.press("f7")
+        assert panes.table.sort.name == "gain"
+        line = screen_text(app.screen.query_one(KeyBar))
+        assert "f7 sort" in line and "f6 jobs" in line
+        await pilot.press("z")
+        assert isinstance(app.screen, JobsScreen)
+        await pilot.press("f6", "question_mark")
+        await until(pilot, lambda: "Keys: Lists" in screen_text(app.screen))
+        assert "  f6 z " in screen_text(app.screen)
+
+
+async def test_a_bad_file_is_told_and_the_rest_holds(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = '[theme]\nname = "rocm-light"\n[keys]\nwatch.pin = "u"\nwatch.sort = "f7"\n[limit]\n'
+    write(home, monkeypatch, text)
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        assert app.theme == "rocm-light"
+        await until(pilot, lambda: len(app._notifications) == 2)
+        told = [one.message for one in app._notifications]
+        assert ":6: no section 'limit': did you mean 'limits'?" in told[0]
+        assert ":4: watch.pin and watch.unpin would both be 'u'" in told[1]
+        assert app.own_keys == {"watch.sort": "f7"}
+
+
+async def test_what_is_no_settings_at_all_does_not_stop_it(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, monkeypatch, "\0 what")
+    async with running(tmp_path) as (app, pilot):
+        await until(pilot, lambda: app._notifications)
+        (one,) = app._notifications
+        assert ":1: no TOML" in one.message
+
+
+async def test_theme_and_order_are_kept(tmp_path: Path, home: Path) -> None:
+    write_cache(tmp_path, 8, 16)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 2)
+        started = app.theme
+        await pilot.press("s", "s")
+        app.theme = "rocm-light"
+        await pilot.pause()
+    known = json.loads((home / "state.json").read_text())
+    assert known["sort"] == "lead" and started != "rocm-light"
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        assert app.theme == "rocm-light" and panes.table.sort.name == "lead"
+
+
+async def test_a_remembered_theme_that_is_gone_is_no_theme(tmp_path: Path, home: Path) -> None:
+    names = ("truecolor", "256", "standard", "windows", "")
+    state = {f"theme {name}": "of-yesterday" for name in names}
+    (home / "state.json").write_text(json.dumps({**state, "sort": "of-yesterday"}))
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        assert app.theme.startswith("rocm-") and panes.table.sort.name == "age"
