@@ -328,6 +328,13 @@ class RocmTui(Host):
         else:
             self.push_screen(kind())
 
+    async def action_close(self) -> None:
+        """Where `escape` goes; from Watch, leave."""
+        if isinstance(self.screen, WatchScreen):
+            await self.action_quit()
+        elif isinstance(self.screen, BaseScreen):
+            self.screen.action_back()
+
     async def action_quit(self) -> None:
         """Leave; where that ends jobs or the program, a question comes first."""
         runs = self.launched is not None and self.launched.running

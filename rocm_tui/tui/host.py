@@ -115,7 +115,8 @@ class Host(App[int]):
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
-        key("q,ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
+        key("q", "close", "app.close", "back; from Watch quit"),
+        key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
     ]
     paths: list[str]
     layout: Layout

@@ -140,11 +140,8 @@ class HelpScreen(BaseScreen):
     """One page of text."""
 
     AUTO_FOCUS = "#text"
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("j k", "scroll", "scroll"),
-        ("esc", "back", "app.pop_screen"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "back", "help.back", "back")]
+    KEYS: ClassVar[tuple[Key, ...]] = (("j k", "scroll", "scroll"),)
 
     def compose_body(self) -> ComposeResult:
         yield HelpText()

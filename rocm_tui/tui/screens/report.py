@@ -197,7 +197,7 @@ class ReportScreen(BaseScreen):
             "measure a roof that is not known",
         ),
         key("y", "copy", "report.copy", "copy the tuning's id"),
-        key("escape", "app.pop_screen", "report.back", "back"),
+        key("escape", "back", "report.back", "back"),
     ]
 
     def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
@@ -266,7 +266,7 @@ class ReportScreen(BaseScreen):
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
-        self.show_keys([*keys, ("y", "copy id", "copy"), ("esc", "back", "app.pop_screen")])
+        self.show_keys([*keys, ("y", "copy id", "copy")])
         self._plot()
 
     def _plot(self) -> None:

@@ -32,6 +32,7 @@ class WatchScreen(BaseScreen):
     """
 
     AUTO_FOCUS = "#welcome"
+    LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
     _seconds: Timer | None = None
