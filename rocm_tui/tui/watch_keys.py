@@ -92,6 +92,10 @@ def _compare(spot: Spot) -> str | None:
     return None if spot.row.tuning.choices else "No choice of this tuning is known yet."
 
 
+def _read(spot: Spot) -> str | None:
+    return possible.why_not_read(spot.choice)
+
+
 def _tune(spot: Spot) -> str | None:
     return possible.why_not_tuned(spot.row.tuning)
 
@@ -182,6 +186,14 @@ KEYS: tuple[WatchKey, ...] = (
         applies=_compare,
     ),
     WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
+    ),
+    WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"
     ),
     WatchKey("switch_back", "shift+tab", "between the table and the choices"),
@@ -205,6 +217,20 @@ KEYS: tuple[WatchKey, ...] = (
         "r",
         "turn the order round; a click on a heading sorts by it, the next one turns round",
         palette="tunings: Reverse the order",
+        anywhere=True,
+    ),
+    WatchKey(
+        "group",
+        "b",
+        "group by the next of: session, op, device, nothing; enter closes a group",
+        palette="tunings: Group by the next",
+        anywhere=True,
+    ),
+    WatchKey(
+        "fold",
+        "f",
+        "fold the tunings with a single choice into one line, or show them",
+        palette="tunings: Fold those with a single choice",
         anywhere=True,
     ),
     WatchKey(
@@ -236,6 +262,14 @@ KEYS: tuple[WatchKey, ...] = (
         "history of the problem: winner and time by session, versions, pins",
         palette="tuning: Show history",
         hint="over the days",
+    ),
+    WatchKey(
+        "undo",
+        "U",
+        "undo your last pin or unpin, also of another day; asks",
+        palette="pin: Undo last pin or unpin",
+        hint="asks first",
+        anywhere=True,
     ),
     WatchKey("details", "l,right", "into the choices"),
     WatchKey("table", "h,left", "back to the table"),

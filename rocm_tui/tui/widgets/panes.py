@@ -15,6 +15,7 @@ from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session import stats
+from rocm_tui.session.grouping import GROUPS, Arrangement
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
@@ -79,6 +80,8 @@ class Panes(Vertical):
         sort = BY_NAME.get(self.memory.recall("sort", "age"))
         if sort is not None:
             self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
+        by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
+        self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -175,6 +178,13 @@ class Panes(Vertical):
         self.table.sort_by(field, reverse=reverse)
         self.memory.remember("sort", field.name)
         self.memory.remember("reverse", reverse)
+        self._follow()
+
+    def group_as(self, how: Arrangement) -> None:
+        """Group and fold the rows another way."""
+        self.table.group_as(how)
+        self.memory.remember("group", how.by)
+        self.memory.remember("fold", how.fold)
         self._follow()
 
     @on(TuningsTable.SortAsked)

@@ -25,7 +25,7 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         await until(pilot, lambda: "5 events" in screen_text(app.screen))
         await until(pilot, lambda: "torch → 2.13.0" in screen_text(app.screen))
         text = screen_text(app.screen)
-        assert "┊torch" in text and "pin by ann" in text
+        assert "┊torch" in text and "● " in text and "pin by" in text
         assert all(len(line) <= size[0] for line in text.splitlines())
         await pilot.press("end")  # the oldest
         await pilot.press("y")
