@@ -124,7 +124,10 @@ class WatchScreen(BaseScreen):
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
         problems = self.program.count_troubles()
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        cached = sum(row.tuning.borrowed for row in rows)
+        tuned = len(rows) - cached
+        facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+        facts += [f"{cached} from a cache"] if cached else []
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
