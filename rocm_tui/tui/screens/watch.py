@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.events import DescendantFocus
 from textual.timer import Timer
 
-from rocm_tui.tui import later, watch_keys
+from rocm_tui.tui import watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
@@ -247,7 +247,7 @@ class WatchScreen(BaseScreen):
     def action_history(self) -> None:
         """The problem of the tuning under the cursor, over the days."""
         if self.row is not None:
-            self.app.push_screen(later.history_screen(self.row))
+            self.program.show_history(self.row)
 
     def filter_by(self, text: str) -> None:
         """Let this be the filter, as if it had been typed."""
