@@ -36,6 +36,7 @@ class WatchScreen(BaseScreen):
     """
 
     AUTO_FOCUS = "#welcome"
+    LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
     _seconds: Timer | None = None
@@ -116,7 +117,7 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            told = self.program.told_of_launched(welcome.size.width)
+            told = self.program.doing_lines(welcome.size.width)
             welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
@@ -138,11 +139,14 @@ class WatchScreen(BaseScreen):
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
         problems = self.program.count_troubles()
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        cached = sum(row.tuning.borrowed for row in rows)
+        tuned = len(rows) - cached
+        facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+        facts += [f"{cached} from a cache"] if cached else []
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
-        facts += self.program.facts_of_launched()
+        facts += self.program.doing_facts()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
@@ -160,7 +164,9 @@ class WatchScreen(BaseScreen):
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -255,6 +261,19 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_history(self) -> None:
+        """The problem of the tuning under the cursor, over the days."""
+        if self.row is not None:
+            self.program.show_history(self.row)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
 
     def action_read(self) -> None:
         choice = self.panes.chosen if self.panes else None
