@@ -252,6 +252,9 @@ class RocmTui(Host):
     def read(self, row: Row, choice: Choice) -> None:
         self.push_screen(later.source_screen(row, choice))
 
+    def show_history(self, row: Row) -> None:
+        self.push_screen(later.history_screen(row))
+
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)
 

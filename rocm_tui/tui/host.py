@@ -228,6 +228,10 @@ class Host(App[int]):
         """Open the source of a choice, and what compilers made of it."""
         raise NotImplementedError
 
+    def show_history(self, row: Row) -> None:
+        """Open what happened to the problem of this tuning, over the days."""
+        raise NotImplementedError
+
     def show_row(self, row: Row) -> None:
         """Go to this tuning in Watch."""
         raise NotImplementedError

@@ -171,6 +171,12 @@ def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
     return CompareScreen(row, marked)
 
 
+def history_screen(row: Row) -> BaseScreen:
+    from rocm_tui.tui.screens.history import HistoryScreen
+
+    return HistoryScreen(row)
+
+
 def source_screen(row: Row, choice: Choice) -> BaseScreen:
     from rocm_tui.tui.screens.source import SourceScreen
 

@@ -270,6 +270,13 @@ KEYS: tuple[WatchKey, ...] = (
         acts=True,
     ),
     WatchKey(
+        "history",
+        "H",
+        "history of the problem: winner and time by session, versions, pins",
+        palette="tuning: Show history",
+        hint="over the days",
+    ),
+    WatchKey(
         "undo",
         "U",
         "undo your last pin or unpin, also of another day; asks",

@@ -124,7 +124,10 @@ class WatchScreen(BaseScreen):
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
         problems = self.program.count_troubles()
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        cached = sum(row.tuning.borrowed for row in rows)
+        tuned = len(rows) - cached
+        facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+        facts += [f"{cached} from a cache"] if cached else []
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
@@ -242,6 +245,11 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_history(self) -> None:
+        """The problem of the tuning under the cursor, over the days."""
+        if self.row is not None:
+            self.program.show_history(self.row)
 
     def filter_by(self, text: str) -> None:
         """Let this be the filter, as if it had been typed."""
