@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
@@ -69,6 +69,18 @@ def asking(host: Host) -> Requests:
     from rocm_tui.tui.asking import Asking
 
     return Asking(host)
+
+
+def refusing(host: Host) -> Requests:
+    from rocm_tui.tui.read_only import Refusing
+
+    return cast(Requests, Refusing(host))
+
+
+def turn_read_only(host: Host, stays: bool) -> None:
+    from rocm_tui.tui.read_only import turn
+
+    turn(host, stays)
 
 
 def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:

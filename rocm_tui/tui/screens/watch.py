@@ -130,7 +130,7 @@ class WatchScreen(BaseScreen):
         for name, text in panes.saved_filters.items():
             take = partial(panes.filter.take, f"@{name}")
             yield SystemCommand(f"tunings: Filter @{name}", text, take)
-        for name, beside, action in watch_keys.commands(self.spot):
+        for name, beside, action in watch_keys.commands(self.spot, self.program.read_only):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
     def describe(self) -> None:
@@ -160,7 +160,8 @@ class WatchScreen(BaseScreen):
 
     def _keys(self) -> None:
         spot = self.spot
-        keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
+        read_only = self.program.read_only
+        keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
@@ -185,7 +186,8 @@ class WatchScreen(BaseScreen):
         panes = self.panes
         if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
             return
-        why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
+        entry, read_only = watch_keys.by_id(id), self.program.read_only
+        why_not = entry.why_not(self.spot, read_only) if panes else None
         if why_not:
             self.program.refuse(why_not)
         elif self.panes is not None or id == "devices":
