@@ -17,7 +17,7 @@ from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session.facets import short_names, source_of
+from rocm_tui.session.facets import short_names, source_of, told
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
 from rocm_tui.session.news import News, names_of
@@ -36,7 +36,11 @@ if TYPE_CHECKING:  # types only: jobs are asked for later
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
+_MEASURED = ("op", "shape", "dtype", "winner", "pin", "device", "layout", "rank")
+_BEATEN = 9
+"""Cells of a lead that names the choice which is faster."""
+_KEPT = 500
+"""Lines that are remembered, of those that were shown."""
 
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
@@ -47,8 +51,8 @@ _COLUMNS = {field.column or field.name: field for field in FIELDS}
 
 def _widths(row: Row) -> tuple[int, ...]:
     """Cells that the contents of the measured columns take."""
-    cells = tuning_cells.cells(row, 0.0)
-    return tuple(cell_len(cells[key][0]) for key in _MEASURED)
+    cells = tuning_cells.cells(row, 0.0, keys=_MEASURED)
+    return tuple([cell_len(text) for text, _ in cells.values()])
 
 
 class _OfRows(Generic[_Answer]):
@@ -113,6 +117,8 @@ class TuningsTable(LineView):
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
+        self._told = _OfRows(told)
+        self._lines: dict[str, tuple[Row, object, Line]] = {}
 
     @property
     def current(self) -> Row | None:
@@ -164,6 +170,8 @@ class TuningsTable(LineView):
         self._order(follow=self._follow and not hold and newest and self.top == 0)
         if newest:
             self._news.take(before, rows)
+        if self._follow and self.cursor <= self._first:
+            self._news.clear()  # the cursor went with what came
         self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()
@@ -223,6 +231,7 @@ class TuningsTable(LineView):
         facts.known.now = time.time()
         facts.keep(rows, len(rows))
         self._widths.keep(rows)
+        self._told.keep(rows)
         if self._query != EVERYTHING:
             rows = list(filter(predicate(self._query, facts), rows))
         if not self.newest_first:
@@ -302,8 +311,11 @@ class TuningsTable(LineView):
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
-        differing, self._names = facets.shown(self._all)
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
+        names = self._names
+        differing, self._names = facets.shown(self._all, self._told.of)
+        if self._names != names:
+            self._lines.clear()
         for key in facets.KEYS - differing.keys():
             self._wants.pop(key, None)
         if self.arrangement.by == "session" and not self._names:
@@ -311,7 +323,7 @@ class TuningsTable(LineView):
         if "source" in differing:
             self._wants["source"] = max(map(cell_len, self._names.values()))
         if any(row.tuning.measured is not None for row in sample):
-            self._wants["error"] = 4
+            self._wants |= {"error": 4, "lead": _BEATEN}
         if any(row.share is not None for row in sample):
             self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
 
@@ -348,13 +360,26 @@ class TuningsTable(LineView):
             return groups.heading_line(entry, self.arrangement.by, self._names)
         if isinstance(entry, Folded):
             return groups.folded_line(entry)
-        cells = tuning_cells.cells(entry, self.now, self._names)
-        job = self._job(entry)
+        slots, job = self._layout(width), self._job(entry) if self._jobs else None
         if job is not None:
-            own = cells["lead"][0] if entry.tuning.state == "running" else ""
+            return self._drawn(entry, slots, job)
+        age = tuning_cells.age_text(entry, self.now)
+        known = self._lines.get(entry.key)
+        if known is None or known[0] is not entry or known[1] != (age, slots):
+            if len(self._lines) > _KEPT:
+                self._lines.clear()
+            line = self._drawn(entry, slots, None)
+            known = self._lines[entry.key] = entry, (age, slots), line
+        return known[2]
+
+    def _drawn(self, row: Row, slots: tuple[Slot, ...], job: Job | None) -> Line:
+        keys = [slot.column.key for slot in slots]
+        cells = tuning_cells.cells(row, self.now, self._names, keys)
+        if job is not None and "lead" in cells:
+            own = cells["lead"][0] if row.tuning.state == "running" else ""
             cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
         line: list[tuple[str, str]] = []
-        for slot in self._layout(width):
+        for slot in slots:
             text, style = cells[slot.column.key]
             line += [(slot.cell(text), style), (" " * GAP, "")]
         return tuple(line[:-1])
