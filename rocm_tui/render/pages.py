@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.plot import bar, number, thin_bar
+from rocm_tui.render.plot import number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline
@@ -16,7 +16,6 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
-_BAR = 12
 _PROBLEM = PROBLEM[1:]
 
 
@@ -144,10 +143,6 @@ _POINTS: tuple[Field[_PointLine], ...] = (
     Field(
         "share", "%", 6, 6, right=True, text=lambda line: line.percent,
         about="of the roof; above 100 the operands come from a cache",
-    ),
-    Field(
-        "bar", "", _BAR, _BAR, drop=6, style=lambda line: "dim" if line.once else "accent",
-        text=lambda line: (thin_bar if line.once else bar)(line.point.share or 0.0, _BAR),
     ),
     Field(
         "bound", "BOUND BY", 8, 8, drop=2, text=lambda line: line.point.bound or "", style="dim",

@@ -43,6 +43,31 @@ PIN_SIGNS: dict[PinState, Sign] = {
 }
 
 
+PROVED = "✓ 2h: verified; ✓?: since then something changed; ✗: another is called"
+
+
+def proved(status: PinStatus) -> str:
+    """What was seen in generated code, and when: `✓ 2h`; `✓?` where it may not hold any more."""
+    proof = status.proof
+    if proof is None:
+        return ""
+    if status.stale:
+        return "✓?" if proof.ok else "✗?"
+    return f"{'✓' if proof.ok else '✗'} {fmt.age(proof.when, time.time())}"
+
+
+def proof_text(status: PinStatus) -> str:
+    """When it was verified and by what, and why that may not hold any more; empty without."""
+    proof = status.proof
+    if proof is None:
+        return ""
+    what = "verified" if proof.ok else "not called"
+    by = "a program's own code" if proof.by == "program" else plain(proof.by)
+    torch = f", torch {plain(proof.torch)}" if proof.torch else ""
+    stale = f"; {status.stale}, v verifies again" if status.stale else ""
+    return f"{what} {moment(proof.when)} by {by}{torch}{stale}"
+
+
 def _age(status: PinStatus) -> str:
     return fmt.age(status.pin.when or None, time.time())
 
@@ -80,6 +105,11 @@ _CHOICE: Field[PinStatus] = Field(
     short=lambda status: plain(status.pin.label),
     about="the choice that every later program shall take",
 )  # fmt: skip
+_PROVED: Field[PinStatus] = Field(
+    "verified", "VERIFIED", 8, 8, drop=4, text=proved,
+    style=lambda status: "warn" if status.stale or "✗" in proved(status) else "accent",
+    about=PROVED,
+)  # fmt: skip
 _WHO: Field[PinStatus] = Field(
     "who", "WHO", 4, 14, drop=5, text=lambda status: plain(status.pin.who), style="dim",
     about="who pinned it",
@@ -100,9 +130,9 @@ _NOTE: Field[PinStatus] = Field(
 _DETAIL: Field[PinStatus] = Field(
     "detail", "", text=lambda status: "" if status.state == "active" else plain(status.detail)
 )
-PIN_LIST = (_ID, _OP, _CHOICE, _STATE, _DRIFTS, _WHO, _AGE, _NOTE, _DETAIL)
+PIN_LIST = (_ID, _OP, _CHOICE, _STATE, _PROVED, _DRIFTS, _WHO, _AGE, _NOTE, _DETAIL)
 """What `pins` prints."""
-PIN_COLUMNS = (_STATE, _ID, _OP, _SHAPE, _CHOICE, _WHO, _AGE, _DRIFTS, _NOTE)
+PIN_COLUMNS = (_STATE, _PROVED, _ID, _OP, _SHAPE, _CHOICE, _WHO, _AGE, _DRIFTS, _NOTE)
 """What the screen has."""
 
 
@@ -152,11 +182,19 @@ def status_json(status: PinStatus) -> dict[str, Any]:
         **attributes(pin, "id op precision hash label drifts device system_hash who when note"),
         "inputs_key": pin.inputs,
         **attributes(status, "state detail"),
+        "verified": proof_json(status),
         "timings": {
             precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
             for precision, times in pin.timings.items()
         },
     }
+
+
+def proof_json(status: PinStatus) -> dict[str, Any] | None:
+    """What was last seen in generated code; `stale` says why that may not hold any more."""
+    if status.proof is None:
+        return None
+    return {**attributes(status.proof, "when ok by torch"), "stale": status.stale or None}
 
 
 def plan_json(plan: PinPlan) -> dict[str, Any]:

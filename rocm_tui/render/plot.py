@@ -1,11 +1,12 @@
 """Bars, whiskers and curves in cells of text. Pure functions.
 
-Whiskers show how much longer than the best each choice takes, all on one scale:
+Bars and whiskers show how much longer than the best each choice takes, all on one scale: a longer
+one is slower, wherever there are any.
 
 │━━━━━━├─●─┤       measured: a bar to the median ratio, and its 95 % interval
 ┼─●─┤              measured: its interval holds the best, so they are not told apart
-│━━━━━━━━━━○       one number only
-│━━━━━━━━━━━━━━━▸  beyond the scale
+│──────────○       one number only
+│───────────────▸  beyond the scale
 
 A plot has two logarithmic axes: curves of Braille dots, points as marks. A charting library would
 paint the whole plot anew in colours of its own; here each cell is a span of a line, so that a moved
@@ -33,18 +34,13 @@ def bar(share: float, width: int) -> str:
     return ("━" * full + ("╸" if rest else "")).ljust(width)
 
 
-def thin_bar(share: float, width: int) -> str:
-    """The same for what was taken once."""
-    return bar(share, width).translate(_THIN)
-
-
-_THIN = str.maketrans("━╸", "─╴")
-
 _ENDS = (0.02, 0.05, 0.1, 0.15, 0.25)
 """How much longer than the best the right end of a scale may be. The smallest keeps choices apart
 by nothing from looking far apart; beyond the largest an arrow is drawn."""
 _LEFT = 0.05
 """How much less than the best a scale shows at most."""
+_FAR = (*_ENDS, 0.5, 1.0, 2.0, 4.0, 9.0)
+"""The ends of scales of times that were taken once, of which nobody has picked the near ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +59,10 @@ class Scale:
 
     @property
     def title(self) -> str:
-        """`0` below the best choice's line, the extra time at the right end."""
-        end = f"+{(self.high - 1) * 100:.0f} %"
-        return " " * self.cell(1.0) + "0" + end.rjust(self.width - self.cell(1.0) - 1)
+        """`0` below the best choice's line, the extra time at the right end: `0   +25 % slower`."""
+        end, room = f"+{(self.high - 1) * 100:.0f} %", self.width - self.cell(1.0) - 1
+        word = " slower"
+        return " " * self.cell(1.0) + "0" + (end + word * (room > len(end + word))).rjust(room)
 
 
 def scale_of(choices: Sequence[MeasuredChoice], width: int, least: float = 1.0) -> Scale:
@@ -77,6 +74,13 @@ def scale_of(choices: Sequence[MeasuredChoice], width: int, least: float = 1.0) 
     end = next((limit for limit in _ENDS if extra <= limit), _ENDS[-1])
     less = 1.0 - min((least, *(choice.ratio_low for choice in choices)))
     return Scale(1.0 - max(0.0, min(less, _LEFT)), 1.0 + end, width)
+
+
+def scale_of_single(middle: float, width: int) -> Scale:
+    """A scale for times that were taken once: half of them are no more than `middle` of the best's,
+    and can be seen."""
+    end = next((limit for limit in _FAR if middle <= 1.0 + limit), _FAR[-1])
+    return Scale(1.0, 1.0 + end, width)
 
 
 def interval(scale: Scale, choice: MeasuredChoice) -> str:
@@ -101,7 +105,7 @@ def single(scale: Scale, ratio: float) -> str:
     cells = _with_bar(scale, ratio)
     if ratio <= scale.high:
         cells[scale.cell(ratio)] = "○"
-    return "".join(cells)
+    return "".join(cells).replace("━", "─")
 
 
 def _with_bar(scale: Scale, ratio: float) -> list[str]:

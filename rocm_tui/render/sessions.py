@@ -138,6 +138,17 @@ SESSIONS: tuple[Field[SessionRow], ...] = (
 )  # fmt: skip
 
 
+def ended_text(row: SessionRow, now: float) -> str:
+    """`vm-5163, tuning bmm, 3 of 12 for 12 s`, `vm-5163, done, 4 min ago`."""
+    activity = row.activity
+    text = f"{plain(row.name)}, {state_text(activity)}"
+    if activity.ended is not None:
+        return f"{text}, {fmt.seconds(max(0.0, now - activity.ended))} ago"
+    if activity.lives and activity.since is not None:
+        return f"{text}, for {fmt.seconds(max(0.0, now - activity.since))}"
+    return text
+
+
 def sessions_text(rows: Iterable[SessionRow]) -> str:
     """A line a session; columns of which no session tells are left out."""
     listed = list(rows)

@@ -12,7 +12,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import facets, table
 from rocm_tui.render.measured import measured_json, measurement_json
-from rocm_tui.render.pins import PIN_SIGNS
+from rocm_tui.render.pins import PIN_SIGNS, PROVED, proved
 from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
 from rocm_tui.session import in_use as used
@@ -149,11 +149,16 @@ def _lead_style(row: Row) -> str:
 
 
 def _pin(row: Row) -> str:
-    """The mark of its state, and the pinned choice's place."""
+    """The mark of its state, the pinned choice's place, and whether that was seen in code."""
     if row.pin is None:
         return ""
     mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
-    return f"{mark} #{place[0]}" if place else mark
+    parts = (mark, f"#{place[0]}" if place else "", proved(row.pin))
+    return " ".join(part for part in parts if part)
+
+
+def _pin_told(row: Row) -> str:
+    return "" if row.pin is None else " ".join(filter(None, (row.pin.state, proved(row.pin))))
 
 
 ID: Field[Row] = Field(
@@ -215,9 +220,9 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="over the next; tie, unclear; beaten #2: by its 2nd; 3/14: runs",
     ),
     Field(
-        "pin", "PIN", 4, 8, drop=1, text=lambda row: row.pin_state or "", short=_pin,
+        "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
-        about=f"{_PIN_MARKS}; #2: place",
+        about=f"{_PIN_MARKS}; #2: place; {PROVED}",
     ),
 )  # fmt: skip
 _LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")

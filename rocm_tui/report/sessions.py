@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from backend.model.activity import Activity
 from backend.model.session import Session
-from rocm_tui.compare.comparison import tuning_seconds, was_tuned
-from rocm_tui.session.merge import is_reuse
+from rocm_tui.compare.comparison import tuning_seconds
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.named import names
 from rocm_tui.session.processes import Process
+
+_UNTUNED = ("only", "deterministic")
+"""Why a choice was taken where there was nothing to time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,15 @@ def _counts(
     cached: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)
     for row in rows:
-        own = row.tuning.session
-        if own is not None and was_tuned(row) and not is_reuse(row.tuning):
-            tuned[own] += 1
-            seconds[own] += tuning_seconds(row) or 0.0
-        else:
-            own = None
-        for asked in {*row.asked} - {own}:
+        tuning = row.tuning
+        if tuning.state != "done" or tuning.selected_by in _UNTUNED:
+            continue
+        # Who timed it stands first of those that asked, and alone tells what that took.
+        timed = tuning.session if tuning.seconds.benchmark is not None else None
+        if timed is not None:
+            tuned[timed] += 1
+            seconds[timed] += tuning_seconds(row) or 0.0
+        for asked in {*row.asked} - {timed}:
             cached[asked] += 1
     return tuned, cached, seconds
 

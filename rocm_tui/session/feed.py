@@ -32,6 +32,7 @@ from rocm_tui.ingest.follow.watcher import STDIN, Watcher
 from rocm_tui.ingest.records import Record
 from rocm_tui.session.graph_texts import TextReader
 from rocm_tui.session.model import Model
+from rocm_tui.session.proofs import with_torch
 
 
 @dataclass(slots=True)
@@ -216,6 +217,8 @@ class Feed:
         self.layout = layout
         self.model = Model()
         self.pins: tuple[PinStatus, ...] = ()
+        self._statuses: tuple[PinStatus, ...] = ()
+        self._sessions = 0
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
@@ -265,9 +268,12 @@ class Feed:
         old = now - self._started < _OLD
         self.model.put(batch.records, now=None if old else time.time())
         if batch.pins is not None:
-            self.pins, self.pin_problem = tuple(batch.pins), batch.pin_problem
-            self.model.set_pins(self.pins)
+            self._statuses, self.pin_problem = tuple(batch.pins), batch.pin_problem
             self.drifts += len(batch.drifted)
+        if batch.pins is not None or len(self.model.sessions) != self._sessions:
+            self._sessions = len(self.model.sessions)
+            self.pins = with_torch(self._statuses, self.model.sessions)
+            self.model.set_pins(self.pins)
         if now >= self._rested:
             self.model.join(_SLICE)
             self._spent += time.monotonic() - now

@@ -37,6 +37,11 @@ def names(sessions: Iterable[Session]) -> dict[str, str]:
     return called
 
 
+def called(session: Session) -> tuple[str, ...]:
+    """All that may be its name, and that of its run."""
+    return _short(session), _long(session), run_of(session)
+
+
 def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     """The ids of the sessions that `text` names: one, all of a run, or none. Whole parts of a name
     go before beginnings: `vm-51` is not `vm-5163` where there is a `vm-51`.

@@ -1,6 +1,4 @@
-"""The Textual app: which screens there are, when they are brought up to date, who asks, and what
-goes to the terminal: how often, how much at once, and nothing but text.
-"""
+"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
 
 from __future__ import annotations
 
@@ -16,62 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.segment import Segment
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.color import Color
 from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
-from rocm_tui.harmless import cells, plain
+from rocm_tui.harmless import plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
+from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.line_view import LineView
-
-_FRAME = 0.05
-"""Least seconds between two updates while records keep coming; the first is shown at once."""
-_CELLS = 2700.0
-"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
-_AHEAD = 0.7
-"""Seconds of that by which a burst may run ahead."""
-_LEISURE = 2.0
-"""No update for so many times what the last one took: a big table leaves time for keys."""
-
-
-class Pace:
-    """When the screens may be brought up to date again."""
-
-    def __init__(self) -> None:
-        self._next = self._paid_until = 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next update; none are left at 0 or below."""
-        return self._next - now
-
-    def updated(self, begun: float, now: float, cells: int) -> None:
-        """An update took from `begun` to `now`, and repainted so many cells."""
-        self._paid_until = max(self._paid_until, now) + cells / _CELLS
-        rest = max(_FRAME, (now - begun) * _LEISURE)
-        self._next = max(now + rest, self._paid_until - _AHEAD)
-
-
-class HarmlessFilter(LineFilter):
-    """Takes out what would be a command to the terminal, whatever widget drew it.
-
-    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
-    a field are Textual's.
-    """
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        if all(text.isprintable() for text, _, _ in segments):
-            return segments
-        return [Segment(cells(text), style, control) for text, style, control in segments]
-
 
 if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
@@ -167,11 +124,11 @@ class RocmTui(Host):
     def count_troubles(self) -> int:
         return later.count_troubles(self.feed.model.problems)
 
-    def facts_of_launched(self) -> list[str]:
-        return later.launched_facts(self.launched)
+    def doing_facts(self) -> list[str]:
+        return later.doing_facts(self.launched, self.feed.model.processes)
 
-    def told_of_launched(self, width: int) -> list[Line]:
-        return later.launched_lines(self.launched, width)
+    def doing_lines(self, width: int) -> list[Line]:
+        return later.doing_lines(self.launched, self.feed.model.processes, width)
 
     @property
     def ask(self) -> Requests:
@@ -312,6 +269,15 @@ class RocmTui(Host):
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
 
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        self.push_screen(later.session_comparison(a, b))
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        self.push_screen(later.report_screen()(name, ids))
+
+    def show_filtered(self, text: str) -> None:
+        self._back_to_watch().filter_by(text)
+
     def read(self, row: Row, choice: Choice) -> None:
         self.push_screen(later.source_screen(row, choice))
 
@@ -332,6 +298,9 @@ class RocmTui(Host):
 
     def action_pins(self) -> None:
         self._toggle(later.pins_screen())
+
+    def action_sessions(self) -> None:
+        self._toggle(later.sessions_screen())
 
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
@@ -358,6 +327,13 @@ class RocmTui(Host):
             self.pop_screen()
         else:
             self.push_screen(kind())
+
+    async def action_close(self) -> None:
+        """Where `escape` goes; from Watch, leave."""
+        if isinstance(self.screen, WatchScreen):
+            await self.action_quit()
+        elif isinstance(self.screen, BaseScreen):
+            self.screen.action_back()
 
     async def action_quit(self) -> None:
         """Leave; where that ends jobs or the program, a question comes first."""
@@ -386,13 +362,6 @@ class RocmTui(Host):
         """`group: Verb object`, only what applies now."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
-        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
-        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
-        yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
-        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
-        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
-        if self.launched is not None:
-            yield SystemCommand("view: Show output", "Of the program", self.action_output)
-        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
-        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
-        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)
+        for name, hint, action in COMMANDS:
+            if action != "app.output" or self.launched is not None:
+                yield SystemCommand(name, hint, partial(self.run_action, action))

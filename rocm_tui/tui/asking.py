@@ -24,7 +24,7 @@ from rocm_tui.actions.measure import (
 from rocm_tui.actions.proof import with_threads
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.tune import problem_of, tune
-from rocm_tui.actions.verify import NotVerified, verify
+from rocm_tui.actions.verify import NotVerified, keep_result, verify
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -217,6 +217,7 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
     def work(run: RunJob) -> str:
         [asked] = with_threads([pin], layout)
         result = verify(run, asked)
+        keep_result(layout, pin, result)
         if not result.ok:
             raise NotVerified(verified_text(pin, result))
         return verified_text(pin, result)

@@ -31,6 +31,25 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.session.peaks import Peak, TunedDevice
 
 
+Named = tuple[str, Sequence[str]]
+"""What a session, or a run, is called, and the ids of its processes."""
+
+
+COMMANDS = (
+    ("view: Show pins", "State, history, undo", "app.pins"),
+    ("view: Show report", "Of all that is watched", "app.report"),
+    ("view: Show trials", "Graphs, improve, prove", "app.trials"),
+    ("view: Show sessions", "Processes, and what each does", "app.sessions"),
+    ("view: Show jobs", "Progress, results, logs", "app.jobs"),
+    ("view: Show sources", "What is being read", "app.sources"),
+    ("view: Show output", "Of the program", "app.output"),
+    ("view: Show help", "Every key and column", "app.help"),
+    ("app: Change theme", "Colours", "app.change_theme"),
+    ("app: Quit", "Leave; reading ends with it", "app.quit"),
+)
+"""What the command palette offers everywhere: a name, a hint, an action."""
+
+
 class Requests(Protocol):
     """What a person can have done; each says what came of it."""
 
@@ -90,12 +109,14 @@ class Host(App[int]):
         key("P", "pins", "app.pins", "pins: state, history, undo"),
         key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
         key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
+        key("L", "sessions", "app.sessions", "sessions: processes, what each does, compare two"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
         key("O", "output", "app.output", "output of the program that `watch -- CMD` started"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
-        key("q,ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
+        key("q", "close", "app.close", "back; from Watch quit"),
+        key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
     ]
     paths: list[str]
     layout: Layout
@@ -133,11 +154,11 @@ class Host(App[int]):
         """Whether a question stands above the screens: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
 
-    def facts_of_launched(self) -> list[str]:
-        """What a title says of the program that was started with the screen."""
+    def doing_facts(self) -> list[str]:
+        """What a title says of the programs that work."""
         raise NotImplementedError
 
-    def told_of_launched(self, width: int) -> list[Line]:
+    def doing_lines(self, width: int) -> list[Line]:
         """The same for a screen that has nothing else to show."""
         raise NotImplementedError
 
@@ -185,6 +206,18 @@ class Host(App[int]):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         """Open the marked choices, else those near the best, side by side."""
+        raise NotImplementedError
+
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        """Show what became slower from the sessions A to B, each a name and its processes' ids."""
+        raise NotImplementedError
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        """Show the report of these sessions alone."""
+        raise NotImplementedError
+
+    def show_filtered(self, text: str) -> None:
+        """Go to Watch, with this filter."""
         raise NotImplementedError
 
     def read(self, row: Row, choice: Choice) -> None:

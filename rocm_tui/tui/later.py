@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import Host, Named, Requests
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
@@ -24,8 +24,10 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
+    from rocm_tui.session.processes import Processes
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
+    from rocm_tui.tui.screens.report import ReportScreen
     from rocm_tui.tui.widgets.panes import Panes
 
 
@@ -115,6 +117,18 @@ def trials_screen() -> type[BaseScreen]:
     return TrialsScreen
 
 
+def sessions_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.sessions import SessionsScreen
+
+    return SessionsScreen
+
+
+def session_comparison(a: Named, b: Named) -> BaseScreen:
+    from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+
+    return SessionComparisonScreen(a, b)
+
+
 def sources_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.sources import SourcesScreen
 
@@ -127,7 +141,7 @@ def output_screen() -> type[BaseScreen]:
     return OutputScreen
 
 
-def report_screen() -> type[BaseScreen]:
+def report_screen() -> type[ReportScreen]:
     from rocm_tui.tui.screens.report import ReportScreen
 
     return ReportScreen
@@ -163,19 +177,19 @@ def follow_launched(host: Host, launched: Launched) -> None:
     follow(host, launched)
 
 
-def launched_facts(launched: Launched | None) -> list[str]:
-    """What the title says of the program that was started with the screen."""
-    if launched is None:
+def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
+    """What the title says of the programs that work."""
+    if launched is None and not processes.live:
         return []
     from rocm_tui.tui.launching import facts
 
-    return facts(launched)
+    return facts(launched, processes)
 
 
-def launched_lines(launched: Launched | None, width: int) -> list[Line]:
+def doing_lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
     """The same for a screen that has nothing else to show."""
-    if launched is None:
+    if launched is None and processes.latest is None:
         return []
     from rocm_tui.tui.launching import lines
 
-    return lines(launched, width)
+    return lines(launched, processes, width)

@@ -21,6 +21,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.session import in_use, stats
 from rocm_tui.session.facets import layout_of
 from rocm_tui.session.model import Row
+from rocm_tui.session.named import called
 from rocm_tui.session.peaks import machine_of
 
 Kind = Literal["word", "sizes", "number"]
@@ -108,12 +109,12 @@ def _device(row: Row, known: Known) -> Words:
 
 
 def _session(row: Row, known: Known) -> Words:
-    """Of each session that asked: `HOST-PID`, its host, its id."""
+    """Of each session that asked: `HOST-PID`, its host, its id, its run."""
     words: list[str | None] = []
     for id_ in dict.fromkeys((row.tuning.session, *row.asked)):
         session = known.sessions.get(id_ or "")
         if session is not None:
-            words += [f"{session.host}-{session.pid}", session.host]
+            words += [f"{session.host}-{session.pid}", session.host, *called(session)]
         words.append(id_)
     return _words(*words)
 

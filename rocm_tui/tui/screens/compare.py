@@ -266,7 +266,7 @@ class CompareScreen(BaseScreen):
         keys: list[Key] = [("h l", "choice", "next")]
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
-        keys += [("o", "source", "read"), ("y", "copy", "copy"), ("esc", "back", "back")]
+        keys += [("o", "source", "read"), ("y", "copy", "copy")]
         told = {"diff": self._why_no_diff(), "read": self._why_not_read()}
         self.show_keys(keys, {action for action, why in told.items() if why})
 

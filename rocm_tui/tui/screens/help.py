@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
 from rocm_tui.render.glossary import Entry, Group
+from rocm_tui.render.sessions import SESSIONS
 from rocm_tui.render.table import Column, Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
@@ -23,6 +24,8 @@ from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+from rocm_tui.tui.screens.sessions import SessionsScreen
 from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
@@ -40,6 +43,8 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Report", ReportScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
+    ("Sessions", SessionsScreen.BINDINGS),
+    ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
     ("Output", OutputScreen.BINDINGS),
@@ -80,6 +85,7 @@ def screen_groups() -> tuple[Group, ...]:
     return (
         _columns("Graphs on the screen", GRAPHS),
         _columns("Trials", TRIALS),
+        _columns("Sessions", SESSIONS),
         _columns("Jobs", JOBS),
         _columns("Sources", SOURCES),
         _columns("Problems of sources", PROBLEMS),
@@ -134,11 +140,8 @@ class HelpScreen(BaseScreen):
     """One page of text."""
 
     AUTO_FOCUS = "#text"
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("j k", "scroll", "scroll"),
-        ("esc", "back", "app.pop_screen"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "back", "help.back", "back")]
+    KEYS: ClassVar[tuple[Key, ...]] = (("j k", "scroll", "scroll"),)
 
     def compose_body(self) -> ComposeResult:
         yield HelpText()

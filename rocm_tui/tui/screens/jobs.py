@@ -168,13 +168,12 @@ class JobsScreen(BaseScreen):
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
         key("y", "copy", "jobs.copy", "copy what became of the job"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
-        key("escape", "app.pop_screen", "jobs.back", "back"),
+        key("escape", "back", "jobs.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("x", "cancel", "cancel"),
         ("tab", "log", "app.focus_next"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:

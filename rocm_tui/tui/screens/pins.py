@@ -35,7 +35,7 @@ class PinsScreen(BaseScreen):
         key("U", "undo", "pins.undo", "undo your last pin or unpin; asks"),
         key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
         key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
-        key("escape", "app.pop_screen", "pins.back", "back"),
+        key("escape", "back", "pins.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("r", "re-apply", "reapply"),
@@ -45,7 +45,6 @@ class PinsScreen(BaseScreen):
         ("U", "undo", "undo"),
         ("y", "copy", "copy"),
         ("tab", "history", "app.focus_next"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:

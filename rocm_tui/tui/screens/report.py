@@ -16,7 +16,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail as detail_lines
@@ -197,11 +197,13 @@ class ReportScreen(BaseScreen):
             "measure a roof that is not known",
         ),
         key("y", "copy", "report.copy", "copy the tuning's id"),
-        key("escape", "app.pop_screen", "report.back", "back"),
+        key("escape", "back", "report.back", "back"),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
+        """Of these sessions, which are called `name`; else of all that is watched."""
         super().__init__()
+        self._called, self._ids = name, frozenset(ids)
         self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
@@ -231,7 +233,7 @@ class ReportScreen(BaseScreen):
     async def _follow(self) -> None:
         while True:
             self._stale = False
-            part = whole("", self.program.feed.model)
+            part = self._part
             measured = dict(self.program.peaks)
             contents = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
             self._show(contents)
@@ -239,6 +241,11 @@ class ReportScreen(BaseScreen):
                 break
             await sleep(_EVERY)
         self._busy = False
+
+    @property
+    def _part(self) -> Part:
+        model = self.program.feed.model
+        return of_sessions(self._called, self._ids, model) if self._ids else whole("", model)
 
     def _show(self, contents: _Contents) -> None:
         self._points = contents.points
@@ -248,8 +255,10 @@ class ReportScreen(BaseScreen):
         self._describe()
 
     def _describe(self) -> None:
-        rows = self.program.feed.model.rows()
-        self.show_title("Report", [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"])
+        rows = self._part.rows
+        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        facts[:0] = [f"session {plain(self._called)}"] if self._called else []
+        self.show_title("Report", facts)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
             for at, name in enumerate(PAGES, start=1)
@@ -257,7 +266,7 @@ class ReportScreen(BaseScreen):
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
-        self.show_keys([*keys, ("y", "copy id", "copy"), ("esc", "back", "app.pop_screen")])
+        self.show_keys([*keys, ("y", "copy id", "copy")])
         self._plot()
 
     def _plot(self) -> None:

@@ -141,7 +141,7 @@ class SourceScreen(BaseScreen):
         path = self._stage.path if self._stage else None
         word = "copy path" if path else "copy hash"
         keys[-1] = ("y", word, "copy")
-        self.show_keys([*keys, ("esc", "back", "back")])
+        self.show_keys(keys)
 
     @on(LineView.CursorMoved)
     def _tell(self) -> None:

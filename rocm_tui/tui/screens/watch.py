@@ -32,6 +32,7 @@ class WatchScreen(BaseScreen):
     """
 
     AUTO_FOCUS = "#welcome"
+    LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
     _seconds: Timer | None = None
@@ -101,7 +102,7 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            told = self.program.told_of_launched(welcome.size.width)
+            told = self.program.doing_lines(welcome.size.width)
             welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
@@ -127,7 +128,7 @@ class WatchScreen(BaseScreen):
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
-        facts += self.program.facts_of_launched()
+        facts += self.program.doing_facts()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
@@ -145,7 +146,9 @@ class WatchScreen(BaseScreen):
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -237,6 +240,14 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
 
     def action_read(self) -> None:
         choice = self.panes.chosen if self.panes else None

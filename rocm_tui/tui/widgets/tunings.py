@@ -232,7 +232,7 @@ class TuningsTable(LineView):
         how = self.arrangement
         self.entries = arrange(rows, replace(how, fold=False) if found else how)
         if follow or current is None:
-            self.cursor = self.top = 0
+            self.cursor, self.top = self._first, 0
         else:
             self._find(current)
         self._clamp()
@@ -246,8 +246,15 @@ class TuningsTable(LineView):
             shown = ((at, row) for at, row in enumerate(self.entries) if isinstance(row, Row))
             place = next((at for at, row in shown if not names.isdisjoint(_names(row))), None)
             place = self._holder(current) if place is None else place
+        elif place is None and not isinstance(current, Row):
+            place = self._place(current.rows[0])  # grouped another way
         if place is not None:
             self.cursor, self.top = place, place - offset
+
+    @property
+    def _first(self) -> int:
+        """The line of the first row: a heading may stand above it."""
+        return next((at for at, entry in enumerate(self.entries) if isinstance(entry, Row)), 0)
 
     def _place(self, entry: Entry) -> int | None:
         """The line that shows this."""
@@ -282,7 +289,7 @@ class TuningsTable(LineView):
 
     def move_cursor(self, index: int) -> None:
         super().move_cursor(index)
-        self._follow = self.cursor == 0
+        self._follow = self.cursor <= self._first
         if self._follow:
             self.unseen = 0
 

@@ -151,7 +151,8 @@ def test_one_and_the_same_tuning_gets_no_line() -> None:
     model.apply([Seen("/a#1", first), Seen("/b#1", took)])
     found = compare(of_sessions("a", {"a"}, model), of_sessions("b", {"b"}, model))
     assert len(found.common) == 1 and found.common[0].same_tuning
-    assert "1 of them the very same tuning" in text(found) and "triton_a" not in text(found)
+    assert "B timed nothing: it took the one tuning from the cache" in text(found)
+    assert "triton_a" not in text(found) and "2.0 s in B" not in text(found)
     assert "triton_a" not in markdown(found)
     assert comparison_json(found)["common"][0]["same_tuning"]
     anew = compare(part(first), part(replace(first, when=3.0)))
