@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,16 +70,25 @@ def _has_pin(root: Path) -> bool:
 
 TASKS = (
     Task("The slowest win of rank 3?", (*"/r", "Tab", "3", "Enter", *"sss"), r"▌.* 2048×64×64"),
-    Task("Undo yesterday's pin", ("U", "=Takes back", "Enter"), "Unpinned|undone", after=lambda r: not _has_pin(r)),
+    Task(
+        "Undo yesterday's pin",
+        ("U", "=Takes back", "Enter"),
+        "Undone",
+        after=lambda r: not _has_pin(r),
+    ),
     Task("Why did this choice fail?", ("Tab", "G"), "out of resource: shared memory"),
     Task("Which session is still compiling?", ("L",), r"compiling.*serve\.py"),
     Task("Pin the fastest", ("p", "=Pin ", "Enter"), "Pinned", after=_has_pin),
     Task("The command that would pin it, to copy", ("p", "=y copies", "y"), "[Cc]opied"),
-    Task("What changed between the two last runs?", ("L", "Space", "j", "Space", "c"), "slower|faster|tied"),
+    Task(
+        "What changed between the two last runs?",
+        ("L", "Space", "j", "Space", "c"),
+        "slower|faster|tied",
+    ),
     Task("Only bf16 that is not pinned", (*"/d", "Tab", "b", "Tab", "Enter"), "dtype:bf16  4 of"),
     Task("What has this product been through?", ("H",), "History"),
     Task("One session's report", ("L", "C"), "Report"),
-    Task("Which file says that?", ("S",), "sessions/"),
+    Task("Which file says that?", ("S",), r"event log .*\.jsonl"),
     Task("No more writing from here", ("C-r",), "read-only"),
 )
 
@@ -159,15 +168,20 @@ def _write_inductors_cache(root: Path) -> TuningKey:
 def _date_back(path: Path, seconds: float) -> None:
     """Take seconds from all times of the day in a JSON file."""
     text = path.read_text()
-    path.write_text(re.sub(r"\b(1[789]\d{8})(\.\d+)?\b", lambda m: str(float(m[0]) - seconds), text))
+    path.write_text(
+        re.sub(r"\b(1[789]\d{8})(\.\d+)?\b", lambda m: str(float(m[0]) - seconds), text)
+    )
 
 
 def run(task: Task, root: Path) -> tuple[float, str]:
     """Seconds until the answer stood there, and the screen then. Raises AssertionError."""
     with ExitStack() as stack:
-        write_cache(root, stack)
-        command = [*WATCH, "--cache-dir", str(root)]
-        terminal = stack.enter_context(_terminal(command, task.size))
+        cache = root / "cache"
+        cache.mkdir()
+        write_cache(cache, stack)
+        command = [*WATCH, "--cache-dir", str(cache)]
+        own = {"XDG_CONFIG_HOME": str(root / "config"), "XDG_STATE_HOME": str(root / "state")}
+        terminal = stack.enter_context(Terminal(command, task.size, own))
         terminal.wait_for(task.ready)
         time.sleep(1.0)
         start = time.monotonic()
@@ -180,12 +194,8 @@ def run(task: Task, root: Path) -> tuple[float, str]:
         pattern = re.compile(task.answer)
         terminal.wait_until(lambda: pattern.search(terminal.screen()), task.answer)
         seconds = time.monotonic() - start
-        terminal.wait_until(lambda: task.after(root), "its effect")
+        terminal.wait_until(lambda: task.after(cache), "its effect")
         return seconds, terminal.screen()
-
-
-def _terminal(command: list[str], size: tuple[int, int]) -> AbstractContextManager[Terminal]:
-    return Terminal(command, size)
 
 
 def main() -> int:
