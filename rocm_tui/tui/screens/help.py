@@ -20,6 +20,7 @@ from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
@@ -41,6 +42,7 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Compare", CompareScreen.BINDINGS),
     ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
     ("Report", ReportScreen.BINDINGS),
+    ("History", HistoryScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
     ("Sessions", SessionsScreen.BINDINGS),
