@@ -11,7 +11,7 @@ from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
-from rocm_tui.errors import UsageError
+from rocm_tui.errors import NoSuchSource
 from rocm_tui.session.find import find_sessions
 from rocm_tui.session.model import Model
 
@@ -21,7 +21,7 @@ def read_part(
 ) -> tuple[Part, Sequence[Fault]]:
     """What the sources, or the sessions of the cache dir, tell; and what could not be read.
 
-    `name` is what a person calls this part: `A` or `B`. Raises UsageError for a text that names
+    `name` is what a person calls this part: `A` or `B`. Raises NoSuchSource for a text that names
     neither, and ShareInvalid.
     """
     if text == "-" or Path(text).exists():
@@ -30,7 +30,7 @@ def read_part(
     model = _model(layout, [str(layout.root), *also])
     ids = find_sessions(model.sessions.values(), text)
     if not ids:
-        raise UsageError(
+        raise NoSuchSource(
             f"{name}: {text!r} is no file, and no session of {layout.root} begins so: give the "
             "first letters of its id, or the name of its log there (HOST-PID-...)"
         )
