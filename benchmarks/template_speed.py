@@ -99,7 +99,7 @@ def gpu_target() -> Target | str:
     facts = torch.cuda.get_device_properties(0)
     name = facts.gcnArchName if torch.version.hip else f"{facts.major}.{facts.minor}"
     try:
-        target = amdgpu(name) if torch.version.hip else cuda(name)
+        target = amdgpu(name) if torch.version.hip else cuda(name).specific
         found = targets.require(target)
         offers(target, "float16", CASES[0], 1)
     except (ToolchainError, TemplateError, ValueError) as error:

@@ -65,7 +65,7 @@ def test_watch_and_ls_call_a_column_alike() -> None:
     titles = {field.key: field.heading for field in LIST}
     assert titles["gain"] == "vs ATen" and titles["lead"] == "lead"
     shown: dict[str, Column] = {column.key: column for column in COLUMNS}
-    assert shown["gain"].title == "VS ATEN" and shown["winner"].title == "FASTEST"
+    assert shown["gain"].title == "VS ATEN" and shown["winner"].title == "IN USE"
     assert all(len(shown[key].about) <= 62 for key in shown), "the help is 80 cells wide"
 
 

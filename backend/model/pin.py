@@ -13,6 +13,23 @@ PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """What was seen in generated code of the choice that a pin asks for: `ok` if it is called.
+
+    `by` is what compiled it: `verify`, the op alone in a worker, or `program`, a person's own.
+    `torch` is its version, empty where that was not told. `numbers` and `drifts` tell what the pin
+    stood on: a digest of the tuning's times, and how often it had drifted. `when` is Unix time.
+    """
+
+    when: float
+    ok: bool
+    by: str
+    torch: str = ""
+    numbers: str = ""
+    drifts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """A person's decision that an (op, inputs) shall use one choice, kept until unpinned.
 

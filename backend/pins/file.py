@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from backend.disk import safe
 from backend.disk.safe import exists, load_json, read_bytes
 from backend.errors import CacheUnreadable, NotWritable
-from backend.model.pin import Pin
+from backend.model.pin import Pin, Proof
 from backend.model.problem import TuningKey
 from backend.model.session import LATEST
 from backend.wire.codec import WireError, read, to_json
@@ -71,7 +71,7 @@ class Record:
 
     `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
     its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
-    that do not offer the pinned choice.
+    that do not offer the pinned choice. `proof` is the latest one of this choice.
     """
 
     op: _Name
@@ -92,6 +92,7 @@ class Record:
     released: _Moment = 0.0
     pending: bool = False
     raised: bool = False
+    proof: Proof | None = None
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -129,8 +130,11 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One thing that happened to a pin: `pin`, `repin`, `unpin`, `note` (it got another one),
-    `drift`, `restore`, or `migrate`: the `Infinity` of an older version gave way to raised
-    numbers."""
+    `drift`, `restore`; `verify` or `refute`: generated code calls the choice, or another; or
+    `migrate`: the `Infinity` of an older version gave way to raised numbers.
+
+    `system_hash` and `config` are those of the record; `undoes` is when that was done which this
+    undid, else 0."""
 
     when: _Moment
     who: str
@@ -141,6 +145,9 @@ class HistoryEntry:
     hash: str
     label: str
     note: str = ""
+    system_hash: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    undoes: _Moment = 0.0
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property
@@ -203,7 +210,13 @@ class PinFile:
             self.pins.append(record)
 
     def note(
-        self, what: str, record: Record, who: str, when: float, note: str = ""
+        self,
+        what: str,
+        record: Record,
+        who: str,
+        when: float,
+        note: str = "",
+        undoes: float = 0.0,
     ) -> HistoryEntry:
         """Add to the history. Drifts of one pin in one minute are one entry, the latest."""
         entry = HistoryEntry(
@@ -216,6 +229,9 @@ class PinFile:
             hash=record.hash,
             label=record.label,
             note=note,
+            system_hash=record.system_hash,
+            config=record.config,
+            undoes=undoes,
         )
         last = self.history[-1] if self.history else None
         if (

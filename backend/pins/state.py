@@ -10,14 +10,14 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY, Numbers
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import any_toolchain, is_own, kind_of
-from backend.model.pin import Pin, PinState
+from backend.model.pin import Pin, PinState, Proof
 from backend.model.problem import TuningKey
 from backend.pins.file import Record
 from backend.pins.graphs import index as graphs
@@ -25,6 +25,7 @@ from backend.pins.graphs.index import GraphEntry, GraphIndex, packages_below
 from backend.pins.graphs.match import Verdict, Wanted
 from backend.pins.graphs.parts import ChoiceSources
 from backend.pins.held import holding, is_held, is_time, learn
+from backend.pins.proof import why_stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,12 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the compiled graphs say of a pin: those that contradict it, and those in doubt."""
+    """What the compiled graphs say of a pin: those that contradict it, those in doubt, and how many
+    that hold its op appeared after it was proved."""
 
     stale: tuple[GraphEntry, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    since: int = 0
 
 
 _CLEAR = "clear {it} or run `rocm-tui verify`"
@@ -107,7 +110,10 @@ class GraphSweeper:
         if record.released or wanted is None:
             return Judged(tuple(stale))
         doubtful: dict[tuple[str, str], list[str]] = {_AGAIN: [e.relative for e in again]}
+        proved = record.proof.when if record.proof else math.inf
+        since = 0
         for entry, verdict in zip(entries, self._index.verdicts(entries, wanted), strict=True):
+            since += verdict != "absent" and entry.appeared > proved
             if verdict == "unclear" or (verdict == "unknown" and entry.mtime >= record.applied):
                 why = _UNREADABLE if not graphs.is_readable(entry) else _MAY
                 doubtful.setdefault(why, []).append(entry.relative)
@@ -116,7 +122,7 @@ class GraphSweeper:
             if verdict not in ("absent", "same"):
                 doubtful.setdefault(_PACKAGED, []).append(entry.relative)
         doubts = tuple(Doubt(tuple(p), *words) for words, p in doubtful.items() if p)
-        return Judged(tuple(stale), doubts)
+        return Judged(tuple(stale), doubts, since)
 
     def folder(self, record: Record) -> Path:
         digest = hashlib.sha256("\n".join(record.identity).encode()).hexdigest()[:16]
@@ -200,11 +206,14 @@ GRAPHS_APPEARED = "compiled graphs with another choice had appeared"
 
 @dataclass(frozen=True, slots=True)
 class PinStatus:
-    """A pin with its state; `detail` says in one line what is wrong or what was done."""
+    """A pin with its state; `detail` says in one line what is wrong or what was done. `proof` is
+    what was last seen in generated code, `stale` why that may not hold any more."""
 
     pin: Pin
     state: PinState
     detail: str = ""
+    proof: Proof | None = None
+    stale: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +251,12 @@ class PinReport:
 
 def state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
     """The state of a pin; `stored` are its numbers in the file, None if the file is gone."""
+    status = _state_of(record, stored, graphs)
+    stale = why_stale(learn(record, stored or {}), graphs.since)
+    return replace(status, proof=record.proof, stale=stale)
+
+
+def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStatus:
     pin = record.pin
     if not stored:
         what = (

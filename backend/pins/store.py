@@ -125,11 +125,12 @@ class PinStore:
         who: str | None = None,
         config: Mapping[str, str] | None = None,
         wait: bool = False,
+        undoes: float = 0.0,
     ) -> PinReport:
         """Let `hash` be the choice of (op, inputs) in every precision, for every later reader.
 
         `config` (`BLOCK_M`, ...) tells Triton templates apart in compiled graphs, where known.
-        `wait` is as in `plan`: such a pin counts once the choice was tuned.
+        `wait` is as in `plan`: such a pin counts once the choice was tuned. `undoes`: see `undo`.
         Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
         path = self._cache.locate(system_hash, key, hash, wait)
@@ -141,7 +142,8 @@ class PinStore:
             record = replace(record, label=label or hash, note=note, who=who or default_who())
             forget(file.released, record)
             file.put(record)
-            entry = file.note("repin" if old else "pin", record, record.who, record.when, note)
+            what = "repin" if old else "pin"
+            entry = file.note(what, record, record.who, record.when, note, undoes)
             file.save(MAX_PIN_BYTES)
             try:
                 numbers = self._cache.agree(file, path.name, count_drifts=False)
@@ -157,7 +159,11 @@ class PinStore:
             )
 
     def unpin(
-        self, key: TuningKey, system_hash: str | None = None, who: str | None = None
+        self,
+        key: TuningKey,
+        system_hash: str | None = None,
+        who: str | None = None,
+        undoes: float = 0.0,
     ) -> PinReport:
         """Take a pin back: its numbers and graphs. Raises PinRefused if there is none."""
         with self._transaction() as file:
@@ -172,7 +178,8 @@ class PinStore:
                 raise PinRefused(
                     f"{brief(key.op, 40)} {brief(key.inputs, 80)} is not pinned; see the pins"
                 )
-            reports = [self._release(file, record, who or default_who()) for record in chosen]
+            who = who or default_who()
+            reports = [self._release(file, record, who, undoes) for record in chosen]
             return reports[0]
 
     def unpin_all(self, who: str | None = None) -> list[PinReport]:
@@ -298,7 +305,7 @@ class PinStore:
         with contextlib.suppress(StoreError):
             file.save()
 
-    def _release(self, file: PinFile, record: Record, who: str) -> PinReport:
+    def _release(self, file: PinFile, record: Record, who: str, undoes: float = 0.0) -> PinReport:
         path = self._cache.path(record)
         if path.exists():
             safe.check_file(self.layout.root, path)
@@ -311,7 +318,7 @@ class PinStore:
             forget(file.pins, record)
             forget(file.released, record)
             file.released.append(record)
-            entry = file.note("unpin", record, who, now)
+            entry = file.note("unpin", record, who, now, undoes=undoes)
             file.save()
         try:
             numbers = self._cache.agree(file, record.system_hash, count_drifts=False)

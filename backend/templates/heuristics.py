@@ -176,15 +176,21 @@ def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
 def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time of the SM with the most blocks, in products of its tensor cores.
 
-    They do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes come from L2
-    and 128 from LDS, of which half is taken to hide behind the products.
+    They do about 1,024 products a clock with eight waves or more, twice as many as warpgroups;
+    meanwhile 64 bytes come from L2 and 128 from LDS, of which half is taken to hide behind the
+    products.
     """
     blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n
-    read = 8 * config.waves * (config.wave_m + config.wave_n)
-    step = area + 16 * lines + read
     at_once = min(blocks, 8 // config.waves or 1)
-    busy = min(1.0, (at_once * config.waves + 4) / 12)
+    if config.unit == "wgmma":
+        read = 2 * config.waves * (4 * config.wave_m + config.wave_n)
+        step = area / 2 + 16 * lines + read
+        busy = min(1.0, (at_once * config.waves + 8) / 16)
+    else:
+        read = 8 * config.waves * (config.wave_m + config.wave_n)
+        step = area + 16 * lines + read
+        busy = min(1.0, (at_once * config.waves + 4) / 12)
     main = blocks * (step * sizes.k / config.split_k / busy + _START)
     if config.split_k == 1:
         return main

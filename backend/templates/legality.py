@@ -13,7 +13,7 @@ from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
-from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
+from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
 
@@ -50,6 +50,8 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
         yield from _fma_defects(config)
     if config.pipelined:
         yield from _pipeline_defects(config, problem)
+    elif config.unit == "wgmma":
+        yield "stages: a warpgroup multiplies what asynchronous copies bring, 3 to 5"
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
     yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
     yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
@@ -81,19 +83,22 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
         yield "block_k is no multiple of what one LDS read feeds"
 
 
-def takes_pipeline(problem: GemmProblem) -> bool:
+def takes_pipeline(problem: GemmProblem, unit: UnitName = "mma") -> bool:
     """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
     looked for."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
-    by_16_bits = problem.a.item_bytes == 2  # as fragments are loaded
-    return plain and by_16_bits and not isinstance(problem, (ConvProblem, GroupedProblem))
+    form, item = canonical(problem), problem.a.item_bytes
+    # As fragments are loaded; a warpgroup takes bytes only along K.
+    along_k = form.left.k_fast and form.right.k_fast
+    wide = item == 2 or (unit == "wgmma" and item == 1 and along_k)
+    return plain and wide and not isinstance(problem, (ConvProblem, GroupedProblem))
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     item = problem.a.item_bytes
-    if config.unit != "mma" or config.stages > 5:
-        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma"
-    if not takes_pipeline(problem):
+    if config.unit not in ("mma", "wgmma") or config.stages > 5:
+        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma and wgmma"
+    if not takes_pipeline(problem, config.unit):
         yield "asynchronous copies convert and gather nothing"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
@@ -104,6 +109,19 @@ def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]
     lines = max(config.block_m, config.block_n, config.block_k)
     if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
         yield "a line of LDS is more than one copy of each thread"
+    if config.unit == "wgmma":
+        yield from _warpgroup_defects(config, problem)
+
+
+def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
+    form, panel = canonical(problem), 128 // problem.a.item_bytes
+    if config.wave_n not in (64, 128, 256) or config.block_m // config.wave_m % 4:
+        yield "a warpgroup has four waves below each other and 64, 128 or 256 columns"
+    for side, outer in ((form.left, config.block_m), (form.right, config.block_n)):
+        if (config.block_k if side.k_fast else outer) % panel:
+            yield "a line of LDS is cut into panels of 128 bytes"
+    if min(config.vec_a, config.vec_b) * problem.a.item_bytes < 4:
+        yield "asynchronous copies have 4 bytes at least"
 
 
 def _piece(vector: int, item: int) -> int:
@@ -174,8 +192,8 @@ def _skinny_unit_defects(
     form, terms = canonical(problem), unit.terms(problem.a.item_bytes)
     if problem.a.dtype not in unit.dtypes:
         yield f"{config.unit} does not multiply {problem.a.dtype}"
-    if not unit.lines:
-        yield f"{config.unit} wants each value twice"
+    if not unit.lines or config.unit == "wgmma":
+        yield f"{config.unit} wants each value twice, or in LDS"
         return
     if config.rows % unit.n or config.rows > 64 or config.cols % unit.m:
         yield f"rows are a multiple of {unit.n} up to 64, cols one of {unit.m}"
@@ -297,7 +315,8 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
         form = canonical(problem)
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
-        values = 2 * (config.wave_m + config.wave_n) * 16 // wave + held // (config.waves * wave)
+        factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * 16
+        values = factors // wave + held // (config.waves * wave)
         copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
         places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
         return sums + values * item // 4 + places + _ADDRESSES

@@ -86,6 +86,8 @@ def render_gemm(
     `kernel` replaces the kernel that is made here, for one that knows more than this does.
     """
     template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
+    if config.unit == "wgmma":
+        template = "warpgroup.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
 
 
@@ -131,6 +133,7 @@ def _render(
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,
+            wgmma_types=_WGMMA_TYPES,
             literal=functools.partial(literal, problem.acc),
         )
     )
@@ -143,6 +146,15 @@ render_conv = functools.partial(_render, _WHOLE[0])
 """A convolution, which is a `ConvProblem`. Raises ConfigError."""
 render_grouped = functools.partial(_render, _WHOLE[1])
 """Products of groups of rows, which are a `GroupedProblem`. Raises ConfigError."""
+
+_WGMMA_TYPES = {
+    "float16": "f32.f16.f16",
+    "bfloat16": "f32.bf16.bf16",
+    "int8": "s32.s8.s8",
+    "float8_e4m3fn": "f32.e4m3.e4m3",
+    "float8_e5m2": "f32.e5m2.e5m2",
+}
+"""PTX's names of what wgmma sums up in and multiplies."""
 
 
 def literal(dtype: DType, value: float) -> str:

@@ -14,7 +14,15 @@ from typing import Literal
 from backend.toolchain.target import MatrixFamily, Target
 
 UnitName = Literal[
-    "fma", "mfma16", "mfma32", "mfma16_wide", "mfma32_wide", "wmma_gfx11", "wmma_gfx12", "mma"
+    "fma",
+    "mfma16",
+    "mfma32",
+    "mfma16_wide",
+    "mfma32_wide",
+    "wmma_gfx11",
+    "wmma_gfx12",
+    "mma",
+    "wgmma",
 ]
 
 
@@ -61,12 +69,13 @@ _CDNA_BYTES = {
     "float8_e4m3fn": ("gfx950",),
     "float8_e5m2": ("gfx950",),
 }
-_FP8_FROM = ("sm_89", "sm_90", "sm_100", "sm_120")
+_FP8_FROM = ("sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 _NVIDIA_BYTES = {
     "int8": ("sm_80", "sm_86", *_FP8_FROM),
     "float8_e4m3fn": _FP8_FROM,
     "float8_e5m2": _FP8_FROM,
 }
+_HOPPER_BYTES = dict.fromkeys(("int8", "float8_e4m3fn", "float8_e5m2"), ("sm_90a",))
 
 UNITS: Mapping[UnitName, MatrixUnit] = {
     "mfma16": MatrixUnit(
@@ -84,6 +93,8 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
     "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
     "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
     "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2, some=_NVIDIA_BYTES),
+    # Four waves together: of a wave's 16 rows an instruction computes all columns.
+    "wgmma": MatrixUnit("mma", "", 16, 64, 32, 4, run=2, arches=("sm_90a",), some=_HOPPER_BYTES),
 }
 
 

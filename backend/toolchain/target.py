@@ -129,6 +129,12 @@ class Target:
         return GPU_ARCHES.get(self.arch)
 
     @property
+    def specific(self) -> Target:
+        """The same device with what only it can do, where that is another name: `sm_90a`."""
+        name = f"{self.arch}a"
+        return Target(self.kind, name) if name in GPU_ARCHES else self
+
+    @property
     def wave(self) -> int:
         """Threads of a wave, as `RT_WAVE` in the kernel; on the CPU 64, unless a source says 32."""
         return 64 if self.kind == "cpu" or self.arch.startswith("gfx9") else 32

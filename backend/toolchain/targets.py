@@ -202,7 +202,7 @@ _V3 = frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())
 
 DEFAULT_TARGETS = (
     Target("cpu"),
-    Target("cuda", "sm_90"),
+    Target("cuda", "sm_90a"),
     *(Target("amdgpu", arch) for arch in ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")),
 )
 
@@ -339,7 +339,7 @@ def _nvcc_commands(
             *(
                 "-x",
                 "cu",
-                f"-arch={compiler.target.arch}",
+                _code_for(compiler.target.arch),
                 options.language("c++17"),
                 f"-O{options.level}",
             ),
@@ -350,6 +350,14 @@ def _nvcc_commands(
             *(str(source), "-o", str(output)),
         ),
     )
+
+
+def _code_for(arch: str) -> str:
+    """Of `sm_90a` no PTX beside it, which `-arch` would make for any later GPU: what it can do none
+    else can."""
+    if arch[-1].isdigit():
+        return f"-arch={arch}"
+    return f"-gencode=arch=compute_{arch.removeprefix('sm_')},code={arch}"
 
 
 _FINDERS: dict[TargetKind, Callable[[Target], Compiler | Missing]] = {

@@ -280,12 +280,13 @@ class TuneJob(WorkerJob[TuneResult]):
 @dataclass(frozen=True, slots=True)
 class VerifyResult(_Result):
     """`kernel` is the name of the choice that is called, `hash` its hash, where they are known;
-    `proof` says how that was seen. `rebuilt` is False for an op that cannot be; `spent`: the next
-    pin needs another process."""
+    `proof` says how that was seen, `torch` by which version. `rebuilt` is False for an op that
+    cannot be; `spent`: the next pin needs another process."""
 
     kernel: str | None = None
     hash: str | None = None
     proof: str = ""
+    torch: str = ""
     rebuilt: bool = True
     spent: bool = False
 

@@ -11,9 +11,8 @@ from backend.sharing.share import read_share
 from rocm_tui.actions.pick import load_model
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
-from rocm_tui.errors import NoSuchSource
-from rocm_tui.session.find import find_sessions
 from rocm_tui.session.model import Model
+from rocm_tui.session.named import NoSuchSession, meant
 
 
 def read_part(
@@ -21,19 +20,17 @@ def read_part(
 ) -> tuple[Part, Sequence[Fault]]:
     """What the sources, or the sessions of the cache dir, tell; and what could not be read.
 
-    `name` is what a person calls this part: `A` or `B`. Raises NoSuchSource for a text that names
-    neither, and ShareInvalid.
+    `name` is what a person calls this part: `A` or `B`. Raises NoSuchSession for a text that
+    names neither, and ShareInvalid.
     """
     if text == "-" or Path(text).exists():
         model = _model(_home(Path(text), layout), [text, *also])
         return whole(" + ".join([text, *also]), model), model.problems
     model = _model(layout, [str(layout.root), *also])
-    ids = find_sessions(model.sessions.values(), text)
-    if not ids:
-        raise NoSuchSource(
-            f"{name}: {text!r} is no file, and no session of {layout.root} begins so: give the "
-            "first letters of its id, or the name of its log there (HOST-PID-...)"
-        )
+    try:
+        ids = meant(model.sessions.values(), text, str(layout.root))
+    except NoSuchSession as error:
+        raise NoSuchSession(f"{name}: {error}") from None
     return of_sessions(text, ids, model), model.problems
 
 

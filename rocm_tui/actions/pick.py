@@ -15,6 +15,7 @@ from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.session.find import find_row
 from rocm_tui.session.graph_texts import tell_graphs
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.proofs import with_torch
 
 
 def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
@@ -25,7 +26,7 @@ def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = 
         model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
         model.apply(tell_graphs(model, layout))
     try:
-        model.set_pins(PinStore(layout).status())
+        model.set_pins(with_torch(PinStore(layout).status(), model.sessions))
     except StoreError as error:
         model.apply([Fault(str(layout.pins), str(error))])
     return model

@@ -13,6 +13,7 @@ from backend.model.session import Session
 from backend.pins.file import HistoryEntry
 from backend.pins.state import PinPlan, PinReport, PinStatus
 from backend.pins.store import PinStore
+from backend.pins.undo import UndoStep, next_undo, undo
 from rocm_tui.errors import NoSuchChoice, NotPinnable
 from rocm_tui.session.find import find_choice, system_hash
 from rocm_tui.session.model import Row
@@ -121,6 +122,16 @@ def reapply_pins(layout: Layout, *, thorough: bool = False) -> list[PinStatus]:
 def pin_history(layout: Layout) -> tuple[HistoryEntry, ...]:
     """What was pinned and taken back, oldest first. Raises StoreError."""
     return PinStore(layout).history()
+
+
+def next_step_back(layout: Layout) -> UndoStep | None:
+    """What `step_back` would undo; None if nothing is left. Raises StoreError."""
+    return next_undo(layout)
+
+
+def step_back(layout: Layout, step: UndoStep) -> PinReport:
+    """Undo this pin or unpin. Raises StoreError, also if it is not the next step any more."""
+    return undo(layout, step)
 
 
 def migrate_pins(layout: Layout) -> None:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
+from backend.errors import StoreError, brief
 from backend.model.origin import is_own
 from backend.model.pin import Pin
+from backend.pins.proof import keep_proof
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
 from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.jobs.warm import Workers
@@ -114,6 +118,24 @@ class Verifying:
             if fresh and isinstance(error, WorkerDied) and error.last is None:
                 self._broken = str(error)  # it never got as far as the pin, nor will the next
             return _failed(str(error))
+
+
+def keep_result(layout: Layout, pin: Pin, result: VerifyResult) -> None:
+    """Keep with the pin what a worker has seen; where that told nothing, nothing."""
+    if result.ok or result.hash:
+        what = result.reason or f"torch {result.torch}"
+        _keep(layout, pin, ok=result.ok, by="verify", torch=result.torch, what=plain(what))
+
+
+def keep_program(layout: Layout, pin: Pin, *, ok: bool, program: str) -> None:
+    """Keep with the pin what the code of a person's own program calls."""
+    _keep(layout, pin, ok=ok, by="program", torch="", what=plain(program))
+
+
+def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str) -> None:
+    """What was seen stays true where it cannot be kept."""
+    with suppress(StoreError, OSError):
+        keep_proof(layout, pin, ok=ok, by=by, torch=torch, what=brief(what, 200))
 
 
 def verify(run: RunJob, asked: Asked) -> VerifyResult:

@@ -35,14 +35,16 @@ class Command:
 
 
 COMMANDS = {
-    "watch": Command("watch", "watch tunings live"),
+    "watch": Command("watch", "watch tunings live, of a program too", takes_program=True),
     "run": Command("run", "run a program, record its tunings, honour its pins"),
     "demo": Command("watch", "the screen on a real session of this machine's CPU"),
     "serve": Command("serve", "the screen in a browser"),
     "ls": Command("ls", "list tunings"),
+    "sessions": Command("sessions", "list the processes that tuned, and what they do"),
     "show": Command("show", "show one tuning with all its choices"),
     "pin": Command("pin", "pin a choice"),
     "unpin": Command("pins", "take pins back"),
+    "undo": Command("undo", "undo the last pin or unpin, step by step"),
     "pins": Command("pins", "list pins and their state"),
     "verify": Command("verify", "prove that pins are used", takes_program=True),
     "tune": Command("tune", "tune an op again"),

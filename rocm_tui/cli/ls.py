@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.named import load_named
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.ingest.collector import no_collector
@@ -46,9 +46,8 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 def do_ls(args: argparse.Namespace) -> int:
     query = parse(args.filter or "")  # what cannot be read is said before anything is
     layout = common.layout_of(args)
-    model = load_model(layout, args.paths)
+    model, found, paths = load_named(layout, args.paths)
     facts = Facts(Known(model.sessions))
-    found = model.rows()
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
     rows = list(filter(predicate(query, facts), rows))
     if args.sort or args.reverse:
@@ -63,6 +62,6 @@ def do_ls(args: argparse.Namespace) -> int:
             say.err(trouble.line())
         if not rows:
             root = str(layout.root)
-            for line in why_nothing(model, look_at(args.paths or [root], root), len(found)):
+            for line in why_nothing(model, look_at(paths or [root], root), len(found)):
                 say.err(line)
     return ExitCode.of(bool(rows))

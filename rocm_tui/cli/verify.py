@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
-from rocm_tui.actions.verify import SECONDS, Verifying
+from rocm_tui.actions.verify import SECONDS, Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
@@ -86,6 +87,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
         try:
             for pin, result in verifying.results(asked):
                 results[id(pin)] = result
+                keep_result(layout, pin, result)
                 line.show("")
                 if not args.json:
                     say.out(f"{plain(pin.id)}: {verified_text(pin, result)}", flush=True)
@@ -100,6 +102,10 @@ def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> i
     """Let CMD run as it would run by itself, then say what its code calls."""
     with ended_by_signals():
         proof = prove_by_program(args.argv, pins, layout, args.cache_dir)
+    for finding in proof.findings:
+        if finding.answer in ("called", "other") and proof.complete:
+            ok = finding.answer == "called"
+            keep_program(layout, finding.pin, ok=ok, program=shlex.join(args.argv))
     if args.json:
         say.out_json(_proof_json(proof))
     else:

@@ -1,4 +1,4 @@
-"""`rocm-tui watch [PATH...]`: the screen.
+"""`rocm-tui watch [PATH...] [-- CMD...]`: the screen, and a program with it.
 
 `rocm-tui demo`: the screen on a real session that tunes on this machine's CPU.
 """
@@ -6,26 +6,41 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import signal
-import subprocess
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+from backend.disk.layout import Layout
+from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.environment import find_python
+from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "rocm-tui watch [-h] [--polling] [--read-only] [--python EXE] [--cache-dir DIR] "
+        "[PATH ...] [-- CMD ...]"
+    )
     parser.description = (
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
-        "cache of the cache dir."
+        "cache of the cache dir. With `-- CMD ...` that program is started with the screen as "
+        "`rocm-tui run -- CMD` would: O shows its output, q asks before it ends with the screen, "
+        "and the exit code is its own."
     )
+    parser.epilog = "example: rocm-tui watch -- python train.py"
     common.add_arguments(parser, "paths")
     parser.add_argument(
         "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="no pin, no job, no drifted pin applied again: nothing is written or started",
+    )
+    parser.add_argument(
+        "--max-autotune", action="store_true", help="turn Inductor's max_autotune on for CMD"
     )
     common.add_arguments(parser, "--python", "--cache-dir")
 
@@ -33,7 +48,33 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
 def do_watch(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
-    return run_watch(paths, cache_dir=layout.root, polling=args.polling, python=args.python)
+    if args.argv is None:
+        if args.max_autotune:
+            raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
+        return run_watch(
+            paths,
+            cache_dir=layout.root,
+            polling=args.polling,
+            python=args.python,
+            read_only=args.read_only,
+        )
+    if args.read_only:
+        raise UsageError("--read-only starts no program: leave it out, or what follows --")
+    if not args.argv:
+        raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
+    from rocm_tui.launch.launched import Launched, ending  # most screens start no program
+
+    options = ["--max-autotune"] if args.max_autotune else []
+    launched = Launched(args.argv, layout, options=options)
+    paths = list(dict.fromkeys((*paths, str(layout.root))))
+    left = run_watch(
+        paths, cache_dir=layout.root, polling=args.polling, python=args.python, launched=launched
+    )
+    code = launched.code
+    if left or code is None:
+        return left
+    say.err(f"{launched.title} ended: {ending(code)}; its output: {launched.log}")
+    return code if code >= 0 else 128 - code
 
 
 LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
@@ -53,14 +94,15 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def do_demo(args: argparse.Namespace) -> int:
+    from rocm_tui.launch.launched import Launched  # most screens start no program
+
     python = find_python(args.python)
     root = (args.cache_dir or _default_dir()).absolute()
     root.mkdir(parents=True, exist_ok=True)
-    child = _start(python, root)
-    try:
-        return run_watch([str(root)], cache_dir=root, python=python)
-    finally:
-        _stop(child)
+    layout = Layout(root)
+    command = [python, "-m", "backend.demo", *_lengths(layout)]
+    launched = Launched(command, layout, options=["--capture"], title="the demo")
+    return run_watch([str(root)], cache_dir=root, python=python, launched=launched)
 
 
 def _default_dir() -> Path:
@@ -68,38 +110,6 @@ def _default_dir() -> Path:
     return Path(home) / "rocm-tui" / "demo"
 
 
-def _start(python: str, root: Path) -> subprocess.Popen[bytes]:
-    """The demo's model under `rocm-tui run`, in a process group of its own."""
-    done = len(list((root / "rocm_tui" / "sessions").glob("*.jsonl")))
-    lengths = [str(LENGTHS[0]), str(LENGTHS[done % len(LENGTHS)])]
-    command = [sys.executable, "-m", "rocm_tui", "run", "--capture", "--cache-dir", str(root), "--"]
-    command += [python, "-m", "backend.demo", *dict.fromkeys(lengths)]
-    with (root / "demo.out").open("wb") as out:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=_end_with_us,
-        )
-
-
-def _end_with_us() -> None:
-    """Ask Linux to end the child when we are killed; `rocm-tui run` passes it on to its own."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def _stop(child: subprocess.Popen[bytes], patience: float = 3.0) -> None:
-    """End the whole group, politely first."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, sign)
-        except ProcessLookupError:
-            break
-        try:
-            child.wait(patience)
-        except subprocess.TimeoutExpired:
-            continue
-    child.wait()
+def _lengths(layout: Layout) -> Iterable[str]:
+    done = len(list(layout.sessions.glob("*.run.jsonl")))
+    return dict.fromkeys(str(length) for length in (LENGTHS[0], LENGTHS[done % len(LENGTHS)]))

@@ -120,12 +120,18 @@ def _totals(pairs: Sequence[Pair], a: Part, b: Part) -> Totals:
 
 def spent(rows: Iterable[Row]) -> float:
     """Seconds that tunings took, as far as they tell."""
-    return sum(tuning_seconds(row) or 0.0 for row in rows)
+    return sum(tuning_seconds(row) or 0.0 for row in rows if not taken(row))
 
 
 def untold(rows: Iterable[Row]) -> int:
     """How many tunings do not tell what they took."""
-    return sum(tuning_seconds(row) is None and was_tuned(row) for row in rows)
+    return sum(tuning_seconds(row) is None and was_tuned(row) and not taken(row) for row in rows)
+
+
+def taken(row: Row) -> bool:
+    """Whether those that asked took what another session had timed."""
+    timed = row.tuning.session
+    return timed is not None and bool(row.asked) and timed not in row.asked
 
 
 def was_tuned(row: Row) -> bool:

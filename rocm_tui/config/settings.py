@@ -16,9 +16,8 @@ THEMES = (
     "auto",
     "rocm-dark",
     "rocm-light",
-    "rocm-256",
-    "rocm-256-light",
     "rocm-blue-orange",
+    "rocm-blue-orange-light",
     "rocm-16",
 )
 

@@ -126,10 +126,9 @@ def choices_text(row: Row, only: Choice | None = None) -> str:
 
 PANE: tuple[Column, ...] = (
     Column("place", "#", 3, 4, right=True, about="its place; ● is pinned, ✓ is marked"),
-    Column("bar", "", 6, 24, drop=2, good=16),
+    Column("bar", "", 6, 24, drop=2, good=18, about="how much slower than the best, to scale"),
     Column("ms", "", 6, 9, right=True),
     Column("error", "±%", 4, 4, drop=3, right=True, about="95 % interval of its median"),
-    Column("share", "%", 5, 5, drop=4, right=True, about="of the best's speed"),
     Column(
         "extra", "VS BEST", 8, 8, drop=1, right=True,
         about="how much longer than the best a call takes; ~ by single times",
@@ -152,13 +151,12 @@ def choice_slots(
     """Columns of the list of choices: the keys of the configuration that differ come last.
 
     `taken` says by hash what a kernel takes; it has columns where that is known of one. Where
-    choices were measured again, their verdicts replace the share of the best's speed.
+    choices were measured, there are their intervals and verdicts.
     """
     choices = row.tuning.choices
     keys = stats.differing_keys(choices)
-    measured = row.tuning.measured is not None
     wants = {column.key: column.least for column in PANE}
-    for key in ("share",) if measured else ("error", "extra", "verdict"):
+    for key in ("error", "verdict") if row.tuning.measured is None else ():
         del wants[key]
     wants["bar"] = 24 if width >= _WIDE else 10
     wants["name"] = max((len(choice.label) for choice in choices), default=0)
@@ -180,7 +178,7 @@ def choice_heading(row: Row, slots: Sequence[Slot]) -> Line:
     line: list[Span] = [(" ", "head")]
     for slot in slots:
         text = unit if slot.column.key == "ms" else plain(slot.column.title)
-        if slot.column.key == "bar" and row.tuning.measured is not None:
+        if slot.column.key == "bar":
             text = _scale(row.tuning, slot.width).title
         line += [(slot.cell(text), "head"), ("  ", "head")]
     return tuple(line)
@@ -238,15 +236,22 @@ def _place(row: Row, index: int, choice: Choice, marked: AbstractSet[str]) -> Sp
 
 
 def _single_number(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
-    """What one number can say: a thin bar and the percents of the best's speed, and no winner."""
-    best = stats.winner(tuning)
-    share = best.ms / choice.ms if best and best.ms and _counts(choice) and choice.ms else 0.0
-    style = _style(share)
+    """What one number can say: a thin bar of how much longer it takes, and no winner."""
+    ratio = _ratio(tuning, choice)
+    scale = _scale(tuning, max(size, 6))
     return {
-        "bar": (drawing.thin_bar(share, size), "dim") if share else _state(tuning, choice),
-        "ms": (fmt.once(_time(tuning, choice.ms)), style),
-        "share": (f"{share * 100:.1f}" if share else "", "dim"),
+        "bar": _state(tuning, choice) if ratio is None else (drawing.single(scale, ratio), "dim"),
+        "ms": (fmt.once(_time(tuning, choice.ms)), _style(ratio)),
+        "extra": ("" if ratio in (None, 1.0) else fmt.once(fmt.signed(ratio - 1.0)), "dim"),
     }
+
+
+def _ratio(tuning: Tuning, choice: Choice) -> float | None:
+    """Its single number over that of the fastest."""
+    best = stats.winner(tuning)
+    if best is None or not best.ms or not choice.ms or not _counts(choice):
+        return None
+    return choice.ms / best.ms
 
 
 def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
@@ -288,7 +293,10 @@ def _counts(choice: Choice) -> bool:
 
 
 def _scale(tuning: Tuning, width: int) -> drawing.Scale:
-    assert tuning.measured is not None
+    if tuning.measured is None:
+        timed = stats.ranked(tuning)
+        middle = _ratio(tuning, timed[len(timed) // 2]) if timed else None
+        return drawing.scale_of_single(middle or 1.0, width)
     one_number = [c for c in tuning.choices if tuning.measured.of(c.hash) is None]
     ratios = [ratio for c in one_number if (ratio := _extra_of_one_number(tuning, c)) is not None]
     return drawing.scale_of(tuning.measured.choices, width, min(ratios, default=1.0))
@@ -320,9 +328,9 @@ def _time(tuning: Tuning, ms: float | None) -> str:
     return fmt.significant(ms * scale) if ms is not None else ""
 
 
-def _style(share: float) -> str:
+def _style(ratio: float | None) -> str:
     """Those that one number cannot tell from the best are not dim; none is a winner."""
-    return "" if share >= 1 / (1 + stats.TIE_BAND) else "dim"
+    return "" if ratio is not None and ratio <= 1 + stats.TIE_BAND else "dim"
 
 
 def _state(tuning: Tuning, choice: Choice) -> Span:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.model.choice import Choice, Verdict
+from rocm_tui.compare.comparison import taken
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import (
@@ -78,31 +79,52 @@ def _marked(pair: Pair) -> str:
 
 _TIMES: tuple[Field[Pair], ...] = (
     Field(
-        "a", "A", right=True, name="A", text=lambda pair: time_text(pair.a),
+        "a", "A", 9, 16, right=True, name="A", text=lambda pair: time_text(pair.a),
         about="its time then; ~ taken once, or the median of such; ± a measured interval",
     ),
     Field(
-        "b", "B", right=True, name="B", text=lambda pair: time_text(pair.b), about="its time now"
+        "b", "B", 9, 16, right=True, name="B", text=lambda pair: time_text(pair.b),
+        about="its time now",
     ),
     Field(
-        "ratio", "B/A", right=True, name="B/A", text=_ratio,
+        "ratio", "B/A", 6, 8, right=True, name="B/A", text=_ratio,
         about="now over then, freed from what the whole machine became slower by",
     ),
 )  # fmt: skip
 _CALLS: Field[Pair] = Field(
-    "calls", "CALLS", right=True, text=_calls, about="how often one run calls it"
+    "calls", "CALLS", 5, 6, drop=4, right=True, text=_calls, about="how often one run calls it"
 )
 PAIRS: tuple[Field[Pair], ...] = (
     *fields_of(PROBLEM, lambda pair: pair.b.row),
-    Field("winner", "IN USE", text=winners, about="the choice in use, or both where they differ"),
+    Field(
+        "winner",
+        "IN USE",
+        12,
+        44,
+        text=winners,
+        about="the choice in use, or both where they differ",
+    ),
     *_TIMES,
-    Field("lost", "LOST", right=True, text=_lost, about="what a call takes longer now"),
+    Field(
+        "lost", "LOST", 9, 11, drop=2, right=True, text=_lost, about="what a call takes longer now"
+    ),
     _CALLS,
     Field(
-        "verdict", "VERDICT", text=lambda pair: pair.verdict, about="slower, faster, tied, unclear"
+        "verdict",
+        "VERDICT",
+        7,
+        8,
+        text=lambda pair: pair.verdict,
+        about="slower, faster, tied, unclear",
     ),
     Field(
-        "because", "BECAUSE", text=lambda pair: plain(pair.reason), about="why the verdict is that"
+        "because",
+        "BECAUSE",
+        16,
+        90,
+        drop=3,
+        text=lambda pair: plain(pair.reason),
+        about="why the verdict is that",
     ),
 )
 """What both have, as a terminal shows it."""
@@ -130,7 +152,7 @@ ALONE: tuple[Field[Standpoint], ...] = (
 def text(comparison: Comparison) -> str:
     """Tables of what is common and of what is not, then the totals."""
     blocks = [_names(comparison)]
-    if pairs := _shown(comparison):
+    if pairs := pairs_shown(comparison):
         blocks.append(text_table(PAIRS, pairs))
     for label, points in (("A", comparison.only_a), ("B", comparison.only_b)):
         if points:
@@ -138,7 +160,7 @@ def text(comparison: Comparison) -> str:
     return "\n\n".join([*blocks, "\n".join(summary(comparison))])
 
 
-def _shown(comparison: Comparison) -> list[Pair]:
+def pairs_shown(comparison: Comparison) -> list[Pair]:
     """The pairs that get a line: one and the same tuning says nothing of then and now."""
     return [pair for pair in comparison.common if not pair.same_tuning]
 
@@ -151,14 +173,16 @@ def summary(comparison: Comparison) -> list[str]:
     """The totals in sentences, and what must be known to read them."""
     totals, noise = comparison.totals, comparison.noise
     lines = []
-    if comparison.common:
+    if comparison.common and not pairs_shown(comparison):
+        lines.append(_all_the_same(comparison))
+    elif comparison.common:
         counts = ", ".join(
             f"{totals.verdicts[verdict]} {verdict}"
             for verdict in VERDICTS
             if totals.verdicts.get(verdict)
         )
         lines.append(f"{len(comparison.common)} in both: {counts}")
-        if same := len(comparison.common) - len(_shown(comparison)):
+        if same := len(comparison.common) - len(pairs_shown(comparison)):
             lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
         lines += _sums(comparison)
     else:
@@ -176,9 +200,22 @@ def summary(comparison: Comparison) -> list[str]:
     ]
     if any(took):
         lines.append(f"tuning took {', '.join(part for part in took if part)}")
-    if any(pair.b.basis != "measured" for pair in comparison.common):
+    if any(pair.b.basis != "measured" for pair in pairs_shown(comparison)):
         lines.append(_noise_text(noise.band, noise.choices))
     return [*lines, *(plain(note) for note in comparison.notes)]
+
+
+def _all_the_same(comparison: Comparison) -> str:
+    """Of two that have nothing but the same tunings."""
+    count = len(comparison.common)
+    every = "the one tuning" if count == 1 else f"all {count} tunings"
+    for name, other, rows in (
+        ("A", "B", [row for pair in comparison.common for row in pair.a.rows]),
+        ("B", "A", [row for pair in comparison.common for row in pair.b.rows]),
+    ):
+        if all(map(taken, rows)):
+            return f"{name} timed nothing: it took {every} from the cache, as {other} had them"
+    return f"{every} of both {'is' if count == 1 else 'are'} the very same: no difference"
 
 
 def _sums(comparison: Comparison) -> list[str]:
@@ -213,7 +250,7 @@ def _noise_text(band: float, choices: int) -> str:
 def markdown(comparison: Comparison) -> str:
     """The same for a pull request: one table, the rest in lines below it."""
     lines = [f"A is {code_span(comparison.a)}, B is {code_span(comparison.b)}.", ""]
-    if pairs := _shown(comparison):
+    if pairs := pairs_shown(comparison):
         lines += markdown_table(_MARKDOWN, pairs)
         lines.append("")
     lines += [f"- {line}" for line in summary(comparison)]

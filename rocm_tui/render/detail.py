@@ -11,7 +11,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
-from rocm_tui.render.pins import PIN_SIGNS, moment
+from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span
 from rocm_tui.render.tunings import time_text
@@ -61,7 +61,7 @@ def verdict(tuning: Tuning) -> Line:
     if rate is not None:
         text = fmt.throughput(rate)
         text = fmt.once(text) if stats.once(tuning, best) else text
-        spans.append((f" · {text} TFLOP/s", ""))
+        spans.append((f" · {text}", ""))
     return tuple(spans)
 
 
@@ -208,7 +208,13 @@ def pin_line(row: Row) -> Line | None:
     pin, state = row.pin.pin, row.pin.state
     sign = PIN_SIGNS[state]
     made = moment(pin.when) if pin.when else ""
-    facts = [row.pin.detail, pin.note, f"by {pin.who}" if pin.who else "", made]
+    facts = [
+        row.pin.detail,
+        proof_text(row.pin),
+        pin.note,
+        f"by {pin.who}" if pin.who else "",
+        made,
+    ]
     facts += [f"applied again {pin.drifts} time{'s' * (pin.drifts != 1)}"] if pin.drifts else []
     return (
         (f" {sign.mark} ", sign.style),
@@ -256,7 +262,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("fastest", _fastest(row)),
         (
             "throughput",
-            f"{_marked(tuning, rate)} TFLOP/s" if throughput else "",
+            _marked(tuning, rate) if throughput else "",
         ),
         ("saved", _saved(tuning)),
         ("suspect", row.suspect or ""),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
-from rocm_tui.render.plot import bar, number, thin_bar
+from rocm_tui.render.plot import number
 from rocm_tui.render.table import Cells, Column, Field, Span, cells, fields_of
 from rocm_tui.render.tunings import PROBLEM
 from rocm_tui.report.roofline import Point, Roofline
@@ -16,7 +16,6 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
-_BAR = 12
 _PROBLEM = PROBLEM[1:]
 
 
@@ -113,7 +112,7 @@ class _PointLine:
 
     @property
     def rate(self) -> str:
-        return self._marked(fmt.throughput(self.point.tflops))
+        return self._marked(fmt.flops(self.point.tflops))
 
     @property
     def once(self) -> bool:
@@ -132,22 +131,18 @@ _POINTS: tuple[Field[_PointLine], ...] = (
         text=lambda line: number(round(line.point.intensity, 1)),
     ),
     Field(
-        "rate", "TFLOP/s", 7, 7, right=True, text=lambda line: line.rate,
+        "rate", "FLOP/s", 7, 7, right=True, text=lambda line: line.rate,
         style=lambda line: "" if line.once else "strong",
         about="what the fastest achieves; ~ by a time that was taken once",
     ),
     Field(
         "roof", "ROOF", 6, 7, drop=1, right=True, style="dim",
-        text=lambda line: fmt.throughput(line.point.roof),
+        text=lambda line: fmt.flops(line.point.roof),
         about="what the device can do at best at that intensity",
     ),
     Field(
         "share", "%", 6, 6, right=True, text=lambda line: line.percent,
         about="of the roof; above 100 the operands come from a cache",
-    ),
-    Field(
-        "bar", "", _BAR, _BAR, drop=6, style=lambda line: "dim" if line.once else "accent",
-        text=lambda line: (thin_bar if line.once else bar)(line.point.share or 0.0, _BAR),
     ),
     Field(
         "bound", "BOUND BY", 8, 8, drop=2, text=lambda line: line.point.bound or "", style="dim",

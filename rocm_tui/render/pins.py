@@ -16,11 +16,13 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
     from backend.pins.file import HistoryEntry
     from backend.pins.state import PinPlan, PinReport, PinStatus
+    from backend.pins.undo import UndoStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +43,29 @@ PIN_SIGNS: dict[PinState, Sign] = {
 }
 
 
-def pinned_choice(row: Row) -> tuple[int, Choice] | None:
-    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
-    offered or is unknown."""
-    if row.pin is None:
-        return None
-    for place, choice in enumerate(row.tuning.choices, start=1):
-        if choice.hash == row.pin.pin.hash and choice.offered:
-            return place, choice
-    return None
+PROVED = "✓ 2h: verified; ✓?: since then something changed; ✗: another is called"
+
+
+def proved(status: PinStatus) -> str:
+    """What was seen in generated code, and when: `✓ 2h`; `✓?` where it may not hold any more."""
+    proof = status.proof
+    if proof is None:
+        return ""
+    if status.stale:
+        return "✓?" if proof.ok else "✗?"
+    return f"{'✓' if proof.ok else '✗'} {fmt.age(proof.when, time.time())}"
+
+
+def proof_text(status: PinStatus) -> str:
+    """When it was verified and by what, and why that may not hold any more; empty without."""
+    proof = status.proof
+    if proof is None:
+        return ""
+    what = "verified" if proof.ok else "not called"
+    by = "a program's own code" if proof.by == "program" else plain(proof.by)
+    torch = f", torch {plain(proof.torch)}" if proof.torch else ""
+    stale = f"; {status.stale}, v verifies again" if status.stale else ""
+    return f"{what} {moment(proof.when)} by {by}{torch}{stale}"
 
 
 def _age(status: PinStatus) -> str:
@@ -89,6 +105,11 @@ _CHOICE: Field[PinStatus] = Field(
     short=lambda status: plain(status.pin.label),
     about="the choice that every later program shall take",
 )  # fmt: skip
+_PROVED: Field[PinStatus] = Field(
+    "verified", "VERIFIED", 8, 8, drop=4, text=proved,
+    style=lambda status: "warn" if status.stale or "✗" in proved(status) else "accent",
+    about=PROVED,
+)  # fmt: skip
 _WHO: Field[PinStatus] = Field(
     "who", "WHO", 4, 14, drop=5, text=lambda status: plain(status.pin.who), style="dim",
     about="who pinned it",
@@ -109,9 +130,9 @@ _NOTE: Field[PinStatus] = Field(
 _DETAIL: Field[PinStatus] = Field(
     "detail", "", text=lambda status: "" if status.state == "active" else plain(status.detail)
 )
-PIN_LIST = (_ID, _OP, _CHOICE, _STATE, _DRIFTS, _WHO, _AGE, _NOTE, _DETAIL)
+PIN_LIST = (_ID, _OP, _CHOICE, _STATE, _PROVED, _DRIFTS, _WHO, _AGE, _NOTE, _DETAIL)
 """What `pins` prints."""
-PIN_COLUMNS = (_STATE, _ID, _OP, _SHAPE, _CHOICE, _WHO, _AGE, _DRIFTS, _NOTE)
+PIN_COLUMNS = (_STATE, _PROVED, _ID, _OP, _SHAPE, _CHOICE, _WHO, _AGE, _DRIFTS, _NOTE)
 """What the screen has."""
 
 
@@ -161,11 +182,19 @@ def status_json(status: PinStatus) -> dict[str, Any]:
         **attributes(pin, "id op precision hash label drifts device system_hash who when note"),
         "inputs_key": pin.inputs,
         **attributes(status, "state detail"),
+        "verified": proof_json(status),
         "timings": {
             precision: {hash_: ms if isfinite(ms) else None for hash_, ms in times.items()}
             for precision, times in pin.timings.items()
         },
     }
+
+
+def proof_json(status: PinStatus) -> dict[str, Any] | None:
+    """What was last seen in generated code; `stale` says why that may not hold any more."""
+    if status.proof is None:
+        return None
+    return {**attributes(status.proof, "when ok by torch"), "stale": status.stale or None}
 
 
 def plan_json(plan: PinPlan) -> dict[str, Any]:
@@ -196,6 +225,28 @@ def history_json(entry: HistoryEntry) -> dict[str, Any]:
     return {**attributes(entry, names), "inputs_key": entry.inputs}
 
 
+def undo_lines(step: UndoStep) -> list[str]:
+    """What an undo does, and to what: a sentence each."""
+    entry, again = step.entry, step.again
+    made = f"{plain(entry.op)}, {moment(entry.when)}, by {plain(entry.who)}"
+    if again is None:
+        return [f"Takes back the pin to {plain(entry.label)}.", f"It was made of {made}."]
+    does = f"Pins {plain(again.label)} again."
+    if entry.what == "unpin":
+        return [does, f"It was unpinned of {made}."]
+    return [does, f"{plain(entry.label)} had taken its place: {made}."]
+
+
+def undo_json(step: UndoStep | None) -> dict[str, Any]:
+    """The pin or unpin that is undone, and the choice that is pinned again; null for none."""
+    again = step.again if step else None
+    return {
+        "undone": history_json(step.entry) if step else None,
+        "pinned_again": again.hash if again else None,
+        "id": step.entry.key.id if step else None,
+    }
+
+
 def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
     """One sentence where `choice` is slower than the best one; None where it is not known to be.
 
@@ -218,14 +269,6 @@ def pin_warning(tuning: Tuning, choice: Choice) -> str | None:
         return None
     by = f"{fmt.percent(choice.ms / fastest.ms - 1)} slower than {fastest.label}"
     return plain(f"{choice.label} was {by} when it was tuned, by single times, not measured.")
-
-
-def in_use(row: Row) -> Choice | None:
-    """What a compile takes now: the pinned choice where the pin holds, else the winner."""
-    pinned = pinned_choice(row)
-    if row.pin is not None and row.pin.state == "active" and pinned is not None:
-        return pinned[1]
-    return stats.winner(row.tuning)
 
 
 def pin_effect(row: Row, choice: Choice) -> list[str]:

@@ -1,11 +1,12 @@
 """Bars, whiskers and curves in cells of text. Pure functions.
 
-Whiskers show how much longer than the best each choice takes, all on one scale:
+Bars and whiskers show how much longer than the best each choice takes, all on one scale: a longer
+one is slower, wherever there are any.
 
 │━━━━━━├─●─┤       measured: a bar to the median ratio, and its 95 % interval
 ┼─●─┤              measured: its interval holds the best, so they are not told apart
-│━━━━━━━━━━○       one number only
-│━━━━━━━━━━━━━━━▸  beyond the scale
+│──────────○       one number only
+│───────────────▸  beyond the scale
 
 A plot has two logarithmic axes: curves of Braille dots, points as marks. A charting library would
 paint the whole plot anew in colours of its own; here each cell is a span of a line, so that a moved
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, log10
 
 from backend.model.choice import MeasuredChoice
 from rocm_tui.render.table import Line, Span
@@ -33,18 +34,13 @@ def bar(share: float, width: int) -> str:
     return ("━" * full + ("╸" if rest else "")).ljust(width)
 
 
-def thin_bar(share: float, width: int) -> str:
-    """The same for what was taken once."""
-    return bar(share, width).translate(_THIN)
-
-
-_THIN = str.maketrans("━╸", "─╴")
-
 _ENDS = (0.02, 0.05, 0.1, 0.15, 0.25)
 """How much longer than the best the right end of a scale may be. The smallest keeps choices apart
 by nothing from looking far apart; beyond the largest an arrow is drawn."""
 _LEFT = 0.05
 """How much less than the best a scale shows at most."""
+_FAR = (*_ENDS, 0.5, 1.0, 2.0, 4.0, 9.0)
+"""The ends of scales of times that were taken once, of which nobody has picked the near ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +59,10 @@ class Scale:
 
     @property
     def title(self) -> str:
-        """`0` below the best choice's line, the extra time at the right end."""
-        end = f"+{(self.high - 1) * 100:.0f} %"
-        return " " * self.cell(1.0) + "0" + end.rjust(self.width - self.cell(1.0) - 1)
+        """`0` below the best choice's line, the extra time at the right end: `0   +25 % slower`."""
+        end, room = f"+{(self.high - 1) * 100:.0f} %", self.width - self.cell(1.0) - 1
+        word = " slower"
+        return " " * self.cell(1.0) + "0" + (end + word * (room > len(end + word))).rjust(room)
 
 
 def scale_of(choices: Sequence[MeasuredChoice], width: int, least: float = 1.0) -> Scale:
@@ -77,6 +74,13 @@ def scale_of(choices: Sequence[MeasuredChoice], width: int, least: float = 1.0) 
     end = next((limit for limit in _ENDS if extra <= limit), _ENDS[-1])
     less = 1.0 - min((least, *(choice.ratio_low for choice in choices)))
     return Scale(1.0 - max(0.0, min(less, _LEFT)), 1.0 + end, width)
+
+
+def scale_of_single(middle: float, width: int) -> Scale:
+    """A scale for times that were taken once: half of them are no more than `middle` of the best's,
+    and can be seen."""
+    end = next((limit for limit in _FAR if middle <= 1.0 + limit), _FAR[-1])
+    return Scale(1.0, 1.0 + end, width)
 
 
 def interval(scale: Scale, choice: MeasuredChoice) -> str:
@@ -101,7 +105,7 @@ def single(scale: Scale, ratio: float) -> str:
     cells = _with_bar(scale, ratio)
     if ratio <= scale.high:
         cells[scale.cell(ratio)] = "○"
-    return "".join(cells)
+    return "".join(cells).replace("━", "─")
 
 
 def _with_bar(scale: Scale, ratio: float) -> list[str]:
@@ -174,6 +178,36 @@ class Axis:
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class Even:
+    """From `low` to `high`, which differ, in equal steps over `cells`; `whole` has ticks at whole
+    numbers alone."""
+
+    low: float
+    high: float
+    cells: int
+    whole: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at the low end, `cells` at the high end."""
+        return (value - self.low) / (self.high - self.low) * self.cells
+
+    def cell(self, value: float) -> int:
+        return max(0, min(self.cells - 1, floor(self.place(value))))
+
+    def value(self, place: float) -> float:
+        return self.low + (self.high - self.low) * place / self.cells
+
+    def ticks(self, apart: int) -> list[float]:
+        """Round values at least so many cells apart, as dense as that allows."""
+        least = (self.high - self.low) / self.cells * apart
+        power = 10.0 ** floor(log10(least))
+        step = next(times * power for times in (1, 2, 5, 10) if times * power >= least * 0.999)
+        step = max(1.0, step) if self.whole else step
+        first = ceil(self.low / step)
+        return [at * step for at in range(first, floor(self.high / step) + 1)]
+
+
 def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
     """One that holds all values, with a factor `room` on both sides, and at least a decade."""
     low, high = min(values) / room, max(values) * room
@@ -184,7 +218,7 @@ def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
 
 
 def draw(
-    x: Axis, y: Axis, curves: Sequence[Curve], marks: Sequence[Mark], title: str
+    x: Axis | Even, y: Axis | Even, curves: Sequence[Curve], marks: Sequence[Mark], title: str
 ) -> list[Line]:
     """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
     dots = [_curve(x, y, curve) for curve in curves]
@@ -201,6 +235,8 @@ def draw(
 
 def number(value: float) -> str:
     """At most six characters: `0.05`, `20`, `1000`, `5e-05`."""
+    if value == 0:
+        return "0"
     if not 1e-3 <= value < 1e6:
         return f"{value:.0e}"
     return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
@@ -230,7 +266,7 @@ def _cells(
     return spans
 
 
-def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
+def _curve(x: Axis | Even, y: Axis | Even, curve: Curve) -> dict[tuple[int, int], int]:
     """The dots of a curve by cell. Steep parts are filled up, so that the line does not break."""
     dots: dict[tuple[int, int], int] = {}
     before: int | None = None
@@ -250,7 +286,7 @@ def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
     return dots
 
 
-def _below(x: Axis) -> list[Line]:
+def _below(x: Axis | Even) -> list[Line]:
     """The horizontal axis: its ticks and their values."""
     ticks = {x.cell(value): number(value) for value in x.ticks(8)}
     rule = "".join("┬" if at in ticks else "─" for at in range(x.cells))

@@ -277,6 +277,8 @@ def _saves(savings: Savings) -> str:
 
 def _took(savings: Savings) -> str:
     ranks = f" on {savings.ranks} ranks together" if savings.ranks > 1 else ""
+    if savings.tunings and savings.taken == savings.tunings:
+        return "took nothing here: all choices came from a cache"
     if not savings.seconds and savings.unknown:
         return "took nobody knows how long"
     if savings.unknown:

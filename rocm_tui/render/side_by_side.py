@@ -300,7 +300,7 @@ def _number(ms: float | None, once: bool, *, scale: float, unit: str, width: int
 
 
 def _rate(rate: float | None, once: bool) -> str:
-    text = f"{fmt.throughput(rate)} TFLOP/s" if rate else ""
+    text = fmt.throughput(rate) if rate else ""
     return fmt.once(text) if once else text
 
 

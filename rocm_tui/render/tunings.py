@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,29 +10,39 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import table
+from rocm_tui.render import facets, table
 from rocm_tui.render.measured import measured_json, measurement_json
-from rocm_tui.render.pins import PIN_SIGNS, pinned_choice
+from rocm_tui.render.pins import PIN_SIGNS, PROVED, proved
 from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
+from rocm_tui.session import in_use as used
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.facets import layout_of
+from rocm_tui.session.in_use import in_use, pinned_choice
 from rocm_tui.session.model import Row
 
-_WORDS = {"tied": "tie", "unclear": "unclear", "slower": "beaten"}
+_WORDS = {"tied": "tie", "unclear": "unclear"}
 
 
-def lead_text(tuning: Tuning, mark: str = fmt.ONCE) -> str:
-    """How far the second lies behind: `1.8 %`, `tie`, `unclear`, `beaten` (it is faster), `–`.
+def lead_text(tuning: Tuning, choice: Choice | None = None, mark: str = fmt.ONCE) -> str:
+    """How far the next lies behind the fastest, or another choice: `1.8 %`, `tie`, `unclear`,
+    `beaten #2` (by a choice that was measured to be faster), `–`.
 
-    `~1.8 %` is of times that were taken once.
+    `~1.8 %` is of times that were taken once, and `~−1.8 %` says that the next is ahead by these.
     """
-    standing = stats.standing(tuning)
+    own = choice or stats.winner(tuning)
+    standing = stats.standing(tuning, own)
     if standing is None:
         return fmt.NONE
-    rivals = stats.winner(tuning), stats.nearest(tuning)
-    text = fmt.percent(stats.lead(tuning))
-    return _WORDS.get(standing) or (fmt.once(text, mark) if stats.once(tuning, *rivals) else text)
+    if standing == "slower":
+        better = stats.faster(tuning, own)
+        return f"beaten #{better[0]}" if better else "beaten"
+    if standing in _WORDS:
+        return _WORDS[standing]
+    lead, nearest = stats.lead(tuning, own), stats.nearest(tuning, own)
+    text = fmt.signed(lead) if standing == "behind" else fmt.percent(lead)
+    return fmt.once(text, mark) if stats.once(tuning, own, nearest) else text
 
 
 def time_text(tuning: Tuning, choice: Choice | None, mark: str = fmt.ONCE) -> str:
@@ -58,15 +68,12 @@ def _count(row: Row) -> str:
 
 
 def _winner(row: Row) -> str:
-    """The fastest; of a source that tells no time, what it took."""
-    best, chosen = stats.winner(row.tuning), stats.chosen(row.tuning)
-    if best is not None:
-        return plain(best.label)
-    return plain(chosen.description) if chosen else ""
-
-
-def _ms(row: Row) -> float | None:
-    return stats.time_ms(row.tuning, stats.winner(row.tuning))
+    """The pinned one, else the fastest; of a source that tells no time, what it took."""
+    own = in_use(row)
+    if own is not None:
+        return plain(own.label)
+    chosen = stats.chosen(row.tuning)
+    return plain(chosen.description if chosen.hash is None else chosen.label) if chosen else ""
 
 
 def _live(row: Row) -> str:
@@ -74,7 +81,7 @@ def _live(row: Row) -> str:
 
 
 def _error(row: Row) -> str:
-    measured = stats.measured(row.tuning, stats.winner(row.tuning))
+    measured = stats.measured(row.tuning, in_use(row))
     return error(measured) if measured else ""
 
 
@@ -90,26 +97,26 @@ def _mark(row: Row) -> str:
 
 
 def _time(row: Row) -> str:
-    return time_text(row.tuning, stats.winner(row.tuning), _mark(row))
+    return time_text(row.tuning, in_use(row), _mark(row))
 
 
 def _time_style(row: Row) -> str:
-    suspicious = row.suspect and stats.once(row.tuning, stats.winner(row.tuning))
+    suspicious = row.suspect and stats.once(row.tuning, in_use(row))
     return "warn" if suspicious else _live(row)
 
 
 def _rate(row: Row) -> str:
-    text = fmt.throughput(stats.tflops(row.tuning, _ms(row)))
-    return fmt.once(text, _mark(row)) if stats.once(row.tuning, stats.winner(row.tuning)) else text
+    text = fmt.flops(stats.tflops(row.tuning, used.time_ms(row)))
+    return fmt.once(text, _mark(row)) if stats.once(row.tuning, in_use(row)) else text
 
 
 def _versus_aten(row: Row) -> str:
     """A gain inside the tie band says `tie`, not a number; `~1.25×` is of times taken once."""
     tuning = row.tuning
-    best, rival, gain = stats.winner(tuning), stats.aten(tuning), stats.gain(tuning)
+    best, rival, gain = in_use(row), stats.aten(tuning), used.gain(row)
     if tuning.state == "running":
         return fmt.NONE
-    if best is not None and provider(best) == "aten":
+    if best is not None and (best is rival or provider(best) == "aten"):
         return "is ATen"
     if best is None or rival is None or gain is None:
         return fmt.NONE
@@ -120,7 +127,7 @@ def _versus_aten(row: Row) -> str:
 
 
 def _gain_style(row: Row) -> str:
-    best, rival = stats.winner(row.tuning), stats.aten(row.tuning)
+    best, rival = in_use(row), stats.aten(row.tuning)
     if row.tuning.state == "running" or best is None or rival is None or best is rival:
         return "dim"
     return "good" if stats.versus(row.tuning, best, rival) == "clear" else "dim"
@@ -131,22 +138,27 @@ def _lead(row: Row) -> str:
     tuning = row.tuning
     if tuning.state == "running":
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
-    return "cut" if tuning.state == "cut" else lead_text(tuning, _mark(row))
+    return "cut" if tuning.state == "cut" else lead_text(tuning, in_use(row), _mark(row))
 
 
 def _lead_style(row: Row) -> str:
     if row.tuning.state == "running":
         return "accent"
-    standing = None if row.tuning.state == "cut" else stats.standing(row.tuning)
+    standing = None if row.tuning.state == "cut" else stats.standing(row.tuning, in_use(row))
     return "" if standing == "clear" else "warn" if standing == "slower" else "dim"
 
 
 def _pin(row: Row) -> str:
-    """The mark of its state, and the pinned choice's place."""
+    """The mark of its state, the pinned choice's place, and whether that was seen in code."""
     if row.pin is None:
         return ""
     mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
-    return f"{mark} #{place[0]}" if place else mark
+    parts = (mark, f"#{place[0]}" if place else "", proved(row.pin))
+    return " ".join(part for part in parts if part)
+
+
+def _pin_told(row: Row) -> str:
+    return "" if row.pin is None else " ".join(filter(None, (row.pin.state, proved(row.pin))))
 
 
 ID: Field[Row] = Field(
@@ -180,50 +192,48 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="number of choices tried; 10+: no more are shown",
     ),
     Field(
-        "winner", "FASTEST", 14, 36, good=18,
-        text=lambda row: fmt.shorten(_winner(row), 36) or row.tuning.state,
+        "winner", "IN USE", 14, 48, good=18, name="in use",
+        text=lambda row: fmt.shorten(_winner(row) or fmt.NONE, 36),
         short=lambda row: _winner(row) or fmt.NONE,
-        style=lambda row: _live(row) if stats.winner(row.tuning) else "dim",
-        about="the choice with the smallest time, which Inductor takes",
+        style=lambda row: _live(row) if in_use(row) else "dim",
+        about="the choice that programs take: pinned, else the fastest",
     ),
     Field(
         "time", "TIME", 9, 9, right=True, text=_time, style=_time_style,
-        about="of one call; ~ taken once; ? suspect (M); else measured",
+        about="of one call of it; ~ taken once; ? suspect; else measured",
     ),
     Field(
         "error", "±%", 4, 4, drop=10, right=True, text=_error, style="dim",
         about="95 % interval of that median, if it was measured (m)",
     ),
     Field(
-        "tflops", "TFLOP/s", 7, 7, drop=7, right=True, text=_rate, style="dim",
-        about="its throughput, where the op's FLOPs are known",
+        "tflops", "FLOP/s", 7, 7, drop=7, right=True, text=_rate, style="dim",
+        about="its throughput where FLOPs are known: 812 G, 1.23 T",
     ),
     Field(
-        "gain", "VS ATEN", 7, 7, drop=2, right=True, name="vs ATen",
+        "gain", "VS ATEN", 7, 7, drop=1, right=True, name="vs ATen",
         text=_versus_aten, style=_gain_style,
-        about="ATen's time over the fastest's, or a tie; ~ of single times",
+        about="ATen's time over that of what is in use; ~ of single times",
     ),
     Field(
-        "lead", "LEAD", 7, 7, drop=1, right=True, text=_lead, style=_lead_style,
-        about="over the next; tie, unclear, beaten; 3/14: running; ~ once",
+        "lead", "LEAD", 7, 9, drop=3, right=True, text=_lead, style=_lead_style,
+        about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
     ),
     Field(
-        "pin", "PIN", 4, 8, drop=3, text=lambda row: row.pin_state or "", short=_pin,
+        "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
-        about=f"{_PIN_MARKS}; #2: place",
+        about=f"{_PIN_MARKS}; #2: place; {PROVED}",
     ),
 )  # fmt: skip
 _LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")
 LIST: tuple[Field[Row], ...] = tuple(f for key in _LISTED for f in (ID, *TUNINGS) if f.key == key)
 """What `ls` prints."""
+_NO_NAMES: Mapping[str, str] = {}
 _AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")
-_RANK: Field[Row] = Field(
-    "rank", "RANK", 4, 4, drop=4, right=True, style="dim",
-    text=lambda row: "" if row.tuning.rank is None else str(row.tuning.rank),
-    about="process of a distributed job, shown if any is known",
-)  # fmt: skip
 _SHARES: tuple[Field[Row], ...] = table.fields_of(SHARES, lambda row: row.share)
-COLUMNS: tuple[Column, ...] = (*TUNINGS, *_SHARES, _AGE, _RANK)
+_BEFORE = TUNINGS.index(TYPE) + 1
+_ALL = (*TUNINGS[:_BEFORE], *facets.FACETS, *TUNINGS[_BEFORE:], *_SHARES)
+COLUMNS: tuple[Column, ...] = (*_ALL, _AGE)
 """What Watch shows."""
 PROBLEM: tuple[Field[Row], ...] = (
     replace(ID, text=lambda row: row.id),
@@ -234,17 +244,24 @@ PROBLEM: tuple[Field[Row], ...] = (
 """What stands first wherever a table has a line a problem; the screen leaves the id out."""
 
 
-def cells(row: Row, now: float) -> dict[str, Span]:
-    """The text and style of every column of Watch."""
-    age = fmt.age(row.when, now), "dim"
-    return {**table.cells((*TUNINGS, *_SHARES, _RANK), row), _AGE.key: age}
+def cells(row: Row, now: float, names: Mapping[str, str] = _NO_NAMES) -> dict[str, Span]:
+    """The text and style of every column of Watch; `names` are those of sources."""
+    told = table.cells(_ALL, row)
+    told["source"] = facets.source_text(row, names), "dim"
+    told[_AGE.key] = fmt.age(row.when, now), "dim"
+    return told
 
 
 def tunings_text(rows: Iterable[Row]) -> str:
-    """What `ls` prints of tunings; shares where any is known."""
+    """What `ls` prints of tunings; shares where any is known, and what differs among them."""
     rows = list(rows)
+    differing, names = facets.shown(rows)
+    if "source" in differing:
+        named = replace(facets.SOURCE, text=lambda row: facets.source_text(row, names))
+        differing["source"] = named
+    at = LIST.index(TYPE) + 1
     shares = _SHARES if any(row.share for row in rows) else ()
-    return table.text_table((*LIST, *shares), rows)
+    return table.text_table((*LIST[:at], *differing.values(), *LIST[at:], *shares), rows)
 
 
 # As JSON.
@@ -274,6 +291,7 @@ def row_json(row: Row) -> dict[str, Any]:
         "strides": [list(strides) for strides in tuning.strides],
         "dtypes": list(tuning.dtypes),
         "device": tuning.device,
+        "layout": layout_of(tuning) or None,
         "precision": tuning.precision,
         "inputs_key": tuning.inputs_key,
         "state": tuning.state,
@@ -289,6 +307,7 @@ def row_json(row: Row) -> dict[str, Any]:
         },
         "selected": tuning.selected,
         "selected_by": tuning.selected_by,
+        "in_use": own.hash if (own := in_use(row)) else None,
         "rank": tuning.rank,
         "session": tuning.session,
         "when": tuning.when,

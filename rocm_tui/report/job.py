@@ -16,7 +16,7 @@ from backend.model.choice import Choice
 from backend.model.origin import device_kind
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
-from rocm_tui.compare.comparison import spent, untold, was_tuned
+from rocm_tui.compare.comparison import spent, taken, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
 from rocm_tui.report.types import (
@@ -73,6 +73,7 @@ def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
         ranks=_ranks(part),
         unknown=untold(tuned),
         tunings=len(tuned),
+        taken=sum(map(taken, tuned)),
         systems=systems(replace(part, rows=tuple(tuned))),
         since=min(moments, default=None),
         until=max(moments, default=None),

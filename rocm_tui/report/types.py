@@ -110,8 +110,9 @@ class Savings:
 
     `saved_ms` is what one run saves that was measured and is not a tie, each problem as often as it
     is called, or once. `seconds` is what all of the `tunings` took, on all of the job's `ranks`
-    together; `unknown` of them tell no duration. `systems` names each device, host or log that is
-    added up here, `since` and `until` are Unix times of the first and the last tuning, where told.
+    together; `unknown` of them tell no duration, `taken` were taken from a cache. `systems` names
+    each device, host or log that is added up here, `since` and `until` are Unix times of the first
+    and the last tuning, where told.
     """
 
     gains: tuple[Gain, ...]
@@ -120,6 +121,7 @@ class Savings:
     ranks: int
     unknown: int
     tunings: int = 0
+    taken: int = 0
     systems: tuple[str, ...] = ()
     since: float | None = None
     until: float | None = None

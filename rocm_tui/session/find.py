@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -92,26 +91,6 @@ def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
     if len({pin.id for pin in meant}) > 1:
         raise NoSuchTuning(f"{text!r} begins the ids of several pins; give more digits")
     return meant
-
-
-def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
-    """The ids that begin with `text`, else those of the sessions whose log's name does.
-
-    Such a name is `<host>-<pid>-<start>-<random>.jsonl`; its parts count as a whole, so that
-    `vm-51` is not the log of `vm-5163`.
-    """
-    known = list(sessions)
-    ids = [session.id for session in known if text and session.id.startswith(text)]
-    parts = text.removesuffix(".jsonl")
-    return ids or [session.id for session in known if _is_log_of(session, parts)]
-
-
-def _is_log_of(session: Session, parts: str) -> bool:
-    host = re.sub(r"[^A-Za-z0-9.-]", "_", session.host)[:64].lstrip(".") or "host"
-    name = f"{host}-{session.pid}-{int(session.started)}-"
-    if parts.startswith(name):  # the rest is drawn by chance, and stands in the name alone
-        return True
-    return bool(parts) and name.startswith(f"{parts}-") and len(parts) > len(host)
 
 
 def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:

@@ -19,7 +19,7 @@ from backend.cache import triton
 from backend.disk.layout import Layout
 from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice
-from backend.model.origin import is_library, own_template, provider, template_of
+from backend.model.origin import own_template, template_of
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.reproducer.rebuild import ReproducerError, kept_source, rebuild, write
@@ -32,6 +32,7 @@ from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.session.kernel_resources import KernelResources, Known, of_triton
+from rocm_tui.session.possible import why_not_read
 
 Language = Literal["c++", "python", "listing"]
 
@@ -74,16 +75,6 @@ class Kernel:
         raise NoKernelSource(f"no {plain(name, 40)} of it is at hand: there is {names}")
 
 
-def why_no_source(choice: Choice) -> str | None:
-    """Why there can be no source of a choice; None where one may be found. Reads no file."""
-    if provider(choice) == "aten":
-        whose = "oneDNN or MKL" if is_library(choice) else "ATen or of a library behind it"
-        return f"a kernel of {whose}, whose source is in no cache"
-    if choice.hash is None:
-        return "its hash is not known, by which a source is found: no session tells it"
-    return None
-
-
 def kernel_of(
     tuning: Tuning,
     choice: Choice,
@@ -106,6 +97,8 @@ def kernel_of(
     if source.language != "python" or source.path is None:
         return Kernel((source,), Unknown("a CPU has no such resources"))
     compiled = triton.kernels_of(source.path, triton.folders_of(layout.root))
+    arch = session.arch.partition(":")[0] if session and session.arch else None
+    compiled = [kernel for kernel in compiled if kernel.arch == arch] or compiled
     if not compiled:
         return Kernel((source,), Unknown("Triton's cache has no kernel of this file"))
     return Kernel((source, *_stages(compiled)), of_triton(compiled[0]))
@@ -170,9 +163,9 @@ def _source(
         return Stage("source", "python", "a Triton module of ours", path, text)
     if own:
         return _own_source(tuning, choice, session, known or KernelResources(layout.root))
-    why = why_no_source(choice)
+    why = why_not_read(choice)
     if why is not None:
-        raise NoKernelSource(f"{choice.label}: {why}")
+        raise NoKernelSource(why)
     found = inductor.code_of(layout.root, choice.hash or "")
     if found is None:
         raise NoKernelSource(f"{choice.label}: {_not_there(choice, session, layout)}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
 from backend.model.pin import PinState
-from backend.model.session import Fault, Session, systems_of
+from backend.model.session import Fault, Session
 from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
@@ -33,8 +33,9 @@ from rocm_tui.ingest.records import (
 )
 from rocm_tui.session.graphs import Asked, Graphs, Program
 from rocm_tui.session.join import Bucket, Member, group, problem_of
-from rocm_tui.session.merge import merge, with_times
-from rocm_tui.session.peaks import published_peak
+from rocm_tui.session.merge import merge
+from rocm_tui.session.peaks import device_of, machine_of, published
+from rocm_tui.session.pinned import Pins
 from rocm_tui.session.processes import Processes, fuller
 from rocm_tui.session.shares import Share
 from rocm_tui.session.suspects import suspicion
@@ -52,7 +53,8 @@ class Row:
     the ids under which the single sources know it: a log, which tells no precision, gives it
     another than the cache. `asked` holds the session of each time that a session log tells of it,
     reuses included. `suspect` says why its times are not to be believed, where they are not.
-    `share` is what it is to the latest program that called it.
+    `share` is what it is to the latest program that called it. `device` is what it was tuned on:
+    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells.
     """
 
     key: str
@@ -66,6 +68,7 @@ class Row:
     seq: int = 0
     suspect: str | None = None
     share: Share | None = None
+    device: str = ""
 
     @property
     def when(self) -> float | None:
@@ -82,8 +85,8 @@ class Row:
         return self.pin.state if self.pin else None
 
 
-Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None]"]
-"""Gives a joined tuning with what was measured of it, its pin, and why its times are suspicious."""
+Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None, str]"]
+"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
@@ -151,17 +154,17 @@ def _row(
     seen: Mapping[str, float | None],
     old: Mapping[str, Row],
 ) -> Row:
-    tuning, pin, suspect = finish(joined)
+    tuning, pin, suspect, device = finish(joined)
     first = min(views, key=lambda view: view.seq)
     before = old.get(first.uid)
-    known = None if before is None else (before.pin, before.suspect)
-    if before is not None and before.tuning is tuning and known == (pin, suspect):
+    known = None if before is None else (before.pin, before.suspect, before.device)
+    if before is not None and before.tuning is tuning and known == (pin, suspect, device):
         return before
     ids = {view.tuning.id: None for view in views}
     id_ = next(iter(ids)) if len(views) == 1 else joined.id
     asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    when = seen[first.uid]
-    return Row(first.uid, id_, 1, tuning, pin, when, tuple(ids), asked, first.seq, suspect=suspect)
+    told = seen[first.uid], tuple(ids), asked, first.seq, suspect, None, device
+    return Row(first.uid, id_, 1, tuning, pin, *told)
 
 
 def _numbered(rows: list[Row]) -> list[Row]:
@@ -203,7 +206,7 @@ class Model:
         self._touched: dict[Bucket, None] = {}
         self._touched_keys: set[tuple[str, str]] = set()
         self._rows: dict[str, Row] = {}
-        self._pins: dict[tuple[str, str], list[PinStatus]] = {}
+        self._pins = Pins(self.sessions)
         self._measurements = Measurements()
         self._graphs = Graphs(self.sessions)
         self.processes = Processes(self.sessions)
@@ -227,6 +230,11 @@ class Model:
     def measurements(self, tuning: Tuning) -> tuple[Measurement, ...]:
         """All repeated measurements that tell of a tuning, latest first."""
         return self._measurements.of(tuning, self.sessions)
+
+    def members(self, tuning: Tuning) -> tuple[Member, ...]:
+        """What the single sources tell of problems like that of a tuning, before it is joined."""
+        place = self._places.get(problem_of(tuning))
+        return tuple(place.members) if place else ()
 
     def programs(self) -> tuple[Program, ...]:
         """The compiled graphs that the sources tell of, by program, the latest first."""
@@ -288,16 +296,9 @@ class Model:
 
     def set_pins(self, statuses: Iterable[PinStatus]) -> Changes:
         """Show these pins. A pinned tuning keeps its measured times."""
-        pins: dict[tuple[str, str], list[PinStatus]] = {}
-        for status in statuses:
-            pins.setdefault((status.pin.op, status.pin.inputs), []).append(status)
-        if pins == self._pins:
-            return Changes()
-        self._touched_keys |= {
-            key for key in pins.keys() | self._pins.keys() if pins.get(key) != self._pins.get(key)
-        }
-        self._pins = pins
-        return self.join()
+        touched = self._pins.put(statuses)
+        self._touched_keys |= touched
+        return self.join() if touched else Changes()
 
     def _put(self, record: Seen, now: float | None) -> None:
         uid, tuning = record.uid, record.tuning
@@ -342,7 +343,7 @@ class Model:
         while self._touched:
             bucket, _ = self._touched.popitem()
             place = self._places[bucket]
-            for row in place.join(self._unmasked, self._finished, self._seen, shares):
+            for row in place.join(self._pins.unmasked, self._finished, self._seen, shares):
                 before[row.key] = self._rows.pop(row.key)
             for row in place.rows:
                 after[row.key] = self._rows[row.key] = row
@@ -371,29 +372,10 @@ class Model:
                 if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
                     self._touched[bucket] = None
 
-    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None]:
+    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str]:
         measured = self._measurements.attach(tuning, self.sessions)
-        peak = published_peak(measured, self.sessions)
-        return measured, self._pin_of(measured), suspicion(measured, peak)
-
-    def _pin_of(self, tuning: Tuning) -> PinStatus | None:
-        """The pin of the system that tuned this: another device or Triton has another cache file.
-
-        Where no source tells the system, the pin of any.
-        """
-        pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
-        if not pins:
-            return None
-        systems = systems_of(tuning, self.sessions)
-        fits = (status for status in pins if not systems or status.pin.system_hash in systems)
-        return next(fits, None)
-
-    def _unmasked(self, member: Member) -> Member:
-        """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
-        held the pin; raised numbers are read as what was measured."""
-        tuning = member.tuning
-        status = self._pin_of(tuning)
-        if status is None or tuning.session is not None or tuning.precision is None:
-            return member
-        measured = status.pin.timings.get(tuning.precision, {})
-        return replace(member, tuning=replace(tuning, choices=with_times(tuning, measured)))
+        pin, device, peak = self._pins.of(measured), measured.device or "", None
+        if device != "cpu":
+            machine = machine_of(measured, self.sessions, {})
+            device, peak = device_of(machine) or device, published(machine)
+        return measured, pin, suspicion(measured, peak), device

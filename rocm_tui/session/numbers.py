@@ -90,16 +90,28 @@ def signed(value: float | None) -> str:
     return f"{'−' if value < 0 else '+'}{percent(abs(value))}"
 
 
-def throughput(value: float | None) -> str:
-    """TFLOP/s with three digits, `<0.001` below the last of them."""
+def flops(value: float | None) -> str:
+    """10^12 operations a second with three digits and the letter of the unit that fits: `1.23 T`,
+    `2.05 G`, `812 M`."""
     if value is None or not isfinite(value):
         return NONE
-    if 0 < value < 0.0005:
-        return "<0.001"
-    for limit, places in ((0.0995, 3), (9.995, 2), (99.95, 1)):
-        if value < limit:
-            return f"{value:.{places}f}"
-    return f"{value:.0f}"
+    scaled, unit = value * 1e3, "G"
+    for larger in "TP":
+        if scaled < 999.5:
+            break
+        scaled, unit = scaled / 1e3, larger
+    for smaller in "Mk":
+        if scaled >= 0.9995 or not scaled:
+            break
+        scaled, unit = scaled * 1e3, smaller
+    places = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:.{places}f} {unit}"
+
+
+def throughput(value: float | None) -> str:
+    """10^12 operations a second: `1.23 TFLOP/s`, `2.05 GFLOP/s`."""
+    text = flops(value)
+    return text if text == NONE else f"{text}FLOP/s"
 
 
 def size(count: int) -> str:

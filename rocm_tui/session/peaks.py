@@ -177,10 +177,15 @@ def peak_of(machine: TunedDevice) -> Peak | NoPeak:
     return find_peak(machine.name, machine.arch, machine.units)
 
 
-def published_peak(tuning: Tuning, sessions: Mapping[str, Session]) -> Peak | None:
-    """Of the device that tuned it, where a session names one whose figures are published."""
-    peak = None if tuning.device == "cpu" else peak_of(machine_of(tuning, sessions, {}))
+def published(machine: TunedDevice) -> Peak | None:
+    """Of a device whose figures are published."""
+    peak = peak_of(machine)
     return peak if isinstance(peak, Peak) else None
+
+
+def device_of(machine: TunedDevice) -> str:
+    """Its architecture, which is short and what kernels are made for, else its name."""
+    return machine.arch if machine.arch and machine.name != "cpu" else machine.name
 
 
 def machine_of(

@@ -54,6 +54,24 @@ def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
     return why_not_known(tuning) or why_not_hashed(tuning.id, choices)
 
 
+def why_not_read(choice: Choice | None) -> str | None:
+    """Of the source of a choice. No file is asked: that it is gone is found out when it is read."""
+    from backend.model.origin import is_library, provider  # not before the first screen
+
+    if choice is None:
+        return "no choice of this tuning is known yet"
+    label = plain(choice.label)
+    if provider(choice) == "aten":
+        whose = "oneDNN or MKL" if is_library(choice) else "ATen or of a library behind it"
+        return f"{label} is a kernel of {whose}, whose source is in no cache"
+    if choice.hash is None:
+        return (
+            f"the hash of {label} is not known, by which its source is found, because no cache or "
+            "session holds it"
+        )
+    return None
+
+
 def why_not_tuned(tuning: Tuning) -> str | None:
     """Of a tuning made again."""
     if tuning.key is None and not (tuning.shapes and tuning.dtypes):

@@ -72,6 +72,20 @@ class Processes:
         shown = [_as_starter(process) if process.run in working else process for process in found]
         return tuple(sorted(shown, key=lambda p: (-p.session.started, p.session.id)))
 
+    @property
+    def live(self) -> list[Process]:
+        """Those that do something of torch now, as far as was seen."""
+        return [
+            self._process(name)
+            for name, told in self._told.items()
+            if any(activity.lives for activity in told.values())
+        ]
+
+    @property
+    def latest(self) -> Process | None:
+        """The session that began last."""
+        return next(iter(self.all()), None)
+
     def of(self, session: str) -> Process | None:
         """That of this id."""
         return self._process(session) if session in self._told else None
@@ -107,20 +121,10 @@ def _as_starter(process: Process) -> Process:
     return process
 
 
-def short_names(processes: tuple[Process, ...]) -> dict[str, str]:
-    """A short name for each session's id: host and pid, with its start where these come twice."""
-    names: dict[str, list[Session]] = {}
-    for process in processes:
-        session = process.session
-        names.setdefault(f"{session.host or 'host'}-{session.pid}", []).append(session)
-    return {
-        session.id: name if len(those) == 1 else f"{name}-{int(session.started)}"
-        for name, those in names.items()
-        for session in those
-    }
-
-
 def script(session: Session) -> str:
-    """`train.py`: what a person calls the program."""
-    found = next((PurePath(arg).name for arg in session.argv if arg.endswith(".py")), "")
-    return found or (PurePath(session.argv[0]).name if session.argv else "")
+    """`train.py`, or the module behind `-m`: what a person calls the program."""
+    words = session.argv
+    if "-m" in words[1:-1]:
+        return words[words.index("-m", 1) + 1]
+    found = next((PurePath(arg).name for arg in words if arg.endswith(".py")), "")
+    return found or (PurePath(words[0]).name if words else "")

@@ -84,11 +84,19 @@ def tried_text(tuning: Tuning) -> str:
 
 
 def chosen(tuning: Tuning) -> Choice | None:
-    """The winner where its source tells which it is and no time, as Triton's own autotuning."""
-    if tuning.state != "done" or tuning.selected_by != "timing" or len(tuning.choices) != 1:
+    """The choice of a tuning that tells one alone and no time: of Triton's own autotuning the
+    winner, else what had no rival."""
+    if tuning.state != "done" or len(tuning.choices) != 1:
         return None
     (only,) = tuning.choices
-    return only if only.ms is None and only.hash is None and not only.failed else None
+    return only if only.ms is None and not only.failed else None
+
+
+def single(tuning: Tuning) -> bool:
+    """Whether there was nothing to choose: one choice was put up, and no more."""
+    if tuning.state != "done" or len(tuning.choices) != 1:
+        return False
+    return tuning.num_choices == 1 or tuning.selected_by == "only" or tuning.key is not None
 
 
 def winner(tuning: Tuning) -> Choice | None:
@@ -110,26 +118,29 @@ def aten(tuning: Tuning) -> Choice | None:
     return next((c for c in _ranked(tuning) if provider(c) == "aten"), None)
 
 
-def gain(tuning: Tuning) -> float | None:
-    """ATen's time over the winner's: 1.25 means that tuning made the op 1.25 times as fast."""
-    best, rival = winner(tuning), aten(tuning)
+def gain(tuning: Tuning, choice: Choice | None = None) -> float | None:
+    """ATen's time over that of the winner, or of another choice: 1.25 is 1.25 times as fast."""
+    best, rival = choice or winner(tuning), aten(tuning)
     return None if best is None or rival is None else ratio(tuning, rival, best)
 
 
-def lead(tuning: Tuning) -> float | None:
-    """How far the nearest rival lies behind the winner, relative: 0.03 is 3 %.
+def lead(tuning: Tuning, choice: Choice | None = None) -> float | None:
+    """How far the nearest rival lies behind the winner, or another choice, relative: 0.03 is 3 %.
 
-    It is negative where a measurement found a rival to be faster.
+    It is negative where a rival is faster, as a winner's may be found to be by a measurement.
     """
-    rival = nearest(tuning)
-    over = None if rival is None else ratio(tuning, rival, ranked(tuning)[0])
+    own, rival = choice or winner(tuning), nearest(tuning, choice)
+    over = None if own is None or rival is None else ratio(tuning, rival, own)
     return None if over is None else over - 1.0
 
 
-def nearest(tuning: Tuning) -> Choice | None:
-    """The rival that lies least behind the winner."""
+def nearest(tuning: Tuning, choice: Choice | None = None) -> Choice | None:
+    """The rival that lies least behind the winner, or another choice."""
     timed = ranked(tuning)
-    ratios = ((ratio(tuning, rival, timed[0]), rival) for rival in timed[1:])
+    own = choice or (timed[0] if timed else None)
+    if own is None:
+        return None
+    ratios = ((ratio(tuning, rival, own), rival) for rival in timed if rival is not own)
     known = [(over, rival) for over, rival in ratios if over is not None]
     return min(known, key=lambda pair: pair[0])[1] if known else None
 
@@ -157,18 +168,34 @@ def time_ms(tuning: Tuning, choice: Choice | None) -> float | None:
     return choice.ms if choice is not None else None
 
 
-def standing(tuning: Tuning) -> Standing | None:
-    """How the winner stands against its rivals; None where there are no two timed choices."""
+def standing(tuning: Tuning, choice: Choice | None = None) -> Standing | None:
+    """How the winner, or another choice, stands against its rivals; None where there are no two
+    timed choices."""
     timed = ranked(tuning)
-    if len(timed) < 2:
+    own = choice or (timed[0] if timed else None)
+    if own is None or len(timed) < 2:
         return None
-    best = measured(tuning, timed[0])
-    if best is None or tuning.measured is None or len(tuning.measured.choices) < 2:
-        return "tied" if near(tuning, timed[0], timed[1]) else "ahead"
-    if best.verdict != "faster":
-        return best.verdict
-    rivals = (choice for choice in timed[1:] if measured(tuning, choice) is None)
-    return "tied" if any(near(tuning, timed[0], rival) for rival in rivals) else "clear"
+    its = measured(tuning, own)
+    if its is None or tuning.measured is None or len(tuning.measured.choices) < 2:
+        rival = timed[1] if own is timed[0] else timed[0]
+        if own.ms is None or own.failed:
+            return None
+        ahead: Standing = "ahead" if own is timed[0] else "behind"
+        return "tied" if near(tuning, own, rival) else ahead
+    if its.verdict != "faster":
+        return its.verdict
+    rivals = (rival for rival in timed if rival is not own and measured(tuning, rival) is None)
+    return "tied" if any(near(tuning, own, rival) for rival in rivals) else "clear"
+
+
+def faster(tuning: Tuning, choice: Choice | None = None) -> tuple[int, Choice] | None:
+    """What was measured to be faster than the winner, or another choice, and its place, counted
+    from 1; None where nothing was."""
+    if tuning.measured is None or standing(tuning, choice) != "slower":
+        return None
+    best = tuning.measured.choices[0].hash
+    places = enumerate(tuning.choices, start=1)
+    return next(((place, other) for place, other in places if other.hash == best), None)
 
 
 def near(tuning: Tuning, left: Choice, right: Choice) -> bool:

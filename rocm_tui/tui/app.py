@@ -1,11 +1,10 @@
-"""The Textual app: which screens there are, when they are brought up to date, who asks, and what
-goes to the terminal: how often, how much at once, and nothing but text.
-"""
+"""The Textual app: which screens there are, when they are brought up to date, and who asks."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -15,68 +14,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.segment import Segment
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
-from textual.color import Color
 from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
-from backend.errors import StoreError
-from rocm_tui.harmless import cells, plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
+from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.telling import log_done, tell_drift, tell_job
 from rocm_tui.tui.widgets.line_view import LineView
 
-_FRAME = 0.05
-"""Least seconds between two updates while records keep coming; the first is shown at once."""
-_CELLS = 2700.0
-"""Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
-_AHEAD = 0.7
-"""Seconds of that by which a burst may run ahead."""
-_LEISURE = 2.0
-"""No update for so many times what the last one took: a big table leaves time for keys."""
-
-
-class Pace:
-    """When the screens may be brought up to date again."""
-
-    def __init__(self) -> None:
-        self._next = self._paid_until = 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next update; none are left at 0 or below."""
-        return self._next - now
-
-    def updated(self, begun: float, now: float, cells: int) -> None:
-        """An update took from `begun` to `now`, and repainted so many cells."""
-        self._paid_until = max(self._paid_until, now) + cells / _CELLS
-        rest = max(_FRAME, (now - begun) * _LEISURE)
-        self._next = max(now + rest, self._paid_until - _AHEAD)
-
-
-class HarmlessFilter(LineFilter):
-    """Takes out what would be a command to the terminal, whatever widget drew it.
-
-    The rows of our own are `plain` before; a toast, a tooltip, the palette and what was pasted into
-    a field are Textual's.
-    """
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        if all(text.isprintable() for text, _, _ in segments):
-            return segments
-        return [Segment(cells(text), style, control) for text, style, control in segments]
-
-
 if TYPE_CHECKING:  # types only; see `later`
-    from backend.pins.state import PinStatus
+    from backend.model.choice import Choice
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
 
@@ -86,14 +45,6 @@ _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
-_DONE = {
-    "tune": "Tuned",
-    "measure": "Measured",
-    "verify": "Verified",
-    "trial": "Tried",
-    "improve": "Improved",
-    "prove": "Proved",
-}
 
 
 class RocmTui(Host):
@@ -109,13 +60,18 @@ class RocmTui(Host):
         *,
         polling: bool = False,
         python: str | None = None,
+        launched: Launched | None = None,
+        read_only: bool = False,
     ) -> None:
-        """`python` is the interpreter for workers; see `find_python`."""
+        """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
+        What is `read_only` from the start stays so."""
         super().__init__()
+        self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
         self.peaks = {}
         self.python = python
+        self.launched = launched
         self._polling = polling
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
@@ -127,10 +83,10 @@ class RocmTui(Host):
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
-        for theme in themes.ALL:
-            self.register_theme(theme)
         self.terminal_colors = self.console.color_system or ""
-        fitting = themes.default_theme(self.terminal_colors)
+        for theme in themes.themes_for(self.terminal_colors):
+            self.register_theme(theme)
+        fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
 
@@ -145,6 +101,7 @@ class RocmTui(Host):
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
             self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+            self._feed.read_only = self.read_only
         return self._feed
 
     @property
@@ -161,8 +118,17 @@ class RocmTui(Host):
     def count_troubles(self) -> int:
         return later.count_troubles(self.feed.model.problems)
 
+    def doing_facts(self) -> list[str]:
+        return later.doing_facts(self.launched, self.feed.model.processes)
+
+    def doing_lines(self, width: int) -> list[Line]:
+        return later.doing_lines(self.launched, self.feed.model.processes, width)
+
     @property
     def ask(self) -> Requests:
+        """Whatever writes or starts work is asked for here, so it is refused here."""
+        if self.read_only:
+            return later.refusing(self)
         if self._ask is None:
             self._ask = later.asking(self)
         return self._ask
@@ -172,13 +138,7 @@ class RocmTui(Host):
         return later.shell(self)
 
     def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
-        self.run_worker(self._log_done(command, outcome, ok), group="log")
-
-    async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
-        try:
-            await asyncio.to_thread(later.note_done, self.layout, command, outcome, ok)
-        except (StoreError, OSError) as error:
-            self.refuse(f"not logged: {error}")
+        self.run_worker(log_done(self, command, outcome, ok), group="log")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._harmless]
@@ -200,6 +160,8 @@ class RocmTui(Host):
         self.feed.start()
         self.set_interval(_TICK, self._tick)
         later.take_up_settings(self, self.terminal_colors)
+        if self.launched is not None:
+            later.follow_launched(self, self.launched)
         gc.freeze()  # what start-up made stays; see run_watch
         gc.enable()
 
@@ -237,7 +199,7 @@ class RocmTui(Host):
         taken = self.feed.take()
         self._pile.grown(taken.held, taken.more)
         for status in taken.drifted:
-            self._tell_drift(status)
+            tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
         early = self._pace.wait(time.monotonic())
@@ -263,12 +225,6 @@ class RocmTui(Host):
         if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
             self.screen.tick()
 
-    def _tell_drift(self, status: PinStatus) -> None:
-        after = "Applied again." if status.state == "active" else f"It is {status.state} now."
-        why = status.detail.partition(": ")[2] or "another process wrote over it"
-        text = f"The pin of {status.pin.op} had drifted: {why}. {after}"
-        self.notify(plain(text), severity="warning", markup=False)
-
     def _follow_jobs(self, queue: JobQueue) -> None:
         """Read the logs of those that run; tell of those that ended."""
         jobs, ended = queue.look()
@@ -276,27 +232,28 @@ class RocmTui(Host):
             if not job.over and job.progress.log:
                 self.feed.follow(job.progress.log)
         for job in ended:
-            self._tell_job(job)
+            tell_job(self, job)
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
-
-    def _tell_job(self, job: Job) -> None:
-        if job.command:
-            self.log_done(
-                job.command, job.reason or job.outcome or job.state, ok=job.state == "done"
-            )
-        if job.state == "failed":
-            text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
-            self.notify(plain(text), severity="error", markup=False, timeout=10)
-        elif job.state == "done":
-            what = f"{_DONE[job.kind]} {job.title}"
-            self.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
-        else:
-            self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 
     # The screens, and the keys that work everywhere.
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         self.push_screen(later.compare_screen(row, marked))
+
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        self.push_screen(later.session_comparison(a, b))
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        self.push_screen(later.report_screen()(name, ids))
+
+    def show_filtered(self, text: str) -> None:
+        self._back_to_watch().filter_by(text)
+
+    def read(self, row: Row, choice: Choice) -> None:
+        self.push_screen(later.source_screen(row, choice))
+
+    def show_history(self, row: Row) -> None:
+        self.push_screen(later.history_screen(row))
 
     def show_row(self, row: Row) -> None:
         self._back_to_watch().go_to(row)
@@ -316,6 +273,9 @@ class RocmTui(Host):
     def action_pins(self) -> None:
         self._toggle(later.pins_screen())
 
+    def action_sessions(self) -> None:
+        self._toggle(later.sessions_screen())
+
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
 
@@ -324,6 +284,12 @@ class RocmTui(Host):
 
     def action_sources(self) -> None:
         self._toggle(later.sources_screen())
+
+    def action_output(self) -> None:
+        if self.launched is None:
+            self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
+        else:
+            self._toggle(later.output_screen())
 
     def action_report(self) -> None:
         self._toggle(later.report_screen())
@@ -336,9 +302,21 @@ class RocmTui(Host):
         else:
             self.push_screen(kind())
 
+    async def action_close(self) -> None:
+        """Where `escape` goes; from Watch, leave."""
+        if isinstance(self.screen, WatchScreen):
+            await self.action_quit()
+        elif isinstance(self.screen, BaseScreen):
+            self.screen.action_back()
+
+    def action_read_only(self) -> None:
+        if not self.asking:
+            later.turn_read_only(self, self._stays)
+
     async def action_quit(self) -> None:
-        """Leave; where that ends jobs, a question comes first."""
-        if not self.unfinished or self.asking:
+        """Leave; where that ends jobs or the program, a question comes first."""
+        runs = self.launched is not None and self.launched.running
+        if not (self.unfinished or runs) or self.asking:
             self.exit()
             return
 
@@ -346,9 +324,8 @@ class RocmTui(Host):
             if note is not None:
                 self.exit()
 
-        lines = [f"{job.state}: {job.kind} {job.title}" for job in self.unfinished]
-        question = later.question("Quit? It ends the jobs of this screen.", "Quit", lines)
-        self.push_screen(question, answered)
+        running = self.launched if runs else None
+        self.push_screen(later.quit_question(running, self.unfinished), answered)
 
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""
@@ -363,11 +340,6 @@ class RocmTui(Host):
         """`group: Verb object`, only what applies now."""
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
-        yield SystemCommand("view: Show pins", "State, history, undo", self.action_pins)
-        yield SystemCommand("view: Show report", "Of all that is watched", self.action_report)
-        yield SystemCommand("view: Show trials", "Graphs, improve, prove", self.action_trials)
-        yield SystemCommand("view: Show jobs", "Progress, results, logs", self.action_jobs)
-        yield SystemCommand("view: Show sources", "What is being read", self.action_sources)
-        yield SystemCommand("view: Show help", "Every key and column", self.action_help)
-        yield SystemCommand("app: Change theme", "Colours", self.action_change_theme)
-        yield SystemCommand("app: Quit", "Leave; reading ends with it", self.action_quit)
+        for name, hint, action in COMMANDS:
+            if action != "app.output" or self.launched is not None:
+                yield SystemCommand(name, hint, partial(self.run_action, action))

@@ -24,7 +24,7 @@ from rocm_tui.actions.measure import (
 from rocm_tui.actions.proof import with_threads
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.tune import problem_of, tune
-from rocm_tui.actions.verify import NotVerified, verify
+from rocm_tui.actions.verify import NotVerified, keep_result, verify
 from rocm_tui.environment import device_env, lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
@@ -40,7 +40,7 @@ from rocm_tui.session.numbers import seconds
 from rocm_tui.session.peaks import TunedDevice
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.improving import ask_to_improve, ask_to_pin_found, ask_to_prove
-from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_unpin
+from rocm_tui.tui.pinning import apply_again, ask_to_pin, ask_to_undo, ask_to_unpin
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneAnswer, TuneScreen
 from rocm_tui.tui.trying import ask_for_trial
@@ -66,6 +66,9 @@ class Asking:
 
     def unpin(self, status: PinStatus) -> None:
         self._begin(ask_to_unpin(self._host, status), "pin")
+
+    def undo(self) -> None:
+        self._begin(ask_to_undo(self._host), "pin")
 
     def apply_pins(self, done: Callable[[], None]) -> None:
         self._begin(self._apply_pins(done), "pin")
@@ -214,6 +217,7 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
     def work(run: RunJob) -> str:
         [asked] = with_threads([pin], layout)
         result = verify(run, asked)
+        keep_result(layout, pin, result)
         if not result.ok:
             raise NotVerified(verified_text(pin, result))
         return verified_text(pin, result)

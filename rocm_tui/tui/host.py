@@ -22,11 +22,33 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.graph_rows import GraphRow
     from rocm_tui.session.model import Row
     from rocm_tui.session.peaks import Peak, TunedDevice
+
+
+Named = tuple[str, Sequence[str]]
+"""What a session, or a run, is called, and the ids of its processes."""
+
+
+COMMANDS = (
+    ("view: Show pins", "State, history, undo", "app.pins"),
+    ("view: Show report", "Of all that is watched", "app.report"),
+    ("view: Show trials", "Graphs, improve, prove", "app.trials"),
+    ("view: Show sessions", "Processes, and what each does", "app.sessions"),
+    ("view: Show jobs", "Progress, results, logs", "app.jobs"),
+    ("view: Show sources", "What is being read", "app.sources"),
+    ("view: Show output", "Of the program", "app.output"),
+    ("view: Show help", "Every key and column", "app.help"),
+    ("app: Change theme", "Colours", "app.change_theme"),
+    ("app: Read-only on or off", "Key ctrl+r", "app.read_only"),
+    ("app: Quit", "Leave; reading ends with it", "app.quit"),
+)
+"""What the command palette offers everywhere: a name, a hint, an action."""
 
 
 class Requests(Protocol):
@@ -37,6 +59,9 @@ class Requests(Protocol):
 
     def unpin(self, status: PinStatus) -> None:
         """Ask, then restore what the pin changed."""
+
+    def undo(self) -> None:
+        """Ask, then undo the last pin or unpin of this person."""
 
     def verify(self, status: PinStatus) -> None:
         """Put into the queue: does a compile really call the pinned choice?"""
@@ -77,24 +102,32 @@ class Host(App[int]):
     """What is watched, the jobs, and ways to ask for what a screen does not do itself.
 
     `python` is the interpreter for workers, `peaks` what machines were measured to do at best,
-    `own_keys` the keys that a person chose, by id.
+    `own_keys` the keys that a person chose, by id. `launched` is the program that was started with
+    the screen.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         key("P", "pins", "app.pins", "pins: state, history, undo"),
         key("C", "report", "app.report", "report: what tuning saves, ranks, backends, roofline"),
         key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
+        key("L", "sessions", "app.sessions", "sessions: processes, what each does, compare two"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
+        key("O", "output", "app.output", "output of the program that `watch -- CMD` started"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
+        key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
-        key("q,ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
+        key("q", "close", "app.close", "back; from Watch quit"),
+        key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
     ]
     paths: list[str]
     layout: Layout
     python: str | None
+    read_only: bool = False
+    """Whether all that writes or starts work is refused."""
     peaks: dict[TunedDevice, Peak]
     own_keys: Mapping[str, str] = MappingProxyType({})
+    launched: Launched | None = None
 
     @property
     def memory(self) -> Memory:
@@ -124,6 +157,18 @@ class Host(App[int]):
     def asking(self) -> bool:
         """Whether a question stands above the screens: there is never more than one."""
         return isinstance(self.screen, ModalScreen)
+
+    def doing_facts(self) -> list[str]:
+        """What a title says of the programs that work."""
+        raise NotImplementedError
+
+    def doing_lines(self, width: int) -> list[Line]:
+        """The same for a screen that has nothing else to show."""
+        raise NotImplementedError
+
+    def call_from_any_thread(self, what: Callable[[], object]) -> None:
+        """Run `what` on the event loop soon, without waiting for it; a signal handler may, too."""
+        raise NotImplementedError
 
     # Said to the person.
 
@@ -165,6 +210,26 @@ class Host(App[int]):
 
     def compare(self, row: Row, marked: AbstractSet[str]) -> None:
         """Open the marked choices, else those near the best, side by side."""
+        raise NotImplementedError
+
+    def compare_sessions(self, a: Named, b: Named) -> None:
+        """Show what became slower from the sessions A to B, each a name and its processes' ids."""
+        raise NotImplementedError
+
+    def report_on(self, name: str, ids: Sequence[str]) -> None:
+        """Show the report of these sessions alone."""
+        raise NotImplementedError
+
+    def show_filtered(self, text: str) -> None:
+        """Go to Watch, with this filter."""
+        raise NotImplementedError
+
+    def read(self, row: Row, choice: Choice) -> None:
+        """Open the source of a choice, and what compilers made of it."""
+        raise NotImplementedError
+
+    def show_history(self, row: Row) -> None:
+        """Open what happened to the problem of this tuning, over the days."""
         raise NotImplementedError
 
     def show_row(self, row: Row) -> None:

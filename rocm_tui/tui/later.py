@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
-from rocm_tui.tui.host import Host, Requests
+from rocm_tui.tui.host import Host, Named, Requests
 
 if TYPE_CHECKING:  # types only, see above
+    from backend.model.choice import Choice
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
-    from rocm_tui.jobs.queue import JobQueue
+    from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
+    from rocm_tui.session.processes import Processes
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
+    from rocm_tui.tui.screens.report import ReportScreen
     from rocm_tui.tui.widgets.panes import Panes
 
 
@@ -57,6 +62,18 @@ def asking(host: Host) -> Requests:
     from rocm_tui.tui.asking import Asking
 
     return Asking(host)
+
+
+def refusing(host: Host) -> Requests:
+    from rocm_tui.tui.read_only import Refusing
+
+    return cast(Requests, Refusing(host))
+
+
+def turn_read_only(host: Host, stays: bool) -> None:
+    from rocm_tui.tui.read_only import turn
+
+    turn(host, stays)
 
 
 def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:
@@ -112,13 +129,31 @@ def trials_screen() -> type[BaseScreen]:
     return TrialsScreen
 
 
+def sessions_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.sessions import SessionsScreen
+
+    return SessionsScreen
+
+
+def session_comparison(a: Named, b: Named) -> BaseScreen:
+    from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+
+    return SessionComparisonScreen(a, b)
+
+
 def sources_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.sources import SourcesScreen
 
     return SourcesScreen
 
 
-def report_screen() -> type[BaseScreen]:
+def output_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.output import OutputScreen
+
+    return OutputScreen
+
+
+def report_screen() -> type[ReportScreen]:
     from rocm_tui.tui.screens.report import ReportScreen
 
     return ReportScreen
@@ -136,7 +171,43 @@ def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
     return CompareScreen(row, marked)
 
 
-def question(title: str, verb: str, lines: Sequence[str]) -> ConfirmScreen:
-    from rocm_tui.tui.screens.dialogs import ConfirmScreen
+def history_screen(row: Row) -> BaseScreen:
+    from rocm_tui.tui.screens.history import HistoryScreen
 
-    return ConfirmScreen(title, verb, lines)
+    return HistoryScreen(row)
+
+
+def source_screen(row: Row, choice: Choice) -> BaseScreen:
+    from rocm_tui.tui.screens.source import SourceScreen
+
+    return SourceScreen(row, choice)
+
+
+def quit_question(launched: Launched | None, jobs: Sequence[Job]) -> ConfirmScreen:
+    from rocm_tui.tui.launching import quit_question
+
+    return quit_question(launched, jobs)
+
+
+def follow_launched(host: Host, launched: Launched) -> None:
+    from rocm_tui.tui.launching import follow
+
+    follow(host, launched)
+
+
+def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
+    """What the title says of the programs that work."""
+    if launched is None and not processes.live:
+        return []
+    from rocm_tui.tui.launching import facts
+
+    return facts(launched, processes)
+
+
+def doing_lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
+    """The same for a screen that has nothing else to show."""
+    if launched is None and processes.latest is None:
+        return []
+    from rocm_tui.tui.launching import lines
+
+    return lines(launched, processes, width)

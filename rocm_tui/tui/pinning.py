@@ -8,10 +8,18 @@ from functools import partial
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.pins.state import PinPlan, PinStatus
-from rocm_tui.actions.pin import pin_choice, pinnable, plan_pin, reapply_pins, take_back
+from rocm_tui.actions.pin import (
+    next_step_back,
+    pin_choice,
+    pinnable,
+    plan_pin,
+    reapply_pins,
+    step_back,
+    take_back,
+)
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
-from rocm_tui.render.pins import pin_effect, pin_warning
+from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host
@@ -75,6 +83,29 @@ async def ask_to_unpin(host: Host, status: PinStatus) -> None:
         host.refuse(str(error))
         return
     host.did(command, f"Unpinned {pin.label}")
+    host.feed.look()
+
+
+async def ask_to_undo(host: Host) -> None:
+    """Say what the last pin or unpin was; undo it, if the person says so."""
+    if host.asking:
+        return
+    command = host.shell.undo()
+    try:
+        step = await to_thread(next_step_back, host.layout)
+        if step is None:
+            host.warn("Nothing is left to undo: no pin or unpin of yours is in force.")
+            return
+        if host.asking:
+            return
+        question = ConfirmScreen("Undo", "Undo", undo_lines(step), command=lambda note: command)
+        if await host.push_screen_wait(question) is None:
+            return
+        await to_thread(step_back, host.layout, step)
+    except (StoreError, OSError) as error:
+        host.refuse(str(error))
+        return
+    host.did(command, f"Undone: {' '.join(undo_lines(step))}")
     host.feed.look()
 
 

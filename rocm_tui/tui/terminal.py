@@ -18,9 +18,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from rocm_tui.errors import RocmTuiError
+
+if TYPE_CHECKING:  # types only: most screens start no program
+    from rocm_tui.launch.launched import Launched
 
 _GRACE = 2.0
 """Seconds that the screen has to leave in order before it is ended."""
@@ -149,14 +153,18 @@ def run_watch(
     cache_dir: Path,
     polling: bool = False,
     python: str | None = None,
+    launched: Launched | None = None,
+    read_only: bool = False,
 ) -> int:
     """Show the screen until the person leaves; return the exit code.
 
     Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
-    interpreter for workers.
+    interpreter for workers, `launched` a program to start with the screen, which ends with it.
+    With `read_only` no key writes or starts anything.
 
     Raises:
         NoTerminal: there is no terminal that a screen can be drawn on.
+        OSError, UnsafePath: `launched` cannot be started.
     """
     if not in_browser():
         require_terminal()
@@ -167,7 +175,16 @@ def run_watch(
     gc.disable()
     from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
 
-    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python)
+    if launched is not None:
+        launched.start()
+    app = RocmTui(
+        paths,
+        Layout(cache_dir),
+        polling=polling,
+        python=python,
+        launched=launched,
+        read_only=read_only,
+    )
 
     def leave(code: int) -> None:
         app.call_from_any_thread(partial(app.exit, code, code))
@@ -177,4 +194,6 @@ def run_watch(
             app.run()
         finally:
             app.stop_feed()
+            if launched is not None:
+                launched.end()
     return app.return_code or 0

@@ -1,11 +1,18 @@
-"""Colours: one calm accent on quiet greys, dark and light, and one for 16-colour terminals.
+"""Colours: one calm accent on quiet greys, dark and light; blue and orange for eyes that do not
+tell red from green; and one for terminals of 16 colours.
 
-From them come the styles of a line, by name. Component classes would say the same in style sheets,
-but each costs time at every start.
+A theme has a name and, for terminals of 256 colours, a twin: its colours stand in the terminal's
+palette, and are those that Rich finds again when it looks for the nearest, so that nothing shifts.
+What is drawn differs from what is behind it by 4.5:1, and what matters less by 3:1, on the line
+under the cursor too; a test computes it.
+
+From a theme come the styles of a line, by name. Component classes would say the same in style
+sheets, but each costs time at every start.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,48 +21,228 @@ from textual.app import App
 from textual.color import Color
 from textual.theme import Theme
 
-DARK = Theme(
-    name="rocm-dark",
-    primary="#6fb8c5",
-    secondary="#6fb8c5",
-    accent="#6fb8c5",
-    success="#6fb8c5",
-    warning="#d9a962",
-    error="#dc7f7f",
-    foreground="#d3d8e0",
-    background="#12151b",
+
+def _theme(
+    name: str,
+    text: str,
+    background: str,
+    *,
+    surface: str,
+    panel: str,
+    accent: str,
+    good: str = "",
+    warn: str,
+    bad: str,
+    dim: str,
+    head: str,
+    idle: str,
+    cursor: str,
+    blurred: str,
+    rail: str,
+    dark: bool = True,
+    bad_style: str = "none",
+) -> Theme:
+    """Textual's own widgets have the same few colours: what it would mix of them, no palette has.
+
+    `bad_style` tells what is bad by more than its colour.
+    """
+    return Theme(
+        name=name,
+        primary=accent,
+        secondary=accent,
+        accent=accent,
+        success=good or accent,
+        warning=warn,
+        error=bad,
+        foreground=text,
+        background=background,
+        surface=surface,
+        panel=panel,
+        dark=dark,
+        variables={
+            "line-dim": dim,
+            "line-head": head,
+            "line-idle": idle,
+            "line-cursor": cursor,
+            "line-cursor-blurred": blurred,
+            "line-cursor-text": "",
+            "line-rail": rail,
+            "line-bad": bad_style,
+            "text": text,
+            "text-muted": dim,
+            "text-disabled": dim,
+            "text-success": good or accent,
+            "text-warning": warn,
+            "text-error": bad,
+            "text-accent": accent,
+            "text-primary": accent,
+            "foreground-muted": dim,
+            "foreground-disabled": dim,
+            "panel-lighten-1": panel,
+            "panel-darken-1": surface,
+            "border": accent,
+            "border-blurred": rail,
+            "block-cursor-foreground": text,
+            "block-cursor-background": cursor,
+            "block-cursor-blurred-foreground": text,
+            "block-cursor-blurred-background": blurred,
+            "block-hover-background": blurred,
+            "input-cursor-foreground": background,
+            "input-cursor-background": text,
+            "input-selection-foreground": text,
+            "input-selection-background": cursor,
+            "scrollbar": rail,
+            "scrollbar-hover": dim,
+            "scrollbar-active": accent,
+            "scrollbar-background": panel,
+            "scrollbar-background-hover": panel,
+            "scrollbar-background-active": panel,
+            "scrollbar-corner-color": panel,
+        },
+    )
+
+
+DARK = _theme(
+    "rocm-dark",
+    "#d3d8e0",
+    "#12151b",
     surface="#191d25",
     panel="#20252f",
-    dark=True,
-    variables={
-        "line-dim": "#8a94a5",
-        "line-head": "#8a94a5",
-        "line-cursor": "#26303c",
-        "line-cursor-blurred": "#1c222b",
-        "line-rail": "#4a5362",
-    },
+    accent="#6fb8c5",
+    warn="#d9a962",
+    bad="#e08686",
+    dim="#8a94a5",
+    head="#98a2b3",
+    idle="#6f798a",
+    cursor="#26303c",
+    blurred="#1c222b",
+    rail="#4a5362",
 )
-
-LIGHT = Theme(
-    name="rocm-light",
-    primary="#0f6a7c",
-    secondary="#0f6a7c",
-    accent="#0f6a7c",
-    success="#0f6a7c",
-    warning="#8a5a00",
-    error="#a83232",
-    foreground="#23272e",
-    background="#fafaf8",
+LIGHT = _theme(
+    "rocm-light",
+    "#23272e",
+    "#fafaf8",
     surface="#f1f1ee",
     panel="#e6e7e4",
+    accent="#0f6a7c",
+    warn="#805300",
+    bad="#a83232",
+    dim="#646b76",
+    head="#59606b",
+    idle="#747b85",
+    cursor="#d8e4e7",
+    blurred="#e9eded",
+    rail="#b4b8bd",
     dark=False,
-    variables={
-        "line-dim": "#646b76",
-        "line-head": "#59606b",
-        "line-cursor": "#d8e4e7",
-        "line-cursor-blurred": "#e9eded",
-        "line-rail": "#b4b8bd",
-    },
+)
+BLUE_ORANGE = _theme(
+    "rocm-blue-orange",
+    "#dfdfe6",
+    "#12151b",
+    surface="#191d25",
+    panel="#20252f",
+    accent="#6cb2f0",
+    good="#6cb2f0",
+    warn="#e9dca0",
+    bad="#f0953c",
+    dim="#8f98a8",
+    head="#98a2b3",
+    idle="#6f798a",
+    cursor="#26303c",
+    blurred="#1c222b",
+    rail="#4a5362",
+    bad_style="underline",
+)
+BLUE_ORANGE_LIGHT = _theme(
+    "rocm-blue-orange-light",
+    "#1f2329",
+    "#fafaf8",
+    surface="#f1f1ee",
+    panel="#e6e7e4",
+    accent="#0b5cad",
+    good="#0b5cad",
+    warn="#5c4a00",
+    bad="#9a4a00",
+    dim="#646b76",
+    head="#59606b",
+    idle="#747b85",
+    cursor="#dbe5f0",
+    blurred="#e9eded",
+    rail="#b4b8bd",
+    dark=False,
+    bad_style="underline",
+)
+
+_BLACK, _GREY3, _GREY5, _GREY7 = "#121212", "#1c1c1c", "#262626", "#303030"
+DARK_256 = _theme(
+    "rocm-dark",
+    "#d7d7ff",
+    _BLACK,
+    surface=_GREY3,
+    panel=_GREY5,
+    accent="#5fd7d7",
+    warn="#d7af5f",
+    bad="#ff8787",
+    dim="#949494",
+    head="#afafd7",
+    idle="#767676",
+    cursor=_GREY7,
+    blurred=_GREY5,
+    rail="#626262",
+)
+LIGHT_256 = _theme(
+    "rocm-light",
+    _GREY5,
+    "#ffffff",
+    surface="#ffffff",
+    panel="#d7d7ff",
+    accent="#005f87",
+    warn="#875f00",
+    bad="#af0000",
+    dim="#626262",
+    head="#4e4e4e",
+    idle="#6c6c6c",
+    cursor="#d7ffff",
+    blurred="#ffffd7",
+    rail="#949494",
+    dark=False,
+)
+BLUE_ORANGE_256 = _theme(
+    "rocm-blue-orange",
+    "#d7d7ff",
+    _BLACK,
+    surface=_GREY3,
+    panel=_GREY5,
+    accent="#87afff",
+    good="#87afff",
+    warn="#ffffaf",
+    bad="#ffaf00",
+    dim="#949494",
+    head="#afafd7",
+    idle="#767676",
+    cursor=_GREY7,
+    blurred=_GREY5,
+    rail="#626262",
+    bad_style="underline",
+)
+BLUE_ORANGE_LIGHT_256 = _theme(
+    "rocm-blue-orange-light",
+    _GREY5,
+    "#ffffff",
+    surface="#ffffff",
+    panel="#d7d7ff",
+    accent="#005faf",
+    good="#005faf",
+    warn="#5f5f00",
+    bad="#af5f00",
+    dim="#626262",
+    head="#4e4e4e",
+    idle="#6c6c6c",
+    cursor="#ffffd7",
+    blurred="#ffffd7",
+    rail="#949494",
+    dark=False,
+    bad_style="underline",
 )
 
 ANSI = Theme(
@@ -66,7 +253,7 @@ ANSI = Theme(
     accent="ansi_cyan",
     success="ansi_cyan",
     warning="ansi_yellow",
-    error="ansi_red",
+    error="ansi_bright_red",
     foreground="ansi_default",
     background="ansi_default",
     surface="ansi_default",
@@ -83,23 +270,43 @@ ANSI = Theme(
         "input-cursor-foreground": "ansi_black",
         "panel": "ansi_default",
         "line-dim": "ansi_default",
-        "line-head": "ansi_bright_blue",
-        "line-cursor": "ansi_blue",
+        "line-head": "ansi_default",
+        "line-idle": "ansi_bright_black",
+        "line-cursor": "ansi_cyan",
         "line-cursor-blurred": "ansi_default",
+        "line-cursor-text": "ansi_black",
         "line-rail": "ansi_bright_black",
+        "line-bad": "underline",
     },
 )
+"""The terminal's own palette, of which nothing is known: what is under the cursor is black on cyan
+whatever it means."""
 
-ALL = (DARK, LIGHT, ANSI)
+FULL = (DARK, LIGHT, BLUE_ORANGE, BLUE_ORANGE_LIGHT, ANSI)
+OF_256 = (DARK_256, LIGHT_256, BLUE_ORANGE_256, BLUE_ORANGE_LIGHT_256, ANSI)
 
-DEFAULTS = {name: value for name, value in DARK.variables.items() if name.startswith("line-")}
+
+def themes_for(color_system: str | None) -> tuple[Theme, ...]:
+    """Each look as this terminal can show it; color systems are Rich's."""
+    return OF_256 if color_system == "256" else FULL
+
+
+def _of_lines(theme: Theme) -> dict[str, str]:
+    return {name: value for name, value in theme.variables.items() if name.startswith("line-")}
+
+
+DEFAULTS = _of_lines(DARK)
 """What a theme of Textual's own lacks."""
-LIGHT_DEFAULTS = {n: value for n, value in LIGHT.variables.items() if n.startswith("line-")}
+LIGHT_DEFAULTS = _of_lines(LIGHT)
 
 
-def default_theme(color_system: str | None) -> str:
-    """The theme to start with: a terminal of 16 colours keeps its own palette."""
-    return ANSI.name if color_system in ("standard", "windows") else DARK.name
+def default_theme(color_system: str | None, env: Mapping[str, str] | None = None) -> str:
+    """The theme to start with: a terminal of 16 colours keeps its own palette, one that says in
+    `COLORFGBG` that its background is light gets the light one."""
+    if color_system in ("standard", "windows"):
+        return ANSI.name
+    behind = (env or {}).get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT.name if behind in ("7", "15") else DARK.name
 
 
 STYLES = {
@@ -107,14 +314,15 @@ STYLES = {
     "dim": ("line-dim", "", False),
     "strong": ("", "", True),
     "accent": ("accent", "", False),
-    "good": ("accent", "", True),
+    "good": ("success", "", True),
     "warn": ("warning", "", False),
     "bad": ("error", "", False),
     "head": ("line-head", "panel", False),
     "title": ("accent", "panel", True),
-    "idle": ("line-rail", "panel", False),
+    "found": ("warning", "panel", True),
+    "idle": ("line-idle", "panel", False),
     "rail": ("line-rail", "", False),
-    "cursor": ("", "line-cursor", False),
+    "cursor": ("line-cursor-text", "line-cursor", False),
     "cursor-blurred": ("", "line-cursor-blurred", False),
 }
 """Foreground and background, as names of theme variables, and whether the text is bold."""
@@ -123,18 +331,36 @@ STYLES = {
 def styles(app: App[Any]) -> dict[str, Style]:
     """The styles of the app's present theme."""
     variables = app.theme_variables
-    return _styles(tuple(variables.get(name, "") for name in _NAMES))
+    return line_styles(tuple(variables.get(name, "") for name in NAMES))
 
 
-_NAMES = tuple(sorted({name for row in STYLES.values() for name in row[:2] if name}))
+def laid(base: Style, style: Style, cursor: Style) -> Style:
+    """`style` on the ground of `base`: on the cursor's in the cursor's own colour, if it has one.
+
+    Where it has one, no two hues of the terminal can be relied on.
+    """
+    both = base + style
+    if cursor.color is None or both.bgcolor != cursor.bgcolor:
+        return both
+    return both + Style(color=cursor.color)
+
+
+NAMES = tuple(sorted({name for row in STYLES.values() for name in row[:2] if name} | {"line-bad"}))
 
 
 @lru_cache(maxsize=8)
-def _styles(values: tuple[str, ...]) -> dict[str, Style]:
-    colours = {
-        name: Color.parse(value).rich_color for name, value in zip(_NAMES, values, strict=True)
-    }
+def line_styles(values: tuple[str, ...]) -> dict[str, Style]:
+    """The styles of these values of `NAMES`; a style in which a colour is empty keeps the one that
+    it is laid on."""
+    given = dict(zip(NAMES, values, strict=True))
+    underline = given.pop("line-bad") == "underline"
+    colours = {name: Color.parse(value).rich_color for name, value in given.items() if value}
     return {
-        name: Style(color=colours.get(front), bgcolor=colours.get(back), bold=bold or None)
+        name: Style(
+            color=colours.get(front),
+            bgcolor=colours.get(back),
+            bold=bold or None,
+            underline=(underline and name == "bad") or None,
+        )
         for name, (front, back, bold) in STYLES.items()
     }

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.color import Color as RichColor
+from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 from textual._context import visible_screen_stack
@@ -25,20 +26,22 @@ CELL, LINE, SIZE = 8, 18, 13.2
 MARGIN, BAR = 8, 28
 FONT = "Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 
+Colors = ColorSystem | None
+"""What the terminal can show; None is everything."""
 Run = tuple[int, str, str, str, bool]
 """Column, text, foreground, background, bold."""
 
 
-def lines_of(app: App[Any]) -> list[list[Run]]:
+def lines_of(app: App[Any], colors: Colors = None) -> list[list[Run]]:
     """What the app's screen shows now, with the screens behind a dialog."""
     visible_screen_stack.set(app._background_screens)
     strips = app.screen._compositor.render_strips()
-    return [list(_runs(list(strip), app)) for strip in strips]
+    return [list(_runs(list(strip), app, colors)) for strip in strips]
 
 
-def _runs(segments: list[Segment], app: App[Any]) -> Iterator[Run]:
+def _runs(segments: list[Segment], app: App[Any], colors: Colors) -> Iterator[Run]:
     """Neighbours of one look are one run."""
-    looks = [(segment.text, _look(segment.style or Style(), app)) for segment in segments]
+    looks = [(segment.text, _look(segment.style or Style(), app, colors)) for segment in segments]
     at = 0
     for look, run in groupby((one for one in looks if one[0]), key=lambda one: one[1]):
         text = "".join(part for part, _ in run)
@@ -46,12 +49,14 @@ def _runs(segments: list[Segment], app: App[Any]) -> Iterator[Run]:
         at += cell_len(text)
 
 
-def _look(style: Style, app: App[Any]) -> tuple[str, str, bool]:
+def _look(style: Style, app: App[Any], colors: Colors) -> tuple[str, str, bool]:
     theme = app.ansi_theme
 
     def code(color: RichColor | None, *, front: bool) -> str:
         if color is None:
             color = RichColor.default()
+        if colors is not None:
+            color = color.downgrade(colors)
         return "#{:02x}{:02x}{:02x}".format(*color.get_truecolor(theme, foreground=front))
 
     front, back = code(style.color, front=True), code(style.bgcolor, front=False)
@@ -65,8 +70,11 @@ def text_of(lines: list[list[Run]]) -> str:
     return "\n".join("".join(run[1] for run in line).rstrip() for line in lines)
 
 
-def svg(lines: list[list[Run]], title: str = "rocm-tui") -> str:
-    """The lines in a window. The text can be read in the file, a line of the screen a line."""
+def svg(lines: list[list[Run]], title: str = "rocm-tui", prefix: str = "c") -> str:
+    """The lines in a window. The text can be read in the file, a line of the screen a line.
+
+    `prefix` begins the names of its colours: those of pictures in one file must differ.
+    """
     width = max(sum(cell_len(run[1]) for run in line) for line in lines)
     wide, high = width * CELL + 2 * MARGIN, len(lines) * LINE + BAR + MARGIN
     ground = _ground(lines)
@@ -74,7 +82,7 @@ def svg(lines: list[list[Run]], title: str = "rocm-tui") -> str:
     for line in lines:
         for _, text, front, _, bold in line:
             if text.strip():
-                names.setdefault((front, bold), f"c{len(names)}")
+                names.setdefault((front, bold), f"{prefix}{len(names)}")
     weight = {True: ";font-weight:bold", False: ""}
     css = "".join(f".{name}{{fill:{c}{weight[bold]}}}" for (c, bold), name in names.items())
     parts = [

@@ -176,7 +176,10 @@ def _size_strategies(binary: Binary) -> tuple[st.SearchStrategy[int], ...]:
     else:
         rows, cols = _sizes(config.block_m), _sizes(config.block_n)
         block = config.block_k
-        depth = _sizes(block) | st.sampled_from([2 * block, 2 * block + 1, 4 * block - 3, 300])
+        depths = [2 * block, 2 * block + 1, 4 * block - 3, 300]
+        # Each buffer of a ring twice and more.
+        depths += 2 * [(2 * config.stages + 1) * block - 3] if config.pipelined else []
+        depth = _sizes(block) | st.sampled_from(depths)
     return (rows, cols, depth) if binary.problem_class.out_row_major else (cols, rows, depth)
 
 

@@ -187,6 +187,8 @@ def test_pin_with_confirmation(tmp_path: Path) -> None:
         terminal.press("P")
         terminal.wait_for("● active")
         terminal.press("q")
+        terminal.wait_for("● active", gone=True)
+        terminal.press("q")
         terminal.wait_until(lambda: terminal.status == 0, "the end")
     with Terminal(watch(tmp_path)) as terminal:
         terminal.wait_for("● #2")

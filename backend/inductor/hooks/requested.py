@@ -116,7 +116,7 @@ def template_target(device: torch.device) -> Target:
     if device.type == "cpu":
         return cpu()
     arch = torch_api.device_facts(device).arch or ""
-    return amdgpu(arch) if torch.version.hip else cuda(arch)
+    return amdgpu(arch) if torch.version.hip else cuda(arch).specific
 
 
 def no_library(target: Target) -> str:

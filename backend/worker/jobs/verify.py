@@ -74,7 +74,8 @@ def run(job: VerifyJob, tell: TellProgress, mark: Mark) -> VerifyResult:
     settings, modes = settings_of(job.mode), len(torch_api.MODES)
     set_threads(job.threads)
     try:
-        return replace(_Verification(job, settings, tell).result(), modes=modes)
+        result = _Verification(job, settings, tell).result()
+        return replace(result, modes=modes, torch=str(torch.__version__))
     except NotInThisMode as error:
         return VerifyResult(False, str(error), error.conclusive, modes)
     except NotCompiled as error:

@@ -18,8 +18,10 @@ from backend.model.ops import gemm_sizes
 from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session
 from rocm_tui.harmless import plain
-from rocm_tui.session import stats
+from rocm_tui.session import in_use, stats
+from rocm_tui.session.facets import layout_of
 from rocm_tui.session.model import Row
+from rocm_tui.session.named import called
 from rocm_tui.session.peaks import machine_of
 
 Kind = Literal["word", "sizes", "number"]
@@ -41,7 +43,8 @@ class QueryField:
     the empty one where none needs to stand. `largest` tells that sorting begins with the largest
     number, `title` what that order is called, `column` the key of the column that shows it.
     `moving` is one that changes with time alone. `place` is what orders words otherwise than by
-    their letters.
+    their letters. The first word of a row is what it is called and the others are its other names,
+    but where `each` is one of its own.
     """
 
     name: str
@@ -56,6 +59,7 @@ class QueryField:
     moving: bool = False
     place: Callable[[Row], float | None] | None = None
     example: str = ""
+    each: bool = False
 
     @property
     def called(self) -> str:
@@ -105,12 +109,12 @@ def _device(row: Row, known: Known) -> Words:
 
 
 def _session(row: Row, known: Known) -> Words:
-    """Of each session that asked: `HOST-PID`, its host, its id."""
+    """Of each session that asked: `HOST-PID`, its host, its id, its run."""
     words: list[str | None] = []
     for id_ in dict.fromkeys((row.tuning.session, *row.asked)):
         session = known.sessions.get(id_ or "")
         if session is not None:
-            words += [f"{session.host}-{session.pid}", session.host]
+            words += [f"{session.host}-{session.pid}", session.host, *called(session)]
         words.append(id_)
     return _words(*words)
 
@@ -132,14 +136,12 @@ def _source(row: Row, known: Known) -> Words:
 
 
 def _winner(row: Row, known: Known) -> Words:
-    best, chosen = stats.winner(row.tuning), stats.chosen(row.tuning)
-    if best is not None:
-        return _words(best.label, best.hash, best.name)
-    return _words(chosen.description) if chosen else ()
+    own = in_use.in_use(row) or stats.chosen(row.tuning)
+    return _words(own.label, own.hash, own.name, own.description) if own else ()
 
 
 def _by(row: Row, known: Known) -> Words:
-    best = stats.winner(row.tuning)
+    best = in_use.in_use(row)
     if best is None:
         return ()
     return _words(provider(best), "ours" if own_template(best.hash) else None)
@@ -150,7 +152,8 @@ STANDINGS: Mapping[str, str] = {"tied": "tie", "slower": "beaten"}
 
 
 def _verdict(row: Row, known: Known) -> Words:
-    how = stats.standing(row.tuning) if row.tuning.state == "done" else None
+    own = in_use.in_use(row)
+    how = stats.standing(row.tuning, own) if row.tuning.state == "done" else None
     return _words(STANDINGS.get(how or "", how), how)
 
 
@@ -175,22 +178,22 @@ def _is(row: Row, known: Known) -> Words:
         "pinned": row.pin is not None,
         "measured": tuning.measured is not None,
         "suspect": row.suspect is not None,
-        "single": stats.tried(tuning) == 1,
+        "single": stats.single(tuning),
     }
     return tuple(word for word, true in said.items() if true)
 
 
 def _gain(row: Row, known: Known) -> float | None:
     """Of one that runs nothing is said yet, as in the table."""
-    return None if row.tuning.state == "running" else stats.gain(row.tuning)
+    return None if row.tuning.state == "running" else in_use.gain(row)
 
 
 def _lead(row: Row, known: Known) -> float | None:
-    return stats.lead(row.tuning) if row.tuning.state == "done" else None
+    return in_use.lead(row) if row.tuning.state == "done" else None
 
 
 def _time(row: Row, known: Known) -> float | None:
-    return stats.time_ms(row.tuning, stats.winner(row.tuning))
+    return in_use.time_ms(row)
 
 
 def _age(row: Row, known: Known) -> float | None:
@@ -210,19 +213,23 @@ FIELDS: tuple[QueryField, ...] = (
         ("size",), largest=True, place=_volume, example="shape:4096x128",
     ),
     QueryField(
+        "layout", "word", lambda row, _: _words(layout_of(row.tuning)),
+        "of both factors: nn, nt, tn, tt; nhwc or nchw of a convolution", example="layout:nt",
+    ),
+    QueryField(
         "device", "word", _device, "architecture, name or index of the device that tuned it",
         ("dev",), example="device:gfx942",
     ),
     QueryField(
-        "gain", "number", _gain, "ATen's time over the fastest's",
+        "gain", "number", _gain, "ATen's time over that of what is in use",
         units=_RATIO, largest=True, title="vs ATen", example="gain>1.2",
     ),
     QueryField(
-        "lead", "number", _lead, "how far the next choice lies behind the fastest",
+        "lead", "number", _lead, "how far the next choice lies behind what is in use",
         units=_PERCENT, largest=True, example="lead<2%",
     ),
     QueryField(
-        "time", "number", _time, "of one call of the fastest choice; ms where no unit stands",
+        "time", "number", _time, "of one call of what is in use; ms where no unit stands",
         units=_DURATION, largest=True, example="time>1ms",
     ),
     QueryField(
@@ -243,18 +250,21 @@ FIELDS: tuple[QueryField, ...] = (
         example="rank:3",
     ),
     QueryField(
-        "by", "word", _by, "who made the fastest choice: aten, triton, cpp, ck, rocm, ours",
-        example="by:triton",
+        "by", "word", _by, "who made what is in use: aten, triton, cpp, ck, rocm, ours",
+        example="by:triton", each=True,
     ),
-    QueryField("winner", "word", _winner, "the fastest choice", ("fastest",), example="winner:mm*"),
     QueryField(
-        "verdict", "word", _verdict, "of the fastest: clear, ahead, tie, unclear, beaten",
+        "winner", "word", _winner, "the choice in use: pinned, else the fastest",
+        ("use", "fastest"), example="winner:mm*",
+    ),
+    QueryField(
+        "verdict", "word", _verdict, "of what is in use: clear, ahead, tie, unclear, beaten",
         example="verdict:tie",
     ),
     QueryField("state", "word", _state, "running, done, cut or failed", example="state:failed"),
     QueryField(
         "is", "word", _is, "pinned, measured, suspect, or single: of one choice",
-        example="is:measured",
+        example="is:measured", each=True,
     ),
     QueryField("pin", "word", _pin, "state of its pin", example="pin:drifted"),
     QueryField(
@@ -285,7 +295,7 @@ FIELDS: tuple[QueryField, ...] = (
     ),
     QueryField(
         "tflops", "number", lambda row, known: stats.tflops(row.tuning, _time(row, known)),
-        "throughput of the fastest choice, 10^12 operations a second", largest=True,
+        "throughput of what is in use, 10^12 operations a second", largest=True,
         example="tflops<100",
     ),
     QueryField(
@@ -303,8 +313,8 @@ def searched(row: Row, known: Known) -> Words:
     tuning = row.tuning
     pin = f"pinned {row.pin.state}" if row.pin else ""
     suspect = "suspect" if row.suspect else ""
-    best, chosen = stats.winner(tuning), stats.chosen(tuning)
-    name = best.label if best is not None else chosen.description if chosen else ""
+    own = in_use.in_use(row) or stats.chosen(tuning)
+    name = f"{own.label} {own.description}" if own else ""
     texts = (tuning.op, stats.sizes_text(tuning), stats.dtype_of(tuning), name)
     verdict, state = _verdict(row, known)[:1], _state(row, known)[0]
     text = plain(" ".join((*texts, *verdict, pin, suspect, state, row.id)))

@@ -19,7 +19,7 @@ from rocm_tui.tui.keys import key, own_key
 from rocm_tui.tui.widgets.one_line import Key, KeyBar, TitleBar
 
 SMALLEST = (60, 15)
-_ALWAYS: tuple[Key, ...] = (("?", "help", "app.help"), ("q", "quit", "app.quit"))
+_HELP: Key = ("?", "help", "app.help")
 _Answer = TypeVar("_Answer")
 _TOO_SMALL = "Terminal too small.\nMake it at least {}×{}; everything goes on."
 
@@ -28,6 +28,7 @@ class BaseScreen(Screen[None]):
     """A title line, a body, a line of keys; a sentence instead where the terminal is too small."""
 
     KEYS: ClassVar[tuple[Key, ...]] = ()
+    LEAVE: ClassVar[Key] = ("esc q", "back", "app.close")
     _before: Widget | None = None
     """What had the focus before the terminal became too small."""
 
@@ -55,6 +56,10 @@ class BaseScreen(Screen[None]):
     def tick(self) -> None:
         """Time has passed."""
 
+    def action_back(self) -> None:
+        """To the screen that this one stands above."""
+        self.app.pop_screen()
+
     def commands(self) -> Iterator[SystemCommand]:
         """What the command palette offers here at this moment: what the line of keys does."""
         for name, label, action in self.query_one("#keys", KeyBar).keys:
@@ -81,7 +86,7 @@ class BaseScreen(Screen[None]):
         """The most useful keys now, those dim whose actions are `idle`; help and quit are always
         among them."""
         own = self.program.own_keys
-        shown = (*keys, *_ALWAYS)
+        shown = (*keys, _HELP, self.LEAVE)
         if own:
             shown = tuple((own_key(self, do, own) or name, says, do) for name, says, do in shown)
         self.query_one("#keys", KeyBar).show(shown, idle)
@@ -93,7 +98,7 @@ class BaseScreen(Screen[None]):
 class Dialog(ModalScreen[_Answer | None]):
     """A question above the screens: an answer, or None for no."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "no", "question.no", "no")]
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape,q", "no", "question.no", "no")]
 
     def compose_answers(self, verb: str) -> ComposeResult:
         """The buttons below the question."""

@@ -28,7 +28,7 @@ from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
 from rocm_tui.render.side_by_side import Fact, tell
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session import stats
+from rocm_tui.session import possible, stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.keys import key
@@ -205,6 +205,7 @@ class CompareScreen(BaseScreen):
         key("l,right", "column(1)", "compare.next", "another choice"),
         key("h,left", "column(-1)", "compare.before", "another choice"),
         key("d", "diff", "compare.diff", "how the choices' sources differ, and back"),
+        key("o", "read", "compare.read", "the source of the choice, its assembly, what it takes"),
         key("e", "equal", "compare.equal", "keys of the configuration that are equal, too"),
         key("p", "pin", "compare.pin", "pin the choice; asks"),
         key("y", "copy", "compare.copy", "copy the choice's hash"),
@@ -265,7 +266,24 @@ class CompareScreen(BaseScreen):
         keys: list[Key] = [("h l", "choice", "next")]
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
-        self.show_keys([*keys, ("y", "copy", "copy"), ("esc", "back", "back")])
+        keys += [("o", "source", "read"), ("y", "copy", "copy")]
+        told = {"diff": self._why_no_diff(), "read": self._why_not_read()}
+        self.show_keys(keys, {action for action, why in told.items() if why})
+
+    def _why_not_read(self) -> str | None:
+        return possible.why_not_read(self.view.chosen)
+
+    def _why_no_diff(self) -> str | None:
+        """Of the chosen column and the first, or of the first two."""
+        if len(self._choices) < 2:
+            return "there is one choice here, and nothing to compare its source with"
+        return next(filter(None, map(possible.why_not_read, self._pair)), None)
+
+    @property
+    def _pair(self) -> tuple[Choice, Choice]:
+        """The choices whose sources are compared."""
+        at = self.view.column or min(1, len(self._choices) - 1)
+        return self._choices[0], self._choices[at]
 
     async def _look_up(self) -> None:
         """What the kernels take, where that can be known."""
@@ -277,6 +295,7 @@ class CompareScreen(BaseScreen):
 
     def action_column(self, by: int) -> None:
         self.view.choose(self.view.column + by)
+        self._describe()
         if self.diff.display:
             self._ask_diff()
 
@@ -298,6 +317,10 @@ class CompareScreen(BaseScreen):
     def action_diff(self) -> None:
         """Between the tables and the difference of the chosen column's source from the first's."""
         show = not self.diff.display
+        why_not = self._why_no_diff() if show else None
+        if why_not:
+            self.program.refuse(why_not)
+            return
         self.diff.display, self.view.display = show, not show
         self.set_focus(self.diff if show else self.view)
         self._describe()
@@ -308,8 +331,7 @@ class CompareScreen(BaseScreen):
         self.run_worker(self._tell_diff(), group="diff", exclusive=True)
 
     async def _tell_diff(self) -> None:
-        first = self._choices[0]
-        other = self._choices[self.view.column or min(1, len(self._choices) - 1)]
+        first, other = self._pair
         title = f"{plain(first.label)} → {plain(other.label)}"
         session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
         self.diff.put(title, [], "Reading…")
@@ -321,6 +343,14 @@ class CompareScreen(BaseScreen):
             return
         same = "Their sources are the same: only the way of launching differs."
         self.diff.put(title, lines, same)
+
+    def action_read(self) -> None:
+        """The chosen choice's kernel."""
+        choice, why_not = self.view.chosen, self._why_not_read()
+        if why_not:
+            self.program.refuse(why_not)
+        elif choice is not None:
+            self.program.read(self._row, choice)
 
     def action_pin(self) -> None:
         choice = self.view.chosen

@@ -13,18 +13,25 @@ from textual.binding import Binding, BindingType
 
 from rocm_tui.render import glossary
 from rocm_tui.render.glossary import Entry, Group
+from rocm_tui.render.sessions import SESSIONS
 from rocm_tui.render.table import Column, Line
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
 from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
+from rocm_tui.tui.screens.session_comparison import SessionComparisonScreen
+from rocm_tui.tui.screens.sessions import SessionsScreen
+from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.sources import PROBLEMS, SOURCES, SourcesScreen
 from rocm_tui.tui.screens.trials import GRAPHS, TRIALS, TrialsScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 
@@ -33,11 +40,16 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Everywhere", Host.BINDINGS),
     ("Watch", WatchScreen.BINDINGS),
     ("Compare", CompareScreen.BINDINGS),
+    ("Source", (*SourceScreen.BINDINGS, *CodeView.BINDINGS)),
     ("Report", ReportScreen.BINDINGS),
+    ("History", HistoryScreen.BINDINGS),
     ("Trials", TrialsScreen.BINDINGS),
     ("Pins", PinsScreen.BINDINGS),
+    ("Sessions", SessionsScreen.BINDINGS),
+    ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
+    ("Output", OutputScreen.BINDINGS),
     ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
 )
 _SIGNS = {
@@ -75,6 +87,7 @@ def screen_groups() -> tuple[Group, ...]:
     return (
         _columns("Graphs on the screen", GRAPHS),
         _columns("Trials", TRIALS),
+        _columns("Sessions", SESSIONS),
         _columns("Jobs", JOBS),
         _columns("Sources", SOURCES),
         _columns("Problems of sources", PROBLEMS),
@@ -129,11 +142,8 @@ class HelpScreen(BaseScreen):
     """One page of text."""
 
     AUTO_FOCUS = "#text"
-    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "app.pop_screen", "help.back", "back")]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("j k", "scroll", "scroll"),
-        ("esc", "back", "app.pop_screen"),
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "back", "help.back", "back")]
+    KEYS: ClassVar[tuple[Key, ...]] = (("j k", "scroll", "scroll"),)
 
     def compose_body(self) -> ComposeResult:
         yield HelpText()

@@ -32,18 +32,19 @@ class PinsScreen(BaseScreen):
         key("v", "verify", "pins.verify", "verify: does a compile call the pinned choice? a job"),
         key("V", "verify_all", "pins.verify_all", "verify all pins"),
         key("u", "unpin", "pins.unpin", "take the pin back; asks"),
+        key("U", "undo", "pins.undo", "undo your last pin or unpin; asks"),
         key("y", "copy", "pins.copy", "copy the pinned tuning's id"),
         key("tab", "app.focus_next", "pins.other", "between the pins and their history"),
-        key("escape", "app.pop_screen", "pins.back", "back"),
+        key("escape", "back", "pins.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("r", "re-apply", "reapply"),
         ("v", "verify", "verify"),
         ("V", "verify all", "verify_all"),
         ("u", "unpin", "unpin"),
+        ("U", "undo", "undo"),
         ("y", "copy", "copy"),
         ("tab", "history", "app.focus_next"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -117,6 +118,9 @@ class PinsScreen(BaseScreen):
     def action_unpin(self) -> None:
         if self.current is not None:
             self.program.ask.unpin(self.current)
+
+    def action_undo(self) -> None:
+        self.program.ask.undo()
 
     def action_verify(self) -> None:
         if self.current is not None:

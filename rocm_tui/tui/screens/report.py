@@ -16,7 +16,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from rocm_tui.compare.comparison import whole
+from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
 from rocm_tui.render import detail as detail_lines
@@ -34,7 +34,8 @@ from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
-from rocm_tui.tui.widgets.one_line import Key, KeyBar
+from rocm_tui.tui.widgets.one_line import Key
+from rocm_tui.tui.widgets.page_bar import PageBar
 
 
 class ReportPage(Grid):
@@ -68,30 +69,6 @@ class ReportPage(Grid):
 
     def empty(self, width: int) -> list[Line]:
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
-
-
-class PageBar(KeyBar):
-    """The names of the pages, each with its key and how much it holds; one of them is open."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._open = ""
-
-    def open(self, action: str, keys: Sequence[Key]) -> None:
-        """Show these pages; the one with this action is open."""
-        self._open = action
-        self.show(keys)
-
-    def heading(self, width: int) -> list[Line]:
-        line: list[Span] = []
-        for letter, label, action in self.keys:
-            here = action == self._open
-            line += [("▌" if here else " ", "title"), (letter, "title" if here else "head")]
-            line.append((f" {label} ", "title" if here else "head"))
-        return [(*line, (" " * width, "head"))]
-
-    def _fitting(self, width: int) -> tuple[Key, ...]:
-        return self.keys
 
 
 WORDS: dict[MathKind, str] = {
@@ -138,7 +115,7 @@ def about(roofline: Roofline, point: Point | None) -> Line:
         return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
     flat = roofline.peak.tflops.get(point.kind) if point else None
     if point is not None and flat is not None:
-        line.append((f"   {throughput(flat)} TFLOP/s {WORDS[point.kind]}", "head"))
+        line.append((f"   {throughput(flat)} {WORDS[point.kind]}", "head"))
     source = f" · {_bandwidth(roofline.peak)} · {plain(roofline.peak.source)}"
     return (*line, (source, "head"))
 
@@ -220,11 +197,13 @@ class ReportScreen(BaseScreen):
             "measure a roof that is not known",
         ),
         key("y", "copy", "report.copy", "copy the tuning's id"),
-        key("escape", "app.pop_screen", "report.back", "back"),
+        key("escape", "back", "report.back", "back"),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", ids: Sequence[str] = ()) -> None:
+        """Of these sessions, which are called `name`; else of all that is watched."""
         super().__init__()
+        self._called, self._ids = name, frozenset(ids)
         self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
@@ -254,7 +233,7 @@ class ReportScreen(BaseScreen):
     async def _follow(self) -> None:
         while True:
             self._stale = False
-            part = whole("", self.program.feed.model)
+            part = self._part
             measured = dict(self.program.peaks)
             contents = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
             self._show(contents)
@@ -262,6 +241,11 @@ class ReportScreen(BaseScreen):
                 break
             await sleep(_EVERY)
         self._busy = False
+
+    @property
+    def _part(self) -> Part:
+        model = self.program.feed.model
+        return of_sessions(self._called, self._ids, model) if self._ids else whole("", model)
 
     def _show(self, contents: _Contents) -> None:
         self._points = contents.points
@@ -271,8 +255,10 @@ class ReportScreen(BaseScreen):
         self._describe()
 
     def _describe(self) -> None:
-        rows = self.program.feed.model.rows()
-        self.show_title("Report", [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"])
+        rows = self._part.rows
+        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        facts[:0] = [f"session {plain(self._called)}"] if self._called else []
+        self.show_title("Report", facts)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
             for at, name in enumerate(PAGES, start=1)
@@ -280,7 +266,7 @@ class ReportScreen(BaseScreen):
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
-        self.show_keys([*keys, ("y", "copy id", "copy"), ("esc", "back", "app.pop_screen")])
+        self.show_keys([*keys, ("y", "copy id", "copy")])
         self._plot()
 
     def _plot(self) -> None:

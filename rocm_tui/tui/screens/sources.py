@@ -98,12 +98,11 @@ class SourcesScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("y", "copy", "sources.copy", "copy the path or the problem"),
         key("tab", "app.focus_next", "sources.other", "between the sources and the problems"),
-        key("escape", "app.pop_screen", "sources.back", "back"),
+        key("escape", "back", "sources.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("tab", "problems", "app.focus_next"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -164,7 +163,7 @@ class SourcesScreen(BaseScreen):
         if self._problem is not None:
             text = self._problem.what
         elif source is not None and source.words:
-            text = f"{source.path}: {source.words}"
+            text += f" · {source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:

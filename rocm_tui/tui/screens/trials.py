@@ -172,7 +172,7 @@ class TrialsScreen(BaseScreen):
         key("enter", "text", "trials.text", "where the graph's text is, and how it begins"),
         key("y", "copy", "trials.copy", "copy the graph's id"),
         key("tab", "app.focus_next", "trials.other", "between the graphs and their trials"),
-        key("escape", "app.pop_screen", "trials.back", "back"),
+        key("escape", "back", "trials.back", "back"),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("i", "improve", "improve"),
@@ -182,7 +182,6 @@ class TrialsScreen(BaseScreen):
         ("enter", "text", "text"),
         ("tab", "trials", "app.focus_next"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def compose_body(self) -> ComposeResult:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,62 +11,18 @@ from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
 from textual.events import DescendantFocus
+from textual.timer import Timer
 
-from rocm_tui.harmless import plain
-from rocm_tui.render.table import Line
-from rocm_tui.session.numbers import shorten
 from rocm_tui.tui import watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
     from rocm_tui.tui.widgets.panes import Panes
-
-
-class Welcome(LineView):
-    """What stands there before the first tuning."""
-
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(id="welcome")
-        self._paths = paths
-        self._states: Mapping[str, str] = {}
-
-    def put(self, states: Mapping[str, str]) -> None:
-        """How each source is, by path."""
-        self._states = states
-        self.sync()
-
-    def count(self) -> int:
-        return 0
-
-    def empty(self, width: int) -> list[Line]:
-        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
-        run, demo = "rocm-tui run -- python train.py", "rocm-tui demo"
-        return [
-            (),
-            (("  No tuning yet.", "strong"),),
-            (),
-            (("  A row appears here for each operation that torch.compile tunes with", ""),),
-            (("  max_autotune: its choices, their times, and which one wins.", ""),),
-            (),
-            ((f"  {run:<34}", "accent"), ("your own program, unchanged", "dim")),
-            ((f"  {demo:<34}", "accent"), ("a small model, right now", "dim")),
-            (),
-            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
-            *self._trouble(width),
-        ]
-
-    def _trouble(self, width: int) -> list[Line]:
-        """What keeps sources from being read: a wrong path should not look like a quiet one."""
-        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
-        return [
-            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
-            for path, state in self._states.items()
-            if state in words
-        ]
 
 
 class WatchScreen(BaseScreen):
@@ -75,8 +32,10 @@ class WatchScreen(BaseScreen):
     """
 
     AUTO_FOCUS = "#welcome"
+    LEAVE = ("q", "quit", "app.close")
     BINDINGS: ClassVar[list[BindingType]] = [*watch_keys.bindings()]
     panes: Panes | None = None
+    _seconds: Timer | None = None
 
     def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
         super().__init__()
@@ -88,6 +47,8 @@ class WatchScreen(BaseScreen):
     def on_mount(self) -> None:
         self.show_title("Watch", [])
         self._keys()
+        if self.program.launched is not None:
+            self._seconds = self.set_interval(1.0, self._welcome)
 
     @property
     def row(self) -> Row | None:
@@ -128,6 +89,8 @@ class WatchScreen(BaseScreen):
         self.panes = self._make_panes(self.program.feed.model.rows())
         self.query_one("#body").mount(self.panes)
         self.query_one("#welcome").remove()
+        if self._seconds is not None:
+            self._seconds.stop()
 
     def tick(self) -> None:
         """Time has passed."""
@@ -139,7 +102,8 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            welcome.put(states)
+            told = self.program.doing_lines(welcome.size.width)
+            welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
         panes = self.panes
@@ -148,7 +112,10 @@ class WatchScreen(BaseScreen):
         for field in (field for field in panes.table.sorts if field is not panes.table.sort):
             sort = partial(panes.sort_by, field)
             yield SystemCommand(f"tunings: Sort by {field.called}", "Key s", sort)
-        for name, beside, action in watch_keys.commands(self.spot):
+        for name, text in panes.saved_filters.items():
+            take = partial(panes.filter.take, f"@{name}")
+            yield SystemCommand(f"tunings: Filter @{name}", text, take)
+        for name, beside, action in watch_keys.commands(self.spot, self.program.read_only):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
     def describe(self) -> None:
@@ -157,26 +124,35 @@ class WatchScreen(BaseScreen):
         rows = model.rows()
         running = sum(row.tuning.state == "running" for row in rows)
         problems = self.program.count_troubles()
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
+        cached = sum(row.tuning.borrowed for row in rows)
+        tuned = len(rows) - cached
+        facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+        facts += [f"{cached} from a cache"] if cached else []
         facts += [f"{running} running"] if running else []
         suspects = sum(row.suspect is not None for row in rows)
         facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
+        facts += self.program.doing_facts()
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table
             facts.append(f"sort: {table.sort.called}{' reversed' * table.reverse}")
+            facts += [f"by {table.arrangement.by}"] if table.arrangement.by else []
             notice = f"{table.unseen} new ↑ home" if table.unseen else ""
         self.show_title("Watch", facts, notice)
         self._keys()
 
     def _keys(self) -> None:
         spot = self.spot
-        keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
+        read_only = self.program.read_only
+        keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
+        keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
-        self.show_keys([*keys, ("S", "sources", "app.sources")], idle)
+        self.show_keys(
+            [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
+        )
 
     def on_panes_moved(self) -> None:
         self.describe()
@@ -192,7 +168,11 @@ class WatchScreen(BaseScreen):
 
     async def action_key(self, id: str) -> None:
         """Do what the key of this id does, or say why it does nothing here."""
-        why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
+        panes = self.panes
+        if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
+            return
+        entry, read_only = watch_keys.by_id(id), self.program.read_only
+        why_not = entry.why_not(self.spot, read_only) if panes else None
         if why_not:
             self.program.refuse(why_not)
         elif self.panes is not None:
@@ -221,6 +201,15 @@ class WatchScreen(BaseScreen):
         if self.panes is not None:
             self.panes.sort_by(self.panes.table.sort, reverse=not self.panes.table.reverse)
 
+    def action_group(self) -> None:
+        if self.panes is not None:
+            self.panes.group_as(self.panes.table.arrangement.next)
+
+    def action_fold(self) -> None:
+        if self.panes is not None:
+            how = self.panes.table.arrangement
+            self.panes.group_as(replace(how, fold=not how.fold))
+
     async def action_filter(self) -> None:
         if self.panes is not None:
             await self.panes.open_filter()
@@ -245,6 +234,9 @@ class WatchScreen(BaseScreen):
         if row is not None and row.pin is not None:
             self.program.ask.verify(row.pin)
 
+    def action_undo(self) -> None:
+        self.program.ask.undo()
+
     def action_mark(self) -> None:
         if self.panes is not None:
             self.panes.detail.mark_current()
@@ -253,6 +245,24 @@ class WatchScreen(BaseScreen):
         """The marked choices of the tuning under the cursor, or those near the best."""
         if self.row is not None and self.panes is not None:
             self.program.compare(self.row, self.panes.detail.marked)
+
+    def action_history(self) -> None:
+        """The problem of the tuning under the cursor, over the days."""
+        if self.row is not None:
+            self.program.show_history(self.row)
+
+    def filter_by(self, text: str) -> None:
+        """Let this be the filter, as if it had been typed."""
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+            self.panes.filter.take(text)
+        else:
+            self.program.warn("No tuning yet.")
+
+    def action_read(self) -> None:
+        choice = self.panes.chosen if self.panes else None
+        if self.row is not None and choice is not None:
+            self.program.read(self.row, choice)
 
     def go_to(self, row: Row) -> None:
         """Put the cursor on this tuning, if the filter lets it through."""

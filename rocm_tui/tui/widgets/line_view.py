@@ -152,7 +152,7 @@ class LineView(Widget, can_focus=True):
             base += styles["cursor" if self.has_focus else "cursor-blurred"]
         segments: list[Segment] = []
         for text, name in line:
-            style = base + styles[name] if name else base
+            style = palette.laid(base, styles[name], styles["cursor"]) if name else base
             last = segments[-1] if segments else None
             if last and last.style and _same_to_the_eye(text, style, last.style):
                 segments[-1] = Segment(last.text + text, last.style)

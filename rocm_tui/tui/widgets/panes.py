@@ -8,109 +8,28 @@ from typing import TYPE_CHECKING, cast
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import Input
 
 from backend.model.choice import Choice
 from backend.model.origin import template_of
 from rocm_tui.harmless import plain
 from rocm_tui.session import stats
+from rocm_tui.session.grouping import GROUPS, Arrangement
 from rocm_tui.session.model import Row
+from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
-from rocm_tui.session.query.grammar import read
+from rocm_tui.session.query.grammar import Reading, read
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.detail import Detail
+from rocm_tui.tui.widgets.filter_bar import FilterBar, Offers, order_in
 from rocm_tui.tui.widgets.line_view import LineView
-from rocm_tui.tui.widgets.one_line import OneLine
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
     from rocm_tui.config.memory import Memory
     from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
-
-
-class FilterBar(Horizontal):
-    """Words to match, and a banner for as long as they hide something. Hidden without a filter.
-
-    Enter keeps the filter, escape clears it.
-    """
-
-    DEFAULT_CSS = """
-    FilterBar {
-        height: 1; display: none; background: $background;
-        &.-open, &.-active { display: block; }
-        Input { display: none; width: 2fr; margin-left: 1; background: $background; }
-        &.-open Input { display: block; }
-        OneLine { width: 3fr; }
-    }
-    """
-
-    class Changed(Message):
-        """The words changed."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Closed(Message):
-        """The person is done typing."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.text = ""
-
-    def compose(self) -> ComposeResult:
-        yield OneLine(id="banner")
-
-    async def open(self) -> None:
-        """Let the person type."""
-        self.add_class("-open")
-        if not self.query(Input):
-            entry = Input(
-                self.text, placeholder="words: op, shape, type, choice, pinned", compact=True
-            )
-            await self.mount(entry, before=0)
-        self.query_one(Input).focus()
-
-    def clear(self) -> None:
-        """Show everything again."""
-        if self.query(Input):
-            self.query_one(Input).value = ""
-        self._close()
-
-    def count(self, passed: int, total: int) -> None:
-        """Say what the filter does."""
-        banner = self.query_one("#banner", OneLine)
-        if self.text:
-            text = plain(self.text)
-            what = f" filter active: {text}" if not self.has_class("-open") else " filter active"
-            banner.put(((what, "title"), (f"  {passed} of {total} · esc clears", "head")))
-        else:
-            banner.put(((" filter", "title"), ("  words that a row must hold", "head")))
-
-    def _close(self) -> None:
-        self.remove_class("-open")
-        self.post_message(self.Closed())
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.text = event.value.strip()
-        self.set_class(bool(self.text), "-active")
-        self.post_message(self.Changed(self.text))
-
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._close()
-        self.post_message(self.Changed(self.text))
-
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
-            event.stop()
-            self.clear()
 
 
 _PAUSE = 0.15
@@ -127,6 +46,7 @@ class Panes(Vertical):
         #panes { height: 1fr; }
         #tunings { width: 1fr; height: 1fr; }
         #detail { width: 1fr; height: 1fr; max-height: 24; }
+        layers: default offers;
         &.-wide #panes { layout: horizontal; }
         &.-wide #tunings { width: 3fr; }
         &.-wide #detail { width: 2fr; max-height: 100%; margin-left: 1; }
@@ -142,21 +62,26 @@ class Panes(Vertical):
         self._cache_root = cache_root
         self._resources: KernelResources | None = None
         self._asked: object = None
+        self._completion: Completion | None = None
         self.table = TuningsTable(id="tunings")
         self.detail = Detail(id="detail")
-        self.filter = FilterBar(id="filter")
+        self.offers = Offers()
+        self.filter = FilterBar(self._offers, self._past_filters, self.offers, id="filter")
 
     def compose(self) -> ComposeResult:
         yield self.filter
         with Vertical(id="panes"):
             yield self.table
             yield self.detail
+        yield self.offers
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.table)
         sort = BY_NAME.get(self.memory.recall("sort", "age"))
         if sort is not None:
             self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
+        by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
+        self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
         self.show(self._rows)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -255,19 +180,66 @@ class Panes(Vertical):
         self.memory.remember("reverse", reverse)
         self._follow()
 
+    def group_as(self, how: Arrangement) -> None:
+        """Group and fold the rows another way."""
+        self.table.group_as(how)
+        self.memory.remember("group", how.by)
+        self.memory.remember("fold", how.fold)
+        self._follow()
+
     @on(TuningsTable.SortAsked)
     def _sort_asked(self, event: TuningsTable.SortAsked) -> None:
         again = event.field is self.table.sort
         self.sort_by(event.field, reverse=again and not self.table.reverse)
 
+    # The filter.
+
+    @property
+    def saved_filters(self) -> dict[str, str]:
+        """By name, for `@name`."""
+        return self.memory.recall("filters", {})
+
+    def _past_filters(self) -> list[str]:
+        return self.memory.recall("filter history", [])
+
+    def _offers(self, text: str) -> list[Offer]:
+        if self._completion is None:
+            self._completion = self.table.completion(self.saved_filters)
+        return self._completion.offers(text)
+
     async def open_filter(self) -> None:
+        self._completion = None
         await self.filter.open()
+        self._count()
 
     @on(FilterBar.Changed)
     def _filter_changed(self, event: FilterBar.Changed) -> None:
-        self.table.let_through(read(event.text).query, event.text)
-        self.filter.count(len(self.table.rows), self.table.total)
+        """Of half a word at the end, which nothing passes, the rest is shown meanwhile."""
+        text, _, _ = order_in(event.text)
+        reading = read(text, self.saved_filters)
+        if event.typing and not self.table.count_passing(reading.query) and self._offers(text):
+            reading = read(last_word(text)[1], self.saved_filters)
+        self.table.let_through(reading.query, text)
+        self._count(reading)
         self._follow()
+        if not event.typing and text:
+            self.memory.add("filter history", text)
+
+    @on(Offers.Taken)
+    def _offer_taken(self, event: Offers.Taken) -> None:
+        self.filter.take_offer(event.index)
+
+    def _count(self, reading: Reading | None = None) -> None:
+        fault = reading.faults[0].what if reading and reading.faults else ""
+        self.filter.count(len(self.table.rows), self.table.total, fault)
+
+    @on(FilterBar.Ordered)
+    def _filter_ordered(self, event: FilterBar.Ordered) -> None:
+        kept = event.order == "save"
+        self.memory.put("filters", event.name, event.text if kept else None)
+        self._completion = None
+        said = f"Saved as @{event.name}: {event.text}" if kept else f"Forgot @{event.name}"
+        self.notify(plain(said), markup=False, timeout=4)
 
     @on(FilterBar.Closed)
     def _filter_closed(self) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import ClassVar, Generic, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.message import Message
 
 from rocm_tui.harmless import plain
+from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
+from rocm_tui.session.facets import short_names, source_of
+from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
+from rocm_tui.session.news import News, names_of
+from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
@@ -23,21 +30,19 @@ from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 
+if TYPE_CHECKING:  # types only: jobs are asked for later
+    from rocm_tui.jobs.queue import Job
+
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
 """Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "pin")
+_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
 
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
 _COLUMNS = {field.column or field.name: field for field in FIELDS}
 """The field that orders a column, by the column's key."""
-
-
-def _names(row: Row) -> set[str]:
-    """What a row is known by: its key changes while a source is written anew, its ids do not."""
-    return {row.key} | {f"{alias} {row.occurrence}" for alias in row.aliases}
 
 
 def _widths(row: Row) -> tuple[int, ...]:
@@ -65,18 +70,16 @@ class _OfRows(Generic[_Answer]):
             self._answers = {row.key: (row, self.of(row)) for row in rows}
 
 
-def _added(before: list[Row], rows: list[Row]) -> int:
-    """How many of these rows were not there before; none where there was none."""
-    keys = {row.key for row in before}
-    new = [row for row in rows if row.key not in keys]
-    if not keys or not new:
-        return 0
-    known = {name for row in before for name in _names(row)}
-    return sum(known.isdisjoint(_names(row)) for row in new)
+def _alike(entry: Entry, other: Entry) -> bool:
+    """Whether two lines are of the same thing, at two moments."""
+    if isinstance(entry, Row) or isinstance(other, Row):
+        return isinstance(entry, Row) and isinstance(other, Row) and entry.key == other.key
+    return type(entry) is type(other) and entry.group == other.group
 
 
 class TuningsTable(LineView):
-    """Rows newest first, sorted and filtered. The cursor stays on its row, or at the newest."""
+    """Rows newest first, sorted, filtered and grouped. The cursor stays on its row, or at the
+    newest. `rows` are those that pass the filter, `entries` the lines that show them."""
 
     BINDING_GROUP_TITLE = "Tunings"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("trial")]
@@ -91,8 +94,11 @@ class TuningsTable(LineView):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: list[Row] = []
+        self.entries: Sequence[Entry] = self.rows
+        self.arrangement = Arrangement()
         self.total = 0
         self.unseen = 0
+        self._news = News()
         self.sort = BY_NAME["age"]
         self.reverse = False
         self.filter = ""
@@ -102,14 +108,22 @@ class TuningsTable(LineView):
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
+        self._jobs: Sequence[Job] = ()
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
 
     @property
     def current(self) -> Row | None:
-        """The row under the cursor."""
-        return self.rows[self.cursor] if self.cursor < len(self.rows) else None
+        """The row under the cursor; None on a line that stands for several."""
+        entry = self.entry
+        return entry if isinstance(entry, Row) else None
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the line under the cursor shows."""
+        return self.entries[self.cursor] if self.cursor < len(self.entries) else None
 
     @property
     def facts(self) -> Facts:
@@ -145,33 +159,67 @@ class TuningsTable(LineView):
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
+        self._jobs = cast(Host, self.app).unfinished
         newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
-        added = _added(before, self.rows) if newest else 0
-        self.unseen = min(self.unseen + added, self.cursor)
+        if newest:
+            self._news.take(before, rows)
+        self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()
+
+    def _saw(self) -> None:
+        """The person has seen what came."""
+        self._news.clear()
+        self.unseen = 0
 
     def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
         """Order the rows another way, and show the top."""
         self.sort, self.reverse = field, reverse
         self._order(follow=True)
-        self._follow, self.unseen = True, 0
+        self._follow = True
+        self._saw()
         self.sync()
+
+    def group_as(self, how: Arrangement) -> None:
+        """Group and fold the rows another way."""
+        self.arrangement = how
+        self._order(follow=False)
+        if self.top and isinstance(self.entries[self.top - 1], Heading):
+            self.top -= 1  # the heading of the first row
+        self._saw()
+        self.sync()
+
+    def turn(self) -> bool:
+        """Close or open the group under the cursor, or unfold; False if it stands on a row."""
+        entry = self.entry
+        if isinstance(entry, Heading):
+            self.group_as(self.arrangement.turned(entry.group))
+        elif isinstance(entry, Folded):
+            self.group_as(replace(self.arrangement, fold=False))
+        return not isinstance(entry, Row) and entry is not None
+
+    def action_choose(self) -> None:
+        if not self.turn():
+            super().action_choose()
 
     def let_through(self, query: Query, text: str) -> None:
         """Show the rows that pass; `text` is how the person wrote it."""
         self._query, self.filter = query, text
         self._order(follow=False)
-        self.unseen = 0
+        self._saw()
         self.sync()
 
     def count_passing(self, query: Query) -> int:
         """How many rows a filter would let through."""
         return sum(map(predicate(query, self.facts), self._all))
 
+    def completion(self, saved: Mapping[str, str]) -> Completion:
+        """What may follow in a filter over these rows."""
+        return Completion(self._all, self.facts, saved)
+
     def _order(self, *, follow: bool) -> None:
-        current, rows, facts = self.current, self._all, self.facts
+        current, rows, facts = self.entry, self._all, self.facts
         facts.known.now = time.time()
         facts.keep(rows, len(rows))
         self._widths.keep(rows)
@@ -180,26 +228,56 @@ class TuningsTable(LineView):
         if not self.newest_first:
             rows = ordered(rows, self.sort, facts, self.reverse)
         self.rows, self.total = rows, len(self._all)
+        found = self._query != EVERYTHING  # what is searched for is shown, not folded away
+        how = self.arrangement
+        self.entries = arrange(rows, replace(how, fold=False) if found else how)
         if follow or current is None:
-            self.cursor = self.top = 0
+            self.cursor, self.top = self._first, 0
         else:
             self._find(current)
         self._clamp()
         self._measure()
 
-    def _find(self, current: Row) -> None:
+    def _find(self, current: Entry) -> None:
         offset = self.cursor - self.top
-        place = next((at for at, row in enumerate(self.rows) if row.key == current.key), None)
-        if place is None:
-            names = _names(current)
-            fits = (at for at, row in enumerate(self.rows) if not names.isdisjoint(_names(row)))
-            place = next(fits, None)
+        place = self._place(current)
+        if place is None and isinstance(current, Row):
+            names = names_of(current)
+            shown = ((at, row) for at, row in enumerate(self.entries) if isinstance(row, Row))
+            place = next((at for at, row in shown if not names.isdisjoint(names_of(row))), None)
+            place = self._holder(current) if place is None else place
+        elif place is None and not isinstance(current, Row):
+            place = self._place(current.rows[0])  # grouped another way
         if place is not None:
             self.cursor, self.top = place, place - offset
 
+    @property
+    def _first(self) -> int:
+        """The line of the first row: a heading may stand above it."""
+        return next((at for at, entry in enumerate(self.entries) if isinstance(entry, Row)), 0)
+
+    def _place(self, entry: Entry) -> int | None:
+        """The line that shows this."""
+        return next((at for at, shown in enumerate(self.entries) if _alike(shown, entry)), None)
+
+    def _holder(self, row: Row) -> int | None:
+        """The line that stands for this row and others."""
+        return next(
+            (
+                at
+                for at, shown in enumerate(self.entries)
+                if isinstance(shown, Folded | Heading)
+                and not (isinstance(shown, Heading) and shown.open)
+                and any(its.key == row.key for its in shown.rows)
+            ),
+            None,
+        )
+
     def go_to(self, row: Row) -> bool:
-        """Put the cursor on this row; False if it is not shown."""
-        place = next((at for at, shown in enumerate(self.rows) if shown.key == row.key), None)
+        """Put the cursor on this row; False if the filter hides it."""
+        if self._place(row) is None and any(shown.key == row.key for shown in self.rows):
+            self.group_as(replace(self.arrangement, closed=frozenset(), fold=False))
+        place = self._place(row)
         if place is not None:
             self.move_cursor(place)
         return place is not None
@@ -211,9 +289,9 @@ class TuningsTable(LineView):
 
     def move_cursor(self, index: int) -> None:
         super().move_cursor(index)
-        self._follow = self.cursor == 0
+        self._follow = self.cursor <= self._first
         if self._follow:
-            self.unseen = 0
+            self._saw()
 
     # Layout.
 
@@ -224,9 +302,14 @@ class TuningsTable(LineView):
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        if any(row.tuning.rank is not None for row in sample):
-            self._wants["rank"] = 4
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
+        differing, self._names = facets.shown(self._all)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if self.arrangement.by == "session" and not self._names:
+            self._names = short_names(map(source_of, sample))
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, self._names.values()))
         if any(row.tuning.measured is not None for row in sample):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
@@ -240,7 +323,7 @@ class TuningsTable(LineView):
         return self._slots
 
     def count(self) -> int:
-        return len(self.rows)
+        return len(self.entries)
 
     def heading(self, width: int) -> list[Line]:
         if not self._all:
@@ -260,12 +343,26 @@ class TuningsTable(LineView):
             self.post_message(self.SortAsked(field))
 
     def line(self, index: int, width: int) -> Line:
-        cells = tuning_cells.cells(self.rows[index], self.now)
+        entry = self.entries[index]
+        if isinstance(entry, Heading):
+            return groups.heading_line(entry, self.arrangement.by, self._names)
+        if isinstance(entry, Folded):
+            return groups.folded_line(entry)
+        cells = tuning_cells.cells(entry, self.now, self._names)
+        job = self._job(entry)
+        if job is not None:
+            own = cells["lead"][0] if entry.tuning.state == "running" else ""
+            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
             line += [(slot.cell(text), style), (" " * GAP, "")]
         return tuple(line[:-1])
+
+    def _job(self, row: Row) -> Job | None:
+        """The newest job about this tuning that is not over."""
+        ids = {row.id, *row.aliases}
+        return next((job for job in self._jobs if job.is_about(row.tuning, ids)), None)
 
     def empty(self, width: int) -> list[Line]:
         text = f"No tuning matches “{plain(self.filter)}”. Esc clears the filter."

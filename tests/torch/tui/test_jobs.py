@@ -267,6 +267,8 @@ def test_a_real_tuning_in_a_real_terminal(tmp_path: Path, _: int) -> None:
         assert workers(terminal) == []
         pid = terminal.pid
         terminal.press("q")
+        terminal.wait_for("Everywhere", gone=True)
+        terminal.press("q")
         terminal.wait_until(lambda: not alive(pid), "the end")
 
 

@@ -39,10 +39,20 @@ def test_duration(ms: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.000"), (0.0004, "<0.001"), (0.0006, "0.001"), (290.4, "290")]
+    ("value", "text"),
+    [
+        (0.0, "0.00 G"),
+        (0.00205, "2.05 G"),
+        (0.0000004, "400 k"),
+        (0.9994, "999 G"),
+        (0.9996, "1.00 T"),
+        (290.4, "290 T"),
+        (float("nan"), fmt.NONE),
+    ],
 )
-def test_a_small_throughput_is_no_zero(value: float, text: str) -> None:
-    assert fmt.throughput(value) == text
+def test_throughput_has_the_unit_that_fits(value: float, text: str) -> None:
+    assert fmt.flops(value) == text
+    assert fmt.throughput(value) == (text if text == fmt.NONE else f"{text}FLOP/s")
 
 
 def test_blanks_are_squeezed_before_text() -> None:
@@ -117,8 +127,11 @@ def test_columns_of_the_table_fit(width: int, want: int) -> None:
 def test_80_columns_keep_what_matters_and_200_show_all() -> None:
     wants = {column.key: 13 for column in tuning_cells.COLUMNS} | {"winner": 30, "shape": 30}
     narrow = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 78)]
+    assert narrow == ["op", "shape", "layout", "winner", "time", "gain", "pin"]
+    alike = {key: want for key, want in wants.items() if key != "layout"}
+    narrow = [slot.column.key for slot in fit(tuning_cells.COLUMNS, alike, 78)]
     assert narrow == ["op", "shape", "winner", "time", "gain", "lead", "pin"]
-    wide = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 160)]
+    wide = [slot.column.key for slot in fit(tuning_cells.COLUMNS, wants, 200)]
     assert wide == [column.key for column in tuning_cells.COLUMNS]
 
 

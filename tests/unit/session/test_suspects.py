@@ -125,7 +125,7 @@ def test_a_suspect_is_marked_everywhere_until_it_is_measured() -> None:
     (row,) = rows(one, measured=replace(measurement(1, times), inputs=one.inputs_key or ""))
     shown = cells(row, 0.0)
     assert shown["time"] == ("900.0 µs", "") and row_json(row)["suspect"] is None
-    assert shown["gain"] == ("0.89×", "dim") and shown["lead"] == ("beaten", "warn")
+    assert shown["gain"] == ("0.89×", "dim") and shown["lead"] == ("beaten #2", "warn")
     assert suspect(row) is None and "suspect" not in show_text(row)
 
 

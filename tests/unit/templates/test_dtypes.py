@@ -51,7 +51,7 @@ def sample() -> list[Binary]:
     """Of each class a tile for each unit, and a skinny one of several waves."""
     chosen: dict[tuple[object, ...], Binary] = {}
     for problem_class in CLASSES:
-        for target in (cpu(), amdgpu("gfx942"), cuda("sm_90")):
+        for target in (cpu(), amdgpu("gfx942"), cuda("sm_90a")):
             for binary in offered(problem_class, target):
                 config = binary.config
                 form = "skinny" if isinstance(config, SkinnyConfig) else config.unit
@@ -188,6 +188,7 @@ UNITS = {
     ("sm_90", "float8_e4m3fn"): {"mma"},
     ("sm_90", "float8_e5m2"): {"mma"},
     ("sm_90", "float8_e5m2fnuz"): {"fma"},
+    ("sm_90a", "float8_e4m3fn"): {"wgmma", "mma"},
 }
 
 

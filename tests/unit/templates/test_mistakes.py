@@ -59,10 +59,12 @@ BARRIERS = [
     *((_gemm("fma", 2), number) for number in (0, 1)),
     *((_gemm("mfma", 1), number) for number in (0, 1)),
     *((_gemm("mma", 4), number) for number in (0, 1)),
+    *((_gemm("wgmma", 4), number) for number in (0, 1)),
     (_skinny(True), 0),
     (_few(True), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
+_WARPGROUP = _gemm("wgmma", 4)
 MASKS = [
     (_GEMM, "slow < slow_left", "slow <= slow_left"),
     (_PLAIN, "slow < slow_left", "slow <= slow_left"),
@@ -78,7 +80,16 @@ MASKS = [
     (_PIPELINE, "PIECE : max_of(0, min_of(PIECE,", "PIECE : max_of(0, max_of(PIECE,"),
     (_PIPELINE, "outer_left >= Outer && k_left", "outer_left > 0 && k_left"),
     (_PIPELINE, "last : inner;", "inner : last;"),
-    (_PIPELINE, "(chunk ^ line / REPEAT % SPREAD)", "(chunk ^ line / REPEAT % 2)"),
+    (_PIPELINE, "(chunk % PANEL ^ line / REPEAT % PANEL)", "(chunk % PANEL ^ line / REPEAT % 2)"),
+    (_WARPGROUP, "(chunk % PANEL ^ line / REPEAT % PANEL)", "(chunk % PANEL ^ line / REPEAT % 4)"),
+    (_WARPGROUP, "AHEAD = STAGES - 2", "AHEAD = STAGES - 1"),
+    (_WARPGROUP, "rt::products_wait<1>();", "rt::products_wait<3>();"),
+    (_WARPGROUP, "rt::products_wait<0>();", ""),
+    (_WARPGROUP, "rt::copies_to_products();", ""),
+    (_WARPGROUP, "rt::products_begin();", ""),
+    (_WARPGROUP, "rt::copy_wait<AHEAD - 1>();", ""),
+    (_WARPGROUP, "rt::wave() % 4 * 16", "rt::wave() % 4 * 8"),
+    (_WARPGROUP, ": Ring::PANEL_SIZE / WIDEST", ": 1"),
     (_GEMM, "if (at >= across * lines) return;", ""),
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
@@ -107,10 +118,10 @@ def test_missing_barrier_is_caught(binary: Binary, number: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("instead", ["", "rt::copy_wait<STAGES - 1>();"])
+@pytest.mark.parametrize("instead", ["", "rt::copy_wait<AHEAD>();"])
 def test_missing_wait_is_caught(number: int, instead: str, tmp_path: Path) -> None:
     rendered = _PIPELINE.render()
-    waits = list(re.finditer(r"rt::copy_wait<STAGES - 2>\(\);", rendered.source))
+    waits = list(re.finditer(r"rt::copy_wait<AHEAD - 1>\(\);", rendered.source))
     assert len(waits) == 2
     at = waits[number]
     broken = rendered.source[: at.start()] + instead + rendered.source[at.end() :]

@@ -337,7 +337,7 @@ def test_targets_are_what_runtimes_call_them() -> None:
             parse_target(text)
     waves = {str(target): target.wave for target in DEFAULT_TARGETS}
     assert waves == {
-        "cpu": 64, "cuda:sm_90": 32, "amdgpu:gfx90a": 64, "amdgpu:gfx942": 64,
+        "cpu": 64, "cuda:sm_90a": 32, "amdgpu:gfx90a": 64, "amdgpu:gfx942": 64,
         "amdgpu:gfx950": 64, "amdgpu:gfx1100": 32, "amdgpu:gfx1201": 32,
     }  # fmt: skip
 

@@ -124,3 +124,28 @@ def test_the_log_is_bounded_and_survives_what_is_no_line(tmp_path: Path) -> None
     known = list_done(layout)
     assert len(known) == KEPT and not known[-1].ok and known[-1].command == "rocm-tui undo"
     assert all(isinstance(one, Done) and len(one.outcome) <= 500 for one in known)
+
+
+async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
+    path = write_cache(tmp_path, 8)
+    original = path.read_bytes()
+    store = PinStore(Layout(tmp_path))
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        row = panes.table.current
+        assert row is not None and row.tuning.key is not None
+        store.pin(None, row.tuning.key, "mm-bb", label="mm", note="yesterday")
+        store.unpin(row.tuning.key)
+        await pilot.press("U")
+        await asked(app, pilot)
+        assert "Pins mm again." in str(app.screen.query_one("#lines").render())
+        command = await copied(app, pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: pins(tmp_path))
+        assert pins(tmp_path)[0][1:] == ("mm-bb", "yesterday")
+        assert shell(command).returncode == 0
+        assert not pins(tmp_path) and path.read_bytes() == original
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        await pilot.press("U")
+        said = "Nothing is left to undo"
+        await until(pilot, lambda: any(said in note.message for note in app._notifications))

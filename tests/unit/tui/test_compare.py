@@ -92,7 +92,7 @@ async def test_the_difference_of_two_sources_is_a_unified_diff(tmp_path: Path) -
         text = screen_text(diff)
         assert f"--- {first.label}" in text and f"+++ {second.label}" in text and "@@" in text
         await pilot.press("l", "l")  # mm, of which there is no source
-        await until(pilot, lambda: "mm: a kernel of ATen" in screen_text(diff))
+        await until(pilot, lambda: "mm is a kernel of ATen" in screen_text(diff))
         await pilot.press("escape")
         assert isinstance(app.screen, CompareScreen) and not diff.display
         await pilot.press("escape")

@@ -31,4 +31,5 @@
 #include <rocm_tui/math.h>
 #include <rocm_tui/matrix.h>
 #include <rocm_tui/copy.h>
+#include <rocm_tui/warpgroup.h>
 #include <rocm_tui/wave.h>

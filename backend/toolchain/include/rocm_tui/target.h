@@ -57,7 +57,7 @@ extern "C" __attribute__((weak, used, visibility("default"))) const char* rocm_t
 #define RT_UNROLL RT_PRAGMA(unroll)
 #define RT_LDS(type, name, dims) __shared__ __attribute__((aligned(16))) type name dims
 #define RT_DYNAMIC_LDS(type, name)                                                   \
-  extern __shared__ __attribute__((aligned(16))) unsigned char rt_dynamic_lds_bytes[]; \
+  extern __shared__ __attribute__((aligned(1024))) unsigned char rt_dynamic_lds_bytes[]; \
   type* const name = reinterpret_cast<type*>(rt_dynamic_lds_bytes)
 
 namespace rt {

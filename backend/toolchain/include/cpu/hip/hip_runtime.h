@@ -109,5 +109,6 @@ inline hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t from, hipE
 #include <rt_cpu/mfma.h>
 #else
 #include <rt_cpu/mma.h>
+#include <rt_cpu/warpgroup.h>
 #include <rt_cpu/wmma.h>
 #endif

@@ -19,6 +19,7 @@ constexpr unsigned max_copies = 512;  // of a thread, on their way
 struct Copies {
   uint64_t block;
   unsigned first, end, group;
+  bool unseen;  // by the products of a warpgroup
   Copy ring[max_copies];
 };
 
@@ -28,6 +29,7 @@ inline Copies& own_copies() {
   Copies& own = copies_of[machine.current->linear];
   if (own.block != machine.blocks_run) {
     own.first = own.end = own.group = 0;
+    own.unseen = false;
     own.block = machine.blocks_run;
   }
   return own;
@@ -50,6 +52,7 @@ inline void copy_wait(unsigned groups) {
   for (; own.first != own.end; ++own.first) {
     const Copy& copy = own.ring[own.first % max_copies];
     if (copy.group + groups >= own.group) return;
+    own.unseen = true;
     memcpy(copy.to, copy.from, copy.valid);
     memset(static_cast<char*>(copy.to) + copy.valid, 0, copy.size - copy.valid);
   }

@@ -73,7 +73,7 @@ struct Machine {
   char message[256];
   int last_error;
   pthread_mutex_t mutex;
-  alignas(128) unsigned char lds[RT_LDS_LIMIT];
+  alignas(1024) unsigned char lds[RT_LDS_LIMIT];
 };
 
 inline Machine machine;

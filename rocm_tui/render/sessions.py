@@ -1,0 +1,179 @@
+"""Sessions as `rocm-tui sessions` and the screen show them, and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from backend.model.activity import Activity
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.report.sessions import SessionRow
+from rocm_tui.session import numbers as fmt
+
+_DAY = 86400.0
+MOST_COMMAND = 200
+
+
+def state_text(activity: Activity, *, short: bool = False) -> str:
+    """`tuning bmm, 3 of 12`, `done, exit code 1`, `died by SIGKILL`; `short` leaves the op out."""
+    if activity.state == "unknown":
+        return f"unknown, last {_doing(activity, short)}"
+    if activity.state == "done":
+        return f"done, exit code {activity.status}" if activity.status else "done"
+    if activity.state == "died":
+        return f"died by {_signal(-activity.status)}" if activity.status else "died"
+    return _doing(activity, short)
+
+
+def _doing(activity: Activity, short: bool) -> str:
+    if activity.told == "importing":
+        return "importing torch"
+    if activity.told not in ("precompiling", "tuning"):
+        return activity.told
+    op = "" if short else f" {plain(activity.op, 30)},"
+    return f"{activity.told}{op} {activity.done} of {activity.total}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _state_style(row: SessionRow) -> str:
+    activity = row.activity
+    if activity.state == "died" or (activity.state == "done" and activity.status):
+        return "bad"
+    return "accent" if activity.lives and activity.state != "running" else ""
+
+
+def command_text(row: SessionRow) -> str:
+    """As it could be typed."""
+    words = [plain(word, MOST_COMMAND) for word in row.session.argv]
+    return fmt.shorten(shlex.join(words), MOST_COMMAND)
+
+
+def _brief_command(row: SessionRow) -> str:
+    """Without the folders of the program, and of the Python that runs it."""
+    words = [plain(word, MOST_COMMAND) for word in row.session.argv]
+    for at, word in enumerate(words[:3]):
+        if "/" in word and not word.startswith("-"):
+            words[at] = word.rsplit("/", 1)[1] or word
+    return fmt.shorten(" ".join(words), MOST_COMMAND)
+
+
+def moment(seconds: float, now: float) -> str:
+    """The time of day, for what began within a day, else the date."""
+    if not seconds:
+        return fmt.NONE
+    form = "%H:%M:%S" if abs(now - seconds) < _DAY else "%Y-%m-%d"
+    return time.strftime(form, time.localtime(seconds))
+
+
+def _started(row: SessionRow) -> str:
+    return moment(row.session.started, time.time())
+
+
+def _device(row: SessionRow) -> str:
+    session = row.session
+    if session.device == "cpu":
+        return "CPU" if not session.arch else f"CPU {plain(session.arch)}"
+    return plain(session.device or session.arch or "", 40) or fmt.NONE
+
+
+def _rank(row: SessionRow) -> str:
+    return "" if row.session.rank is None else str(row.session.rank)
+
+
+def _count(number: int) -> str:
+    return str(number) if number else fmt.NONE
+
+
+SESSIONS: tuple[Field[SessionRow], ...] = (
+    Field(
+        "name", "SESSION", 12, 40, text=lambda row: f"{'  ' * row.member}{plain(row.name)}",
+        style=lambda row: "strong" if row.activity.lives else "", name="id",
+        about="host and pid of the process; its ranks stand below the one that started them",
+    ),
+    Field(
+        "started", "STARTED", 8, 10, drop=3, text=_started, style="dim",
+        about="the time of day, or the date of an older one",
+    ),
+    Field(
+        "state", "STATE", 16, 34, text=lambda row: state_text(row.activity), style=_state_style,
+        about="what the process does; died: it ended without saying so; unknown: it cannot be "
+        "seen from here whether it lives",
+    ),
+    Field("rank", "RANK", 4, 4, drop=4, right=True, text=_rank, about="in a distributed job"),
+    Field(
+        "torch", "TORCH", 6, 14, drop=5, text=lambda row: plain(row.session.torch) or fmt.NONE,
+        style="dim", about="its version of PyTorch",
+    ),
+    Field(
+        "device", "DEVICE", 6, 26, drop=6, text=_device, style="dim",
+        about="what it compiles for, once that is known",
+    ),
+    Field(
+        "tuned", "TUNED", 5, 6, right=True, text=lambda row: _count(row.tuned),
+        about="how many tunings it timed the choices of",
+    ),
+    Field(
+        "cached", "CACHED", 6, 6, drop=2, right=True, text=lambda row: _count(row.cached),
+        style="dim", about="how many it took from a cache or a pin, and timed nothing",
+    ),
+    Field(
+        "took", "TOOK", 6, 10, drop=7, right=True, style="dim",
+        text=lambda row: fmt.seconds(row.seconds) if row.seconds else fmt.NONE,
+        about="what its tunings took, as far as they tell",
+    ),
+    Field(
+        "command", "COMMAND", 10, 200, drop=1, text=command_text, short=_brief_command,
+        about="the words that started it",
+    ),
+)  # fmt: skip
+
+
+def ended_text(row: SessionRow, now: float) -> str:
+    """`vm-5163, tuning bmm, 3 of 12 for 12 s`, `vm-5163, done, 4 min ago`."""
+    activity = row.activity
+    text = f"{plain(row.name)}, {state_text(activity)}"
+    if activity.ended is not None:
+        return f"{text}, {fmt.seconds(max(0.0, now - activity.ended))} ago"
+    if activity.lives and activity.since is not None:
+        return f"{text}, for {fmt.seconds(max(0.0, now - activity.since))}"
+    return text
+
+
+def sessions_text(rows: Iterable[SessionRow]) -> str:
+    """A line a session; columns of which no session tells are left out."""
+    listed = list(rows)
+    empty = ("", fmt.NONE)
+    fields = [
+        f for f in SESSIONS if f.key == "tuned" or any(f.text(r) not in empty for r in listed)
+    ]
+    return text_table(fields, listed)
+
+
+def session_json(row: SessionRow) -> dict[str, Any]:
+    """Times are Unix seconds; unknown values are null."""
+    session, activity = row.session, row.activity
+    return {
+        "id": row.name,
+        "session": session.id,
+        **attributes(session, "host pid rank argv python torch device arch compute_units"),
+        "cache_dir": session.cache_dir or None,
+        "run": row.process.run or None,
+        "started": session.started or None,
+        "ended": activity.ended,
+        "state": activity.state,
+        "last": activity.told,
+        **attributes(activity, "op done total since"),
+        "exit_status": activity.status,
+        **attributes(row, "tuned cached seconds"),
+        "logs": list(row.process.logs),
+    }

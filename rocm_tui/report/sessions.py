@@ -1,0 +1,95 @@
+"""The sessions of a model as a list: what each is called, does, and has tuned; ranks of one run
+stand together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from backend.model.activity import Activity
+from backend.model.session import Session
+from rocm_tui.compare.comparison import tuning_seconds
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.named import names
+from rocm_tui.session.processes import Process
+
+_UNTUNED = ("only", "deterministic")
+"""Why a choice was taken where there was nothing to time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as it is listed.
+
+    It timed the choices of `tuned` tunings, which took `seconds` as far as they tell, and took the
+    choice of `cached` others from a cache or a pin. `member` tells that it stands below the one
+    that started its run.
+    """
+
+    name: str
+    process: Process
+    tuned: int = 0
+    cached: int = 0
+    seconds: float = 0.0
+    member: bool = False
+
+    @property
+    def session(self) -> Session:
+        return self.process.session
+
+    @property
+    def activity(self) -> Activity:
+        return self.process.activity
+
+
+def session_rows(model: Model, rows: Iterable[Row] | None = None) -> list[SessionRow]:
+    """The latest first, the processes of a run together. `rows` are those that count, else all."""
+    processes = model.processes.all()
+    called = names(process.session for process in processes)
+    tuned, cached, seconds = _counts(model.rows() if rows is None else rows)
+    listed = []
+    for run in _runs(processes):
+        for at, process in enumerate(run):
+            id_ = process.session.id
+            row = SessionRow(
+                called[id_], process, tuned[id_], cached[id_], seconds[id_], member=at > 0
+            )
+            listed.append(row)
+    return listed
+
+
+def _counts(
+    rows: Iterable[Row],
+) -> tuple[Counter[str], Counter[str], defaultdict[str, float]]:
+    tuned: Counter[str] = Counter()
+    cached: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        tuning = row.tuning
+        if tuning.state != "done" or tuning.selected_by in _UNTUNED:
+            continue
+        # Who timed it stands first of those that asked, and alone tells what that took.
+        timed = tuning.session if tuning.seconds.benchmark is not None else None
+        if timed is not None:
+            tuned[timed] += 1
+            seconds[timed] += tuning_seconds(row) or 0.0
+        for asked in {*row.asked} - {timed}:
+            cached[asked] += 1
+    return tuned, cached, seconds
+
+
+def _runs(processes: Sequence[Process]) -> list[list[Process]]:
+    """Those of one run together, the one that was started first; the run with the latest start is
+    the first."""
+    runs: dict[str, list[Process]] = {}
+    for process in processes:
+        runs.setdefault(process.run or process.session.id, []).append(process)
+    return [sorted(run, key=_place) for run in runs.values()]
+
+
+def _place(process: Process) -> tuple[bool, int, float]:
+    session = process.session
+    rank = -1 if session.rank is None else session.rank
+    return session.rank is not None, rank, session.started

@@ -1,0 +1,128 @@
+"""What tells tunings apart beside op, sizes and types: device, layout of the operands, rank and
+source; and which of these differ among rows that stand side by side. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from backend.model.ops import OPS, product_of
+from backend.model.problem import Problem, Shape
+from rocm_tui.session.model import Row
+
+_CONVOLUTION = "convolution"
+
+
+def layout_of(problem: Problem) -> str:
+    """How the two factors of a product lie in memory: `NT`, N by rows and T by columns; `NT+` where
+    rows, columns or batches do not lie close together. `NHWC` or `NCHW` of a convolution's input.
+
+    Empty where no source tells the strides, or where they say nothing.
+    """
+    if problem.op.lstrip("_") == _CONVOLUTION:
+        return _image(problem)
+    op = product_of(problem.op)
+    if op is None or op.packed or len(problem.strides) != len(problem.shapes):
+        return ""
+    places = op.place("a"), op.place("b")
+    if max(places) >= len(problem.shapes):
+        return ""
+    operands = [_operand(problem.shapes[at], problem.strides[at]) for at in places]
+    if None in operands:
+        return ""
+    (left, left_close), (right, right_close) = (lies for lies in operands if lies is not None)
+    if op.weight:  # it is given as (N, K), and multiplied as (K, N)
+        right = "T" if right == "N" else "N"
+    return left + right + ("" if left_close and right_close else "+")
+
+
+def _operand(shape: Shape, strides: Shape) -> tuple[str, bool] | None:
+    """By rows or by columns, and whether its elements lie close together."""
+    if len(shape) < 2 or len(strides) != len(shape):
+        return None
+    by_rows = shape[-1] == 1 or strides[-1] == 1
+    if not by_rows and not (shape[-2] == 1 or strides[-2] == 1):
+        return None
+    order = [*range(len(shape) - 2), -2, -1] if by_rows else [*range(len(shape) - 2), -1, -2]
+    step, close = 1, True
+    for at in reversed(order):
+        close = close and (shape[at] == 1 or strides[at] == step)
+        step *= shape[at]
+    return ("N" if by_rows else "T"), close
+
+
+def _image(problem: Problem) -> str:
+    place = OPS[_CONVOLUTION].place("a")
+    if place >= len(problem.strides) or len(problem.strides[place]) != 4:
+        return ""
+    shape, strides = problem.shapes[place], problem.strides[place]
+    if len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1:
+        return ""  # the same bytes either way
+    return "NHWC" if strides[1] == 1 else "NCHW" if strides[3] == 1 else ""
+
+
+def rank_of(row: Row) -> str:
+    return "" if row.tuning.rank is None else str(row.tuning.rank)
+
+
+def source_of(row: Row) -> str:
+    """The session that tuned it, else the file that tells of it."""
+    return row.tuning.session or next(iter(row.tuning.sources), "")
+
+
+FACETS: Mapping[str, Callable[[Row], str]] = {
+    "device": lambda row: row.device,
+    "layout": lambda row: layout_of(row.tuning),
+    "rank": rank_of,
+    "source": source_of,
+}
+"""By the column that shows it; empty where it is not known."""
+
+
+def differing(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Those of FACETS of which more than one is known among the rows."""
+    seen: dict[str, str] = {}
+    found: set[str] = set()
+    for row in rows:
+        for name, tell in FACETS.items():
+            if name not in found and (value := tell(row)) and seen.setdefault(name, value) != value:
+                found.add(name)
+        if len(found) == len(FACETS):
+            break
+    return tuple(name for name in FACETS if name in found)
+
+
+def short_names(sources: Iterable[str]) -> dict[str, str]:
+    """A name for each session and file, as short as keeps them apart: `node7-4711` of a session,
+    `rank0/train.log` of a file."""
+    names: dict[str, str] = {}
+    for source in dict.fromkeys(sources):
+        names[source] = _process(source) or source.rsplit("/", 1)[-1] or source
+    for depth in range(2, 12):
+        taken: dict[str, list[str]] = {}
+        for source, name in names.items():
+            taken.setdefault(name, []).append(source)
+        equal = [source for same in taken.values() if len(same) > 1 for source in same]
+        if not equal:
+            break
+        for source in equal:
+            names[source] = _longer(source, depth)
+    return names
+
+
+def _process(session: str) -> str | None:
+    """`node7-4711` of `node7-4711-1795370265-9cec4875`: host, pid, when it began, what makes it the
+    only one, and the pid of a process that was forked from it; None if it is no session's id."""
+    if "/" in session:
+        return None
+    parts = session.split("-")
+    for at in range(len(parts) - 2, 1, -1):
+        if parts[at].isdecimal() and len(parts[at]) > 8 and parts[at - 1].isdecimal():
+            pid = parts[at + 2] if len(parts) == at + 3 else parts[at - 1]
+            return "-".join((*parts[: at - 1], pid))
+    return None
+
+
+def _longer(source: str, depth: int) -> str:
+    """Its last parts; all of a session's id."""
+    parts: Sequence[str] = source.split("/")
+    return "/".join(parts[-depth:])

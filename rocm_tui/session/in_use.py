@@ -1,0 +1,49 @@
+"""What a row is about: the choice that every later program takes, its time, how it stands.
+
+That is the pinned one while its pin holds, else the one with the smallest time. Pure functions.
+"""
+
+from __future__ import annotations
+
+from backend.model.choice import Choice
+from backend.model.pin import PinState
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+
+_HOLDS: frozenset[PinState] = frozenset(("active", "unproven", "drifted"))
+"""The states of a pin whose choice is taken, or is taken again as soon as it is applied."""
+
+
+def pinned_choice(row: Row) -> tuple[int, Choice] | None:
+    """The choice that the row's pin asks for and its place, counted from 1; None if it was not
+    offered or is unknown."""
+    if row.pin is None:
+        return None
+    for place, choice in enumerate(row.tuning.choices, start=1):
+        if choice.hash == row.pin.pin.hash and choice.offered:
+            return place, choice
+    return None
+
+
+def in_use(row: Row) -> Choice | None:
+    """The pinned choice, if its pin holds and it has not failed, else the fastest."""
+    if row.pin is not None and row.pin.state in _HOLDS:
+        pinned = pinned_choice(row)
+        if pinned is not None and not pinned[1].failed:
+            return pinned[1]
+    return stats.winner(row.tuning)
+
+
+def time_ms(row: Row) -> float | None:
+    """Milliseconds of one call of what is in use."""
+    return stats.time_ms(row.tuning, in_use(row))
+
+
+def gain(row: Row) -> float | None:
+    """ATen's time over that of what is in use."""
+    return stats.gain(row.tuning, in_use(row))
+
+
+def lead(row: Row) -> float | None:
+    """How far the nearest rival lies behind what is in use; negative where one is faster."""
+    return stats.lead(row.tuning, in_use(row))

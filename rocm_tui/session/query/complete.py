@@ -1,0 +1,134 @@
+"""What may follow while a filter is typed: fields, values that rows have, saved filters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, QueryField
+
+_LAST = re.compile(r"""(?:\A|[\s(|!-])([^\s()|!"'-][^\s()|"']*)\Z""")
+"""The word at the end, without what turns it round."""
+_CONDITION = re.compile(r"([A-Za-z_]+)(:|<=|>=|<|>|=)(.*)\Z")
+_OFFERED = ("op", "dtype", "state", "by", "is", "verdict")
+"""Fields whose values are offered before a field is named. Each has few."""
+_AMBIGUOUS = re.compile(r"[\s,()|*]")
+"""Makes quotes necessary."""
+_MOST = 40
+ORDERS = {"save": "keep this filter under a name", "forget": "a saved filter"}
+"""Words at the end that are no part of a filter; a name follows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A way to go on: the whole filter then, what of it is new, and a word on it."""
+
+    text: str
+    word: str
+    about: str
+
+
+class Completion:
+    """Of the filters over some rows; what their fields say is counted once."""
+
+    def __init__(self, rows: Sequence[Row], facts: Facts, saved: Mapping[str, str]) -> None:
+        self._rows = rows
+        self._facts = facts
+        self._saved = saved
+        self._values: dict[str, tuple[Counter[str], Counter[str]]] = {}
+
+    def offers(self, text: str) -> list[Offer]:
+        """The best first; none where the last word is complete, or nothing can follow it."""
+        return list(self._offers(text))[:_MOST]
+
+    def _offers(self, text: str) -> Iterator[Offer]:
+        if not text.strip():
+            yield from (Offer(f"@{name}", f"@{name}", what) for name, what in self._saved.items())
+            yield from (_of_field("", field) for field in FIELDS)
+            return
+        word, before = last_word(text)
+        if not word:
+            return
+        if before.split()[-1:] == ["forget"]:
+            yield from (Offer(before + name, name, what) for name, what in self._saved.items())
+            return
+        if word.startswith("@"):
+            for name, what in self._saved.items():
+                if name.startswith(word[1:]) and name != word[1:]:
+                    yield Offer(f"{before}@{name}", f"@{name}", what)
+            return
+        found = _CONDITION.match(word)
+        if found is None:
+            yield from self._of_word(before, word.lower())
+            return
+        name, sign, value = found.groups()
+        field = BY_NAME.get(name.lower())
+        if field is None:
+            return
+        if field.kind == "number" and sign not in ":=":
+            if not value:
+                yield Offer(text, field.example, field.about)
+            return
+        done, comma, part = value.rpartition(",")
+        yield from self._of_value(f"{before}{name}{sign}{done}{comma}", field, part.lower())
+
+    def _of_word(self, before: str, word: str) -> Iterator[Offer]:
+        """Fields that begin so, then the values that do."""
+        for field in FIELDS:
+            if any(name.startswith(word) for name in (field.name, *field.also)):
+                yield _of_field(before, field)
+        for name in _OFFERED:
+            for offer in self._of_value(f"{before}{name}:", BY_NAME[name], word):
+                yield Offer(offer.text, f"{name}:{offer.word}", offer.about)
+        for order, about in ORDERS.items():
+            if order.startswith(word) and (order == "forget" or before.strip()):
+                yield Offer(f"{before}{order} ", f"{order} NAME", about)
+
+    def _of_value(self, before: str, field: QueryField, part: str) -> Iterator[Offer]:
+        """What rows are called begins so; else other names of theirs."""
+        for values in self.values(field):
+            found = [pair for pair in values.most_common() if pair[0].startswith(part)]
+            for value, count in found:
+                if value != part:
+                    written = f'"{value}"' if _AMBIGUOUS.search(value) else value
+                    about = "1 tuning" if count == 1 else f"{count} tunings"
+                    yield Offer(before + written, value, about)
+            if found:
+                return
+
+    def values(self, field: QueryField) -> tuple[Counter[str], Counter[str]]:
+        """How many rows have each value of a field: what they are called, and all names."""
+        known = self._values.get(field.name)
+        if known is None:
+            read = self._facts.reader(field)
+            words = [_shown(field, read(row)) for row in self._rows]
+            all_ = Counter(word for of_row in words for word in of_row)
+            first = Counter(of_row[0] for of_row in words if of_row)
+            whole = field.each or field.kind == "sizes"
+            known = self._values[field.name] = (all_ if whole else first), all_
+        return known
+
+
+def last_word(text: str) -> tuple[str, str]:
+    """The word at the end, which may be half a one, and what stands before it."""
+    found = _LAST.search(text)
+    return (found[1], text[: found.start(1)]) if found else ("", text)
+
+
+def _of_field(before: str, field: QueryField) -> Offer:
+    sign = field.example[len(field.name)]
+    return Offer(f"{before}{field.name}{sign}", f"{field.name}{sign}", field.about)
+
+
+def _shown(field: QueryField, value: object) -> tuple[str, ...]:
+    """The words that it offers of a row."""
+    if isinstance(value, tuple):
+        if field.kind == "sizes":
+            return tuple({size for run in value for size in run.strip("x").split("x")})
+        return value
+    if isinstance(value, (int, float)) and field.name in ("rank", "choices", "failed"):
+        return (f"{value:g}",)
+    return ()

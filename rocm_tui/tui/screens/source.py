@@ -1,0 +1,240 @@
+"""Source: the kernel of a choice as it was generated, what compilers made of it, what it takes."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.widgets import Input
+
+from backend.disk.layout import Layout
+from backend.model.choice import Choice
+from backend.model.session import Session
+from backend.model.tuning import Tuning
+from rocm_tui.errors import RocmTuiError
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Span
+from rocm_tui.session import stats
+from rocm_tui.session.model import Row
+from rocm_tui.session.numbers import shorten
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.code_view import CodeView
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+from rocm_tui.tui.widgets.page_bar import PageBar
+
+if TYPE_CHECKING:  # types only: the templates behind them are loaded in a thread
+    from rocm_tui.render.code import Code
+    from rocm_tui.session.kernel_source import Kernel, Stage
+
+_RESOURCES = "resources"
+
+
+class SourceScreen(BaseScreen):
+    """A page for each text of the kernel, and one for what else is known of it."""
+
+    CSS_PATH = "lists.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("tab", "turn(1)", "source.next", "the next page, also by its number"),
+        key("shift+tab", "turn(-1)", "source.before", "the page before"),
+        *(
+            key(str(n), f"page({n - 1})", f"source.page{n}", "the page of this number")
+            for n in range(1, 10)
+        ),
+        key("slash", "search", "source.search", "search, capital letters as small ones"),
+        key("n", "find(1)", "source.find", "the next place that was searched for"),
+        key("N", "find(-1)", "source.find_before", "the place before"),
+        key("y", "copy", "source.copy", "copy the file's path, else the choice's hash"),
+        key("o", "app.pop_screen", "source.close", "back"),
+        key("escape", "back", "source.back", "end the search, then back"),
+    ]
+
+    def __init__(self, row: Row, choice: Choice) -> None:
+        super().__init__()
+        self._row = row
+        self._choice = choice
+        self._kernel: Kernel | None = None
+        self._page = 0
+        self.view = CodeView(id="code")
+
+    def compose_body(self) -> ComposeResult:
+        yield PageBar(id="pages")
+        yield self.view
+        yield OneLine(id="about")
+
+    def on_mount(self) -> None:
+        tuning = self._row.tuning
+        facts = [plain(self._choice.label), plain(stats.dtype_of(tuning)), f"id {self._row.id}"]
+        place = f"Source   {plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
+        self.show_title(place, [fact for fact in facts if fact])
+        self.set_focus(self.view)
+        self.view.say("Reading…")
+        self._describe()
+        self.run_worker(self._read(), group="source", exclusive=True)
+
+    def update(self) -> None:
+        now = self.program.feed.model.row(self._row.key)
+        changed = now is not None and now.share != self._row.share
+        self._row = now or self._row
+        if changed and self._kernel is not None and self._stage is None:
+            self._open(self._page)
+
+    async def _read(self) -> None:
+        session = self.program.feed.model.sessions.get(self._row.tuning.session or "")
+        args = self._row.tuning, self._choice, session, self.program.layout
+        try:
+            self._kernel = await to_thread(_kernel, *args)
+        except RocmTuiError as error:
+            self.view.say(plain(str(error)))
+            self._about(plain(self._choice.hash or self._choice.label))
+            return
+        self._open(0)
+
+    # Pages.
+
+    @property
+    def _names(self) -> list[str]:
+        names = [stage.name for stage in self._kernel.stages] if self._kernel else []
+        return [*names[:1], _RESOURCES, *names[1:]] if names else []
+
+    @property
+    def _stage(self) -> Stage | None:
+        """The one whose page is open; None on the page of the resources."""
+        stages = self._kernel.stages if self._kernel else ()
+        if not stages or self._page == 1:
+            return None
+        return stages[self._page - (self._page > 1)]
+
+    def _open(self, page: int) -> None:
+        self._page = page
+        self._describe()
+        stage, kernel = self._stage, self._kernel
+        assert kernel is not None
+        if stage is not None:
+            self.view.say("Reading…" if stage.text or stage.path else "Compiling…")
+            self.run_worker(self._show(stage, kernel.source), group="text", exclusive=True)
+            return
+        from rocm_tui.render.kernel import facts  # loaded by now, in the thread
+
+        self.view.put_lines(facts(self._row, self._choice, kernel, self.view.size.width))
+        self._about(plain(self._choice.hash or self._choice.label))
+
+    async def _show(self, stage: Stage, source: Stage) -> None:
+        try:
+            code = await to_thread(_code, stage, source)
+        except RocmTuiError as error:
+            self.view.say(plain(str(error)))
+        else:
+            self.view.put(code)
+        self._tell()
+
+    def _describe(self) -> None:
+        names = self._names
+        pages = [(str(n), plain(name), f"page({n - 1})") for n, name in enumerate(names, 1)]
+        self.query_one("#pages", PageBar).open(f"page({self._page})", pages)
+        keys: list[Key] = [("tab", "page", "turn(1)")] if names else []
+        keys += [("/", "search", "search"), ("n", "next", "find(1)"), ("y", "copy path", "copy")]
+        path = self._stage.path if self._stage else None
+        word = "copy path" if path else "copy hash"
+        keys[-1] = ("y", word, "copy")
+        self.show_keys(keys)
+
+    @on(LineView.CursorMoved)
+    def _tell(self) -> None:
+        """Below the text: where it lies, and where in it the cursor stands."""
+        stage = self._stage
+        if stage is None:
+            return
+        where = str(stage.path) if stage.path else stage.about
+        self._about(plain(where), plain(stage.about) if stage.path else "")
+
+    def _about(self, where: str, more: str = "") -> None:
+        line = self.query_one("#about", OneLine)
+        total = self.view.count()
+        place = f"{self.view.cursor + 1}/{total} " if total and self._stage else ""
+        found = self.view.found
+        place = f"{found} line{'s' * (found != 1)} match · {place}" if found else place
+        room = line.size.width - len(place) - 3
+        text = f"{where} · {more}" if more and len(where) + len(more) + 3 <= room else where
+        if len(text) > room:
+            text = "…" + text[len(text) - room + 1 :] if "/" in text else shorten(text, room)
+        right: Span = (place, "head")
+        line.put(((f" {text}", "head"),), (right,))
+
+    # Keys.
+
+    def action_turn(self, by: int) -> None:
+        if self._names:
+            self._open((self._page + by) % len(self._names))
+
+    def action_page(self, page: int) -> None:
+        if page < len(self._names):
+            self._open(page)
+
+    async def action_search(self) -> None:
+        if not self.query(Input):
+            entry = Input(placeholder="search", compact=True, id="search")
+            await self.query_one("#body").mount(entry, before="#about")
+        self.query_one(Input).focus()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        """Go to the first place from the top of what is seen."""
+        self.view.search(event.value)
+        if event.value and self.view.count():
+            self.view.find(1, begin=self.view.top)
+        self._tell()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        word = event.value
+        event.input.remove()
+        self.set_focus(self.view)
+        if word and not self.view.found:
+            self.program.warn(f"Nothing here holds {plain(word, 60)!r}.")
+
+    def action_find(self, step: int) -> None:
+        if self.view.found:
+            self.view.find(step)
+            self._tell()
+        else:
+            self.program.warn("Nothing is searched for; / does.")
+
+    def action_back(self) -> None:
+        if self.query(Input):
+            self.query_one(Input).remove()
+            self.set_focus(self.view)
+        elif self.view.found:
+            self.view.search("")
+            self._tell()
+        else:
+            self.app.pop_screen()
+
+    def action_copy(self) -> None:
+        stage = self._stage
+        if stage is not None and stage.path is not None:
+            self.program.copy(str(stage.path), "the path")
+        else:
+            name = self._choice.hash or self._choice.label
+            self.program.copy(name, f"the choice {self._choice.label}")
+
+
+# In threads, where the templates and jinja2 are loaded, which takes long.
+
+
+def _kernel(tuning: Tuning, choice: Choice, session: Session | None, layout: Layout) -> Kernel:
+    from rocm_tui.session.kernel_source import kernel_of
+
+    return kernel_of(tuning, choice, session, layout)
+
+
+def _code(stage: Stage, source: Stage) -> Code:
+    from rocm_tui.render import kernel  # noqa: F401 - for the event loop, which needs it next
+    from rocm_tui.render.code import Code
+    from rocm_tui.session.kernel_source import text_of
+
+    return Code(text_of(stage, source), stage.language)

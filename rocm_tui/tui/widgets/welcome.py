@@ -1,0 +1,61 @@
+"""What stands in Watch before the first tuning: what is happening, or what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rocm_tui.harmless import plain
+from rocm_tui.render.table import Line
+from rocm_tui.session.numbers import shorten
+from rocm_tui.tui.widgets.line_view import LineView
+
+_COMMANDS = (
+    ("rocm-tui watch -- python train.py", "start your program, and watch it here"),
+    ("rocm-tui run -- python train.py", "the same from another terminal"),
+    ("rocm-tui demo", "a small model, right now"),
+)
+
+
+class Welcome(LineView):
+    """Sentences, no list."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(id="welcome")
+        self._paths = paths
+        self._states: Mapping[str, str] = {}
+        self._told: Sequence[Line] = ()
+
+    def put(self, states: Mapping[str, str], told: Sequence[Line]) -> None:
+        """How each source is, by path; and what is happening, where anything is."""
+        self._states, self._told = states, told
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def empty(self, width: int) -> list[Line]:
+        more = f" and {len(self._paths) - 1} more" if len(self._paths) > 1 else ""
+        return [
+            (),
+            (("  No tuning yet.", "strong"),),
+            (),
+            (("  A row appears here for each operation that torch.compile tunes with", ""),),
+            (("  max_autotune: its choices, their times, and which one wins.", ""),),
+            (),
+            *(self._told or self._commands()),
+            (),
+            ((f"  Watching {plain(self._paths[0])}{more}", "dim"),),
+            *self._trouble(width),
+        ]
+
+    def _commands(self) -> list[Line]:
+        return [((f"  {name:<36}", "accent"), (about, "dim")) for name, about in _COMMANDS]
+
+    def _trouble(self, width: int) -> list[Line]:
+        """What keeps sources from being read: a wrong path should not look like a quiet one."""
+        words = {"waiting": "is not there yet", "unreadable": "cannot be read (S says why)"}
+        return [
+            ((f"  {shorten(plain(path), max(20, width - 32))} {words[state]}", "warn"),)
+            for path, state in self._states.items()
+            if state in words
+        ]

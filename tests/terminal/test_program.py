@@ -1,0 +1,126 @@
+"""`rocm-tui watch -- CMD`: a program and the screen in one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.disk.layout import Layout
+from tests.support.hooked import BMM
+from tests.support.terminal_lab import WATCH, Terminal, alive, ended, needs_tmux
+from tests.support.torch_models import child_env
+
+pytestmark = needs_tmux
+
+PROGRAM = """
+import os, signal, sys, time
+def caught(number, frame):
+    print("caught", number)
+    sys.exit(7)
+signal.signal(signal.SIGINT, caught)
+print("pid", os.getpid(), sys.stdout.isatty(), sys.stdin.read())
+for n in range(300):
+    print(f"\\rbar {n}", end="")
+    print(f"\\rline {n} \\x1b[31mred\\x1b[0m \\x1b]0;OWNED\\x07[bold]x[/]")
+print("\\x1b[2Jend of it", file=sys.stderr)
+while len(sys.argv) > 1:
+    time.sleep(0.05)
+sys.exit(3)
+"""
+
+
+def watch(tmp_path: Path, *words: str) -> list[str]:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    start = [*WATCH, "--cache-dir", str(tmp_path / "cache"), "--", sys.executable, str(program)]
+    return [*start, *words]
+
+
+def output(tmp_path: Path) -> bytes:
+    logs = list(Layout(tmp_path / "cache").sessions.glob("*.output.log"))
+    return b"".join(log.read_bytes() for log in logs)
+
+
+def child(tmp_path: Path, terminal: Terminal) -> int:
+    terminal.wait_until(lambda: b"end of it" in output(tmp_path), "its output")
+    return int(output(tmp_path).split()[1])
+
+
+def test_output_search_exit_code(tmp_path: Path) -> None:
+    with Terminal(watch(tmp_path), (80, 24)) as terminal:
+        terminal.wait_for("exit code 3")
+        terminal.press("O")
+        screen = terminal.wait_for("end of it")
+        assert "line 299 red [bold]x[/]" in screen and "bar" not in screen
+        assert terminal.title != "OWNED"
+        terminal.press("/")
+        terminal.wait_for("words in a line")
+        terminal.press("1", "2", "Space", "r", "Enter")
+        terminal.wait_for("▌line 212 red")
+        assert "line 299" not in terminal.screen()
+        terminal.press("G")
+        terminal.wait_for("end of it")
+        terminal.press("q")  # nothing runs any more, so nothing is asked
+        terminal.wait_until(lambda: terminal.status == 3, "its exit code")
+        assert "ended: exit code 3; its output: " in terminal.screen().replace("\n", "")
+    kept = output(tmp_path)
+    assert kept.startswith(b"pid ") and b" True \n" in kept[:40]  # a terminal, and no input
+    assert b"\rbar 299\rline 299 \x1b[31mred" in kept and b"\x1b[2Jend of it\n" in kept
+
+
+def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
+    with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
+        pid = child(tmp_path, terminal)
+        terminal.press("C-c")
+        terminal.wait_for("Quit, and end the program?")
+        terminal.press("Escape")
+        terminal.wait_for("Quit, and", gone=True)
+        assert alive(pid) and b"caught" not in output(tmp_path)
+        terminal.press("q")
+        terminal.wait_for("Quit, and end the program?")
+        terminal.press("Enter")
+        terminal.wait_until(lambda: terminal.status == 128 + signal.SIGTERM, "its end")
+        assert ended(pid)
+
+
+def test_the_program_gets_its_ctrl_c_by_x(tmp_path: Path) -> None:
+    with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
+        pid = child(tmp_path, terminal)
+        terminal.press("O")
+        terminal.wait_for("All of it:")
+        terminal.press("x")
+        terminal.wait_for("It gets a Ctrl-C")
+        terminal.press("Enter")
+        terminal.wait_for("caught 2")
+        terminal.wait_for("exit code 7")
+        assert ended(pid) and terminal.status is None
+        terminal.press("q")
+        terminal.wait_until(lambda: terminal.status == 7, "the program's exit code")
+
+
+@pytest.mark.parametrize("how", ["hang-up", "kill"])
+def test_it_ends_with_the_screen_however_that_ends(tmp_path: Path, how: str) -> None:
+    with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
+        pid = child(tmp_path, terminal)
+        if how == "kill":
+            os.kill(terminal.pid, signal.SIGKILL)
+        else:
+            terminal.kill_terminal()
+        assert ended(pid)
+
+
+def test_a_real_compile_and_its_rows(tmp_path: Path) -> None:
+    program = tmp_path / "model.py"
+    program.write_text(BMM.replace("config.max_autotune = True", ""))
+    cache = tmp_path / "cache"
+    words = ["--max-autotune", "--cache-dir", str(cache), "--", sys.executable, str(program)]
+    with Terminal([*WATCH, *words], (100, 30), child_env(cache)) as terminal:
+        terminal.wait_for("program running (O)")
+        terminal.wait_for("4×32×96×64")
+        terminal.wait_for("exit code 0")
+        terminal.press("O")
+        terminal.wait_for("AUTOTUNE bmm")

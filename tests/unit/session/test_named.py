@@ -1,0 +1,58 @@
+"""Which session a person means by the beginning of a name, and what is said where none is."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.model.session import Session
+from rocm_tui.session.named import NoSuchSession, find_sessions, meant, names
+
+SESSIONS = [
+    Session("1f00", host="vm", pid=5163, started=1700000000.5),
+    Session("2e00", host="a b", pid=7, started=1700000001.0),
+    Session("vm-90-1700000000-ab-91", host="vm", pid=91, rank=0, started=1700000002.0),
+    Session("vm-90-1700000000-ab-92", host="vm", pid=92, rank=1, started=1700000002.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        ("1f", ["1f00"]),
+        ("vm-5163", ["1f00"]),
+        ("vm-51", ["1f00"]),
+        ("vm-5163-170", ["1f00"]),
+        ("vm-5163-1700000000-0a1b2c3d.jsonl", ["1f00"]),
+        ("a_b", ["2e00"]),
+        ("vm-91", ["vm-90-1700000000-ab-91"]),
+        ("vm-90-17", ["vm-90-1700000000-ab-91", "vm-90-1700000000-ab-92"]),  # a run: its ranks
+        ("vm-6", []),
+        ("", []),
+    ],
+)
+def test_the_beginning_of_an_id_or_of_a_logs_name(words: str, ids: list[str]) -> None:
+    assert find_sessions(SESSIONS, words) == ids
+
+
+def test_sessions_of_no_one_run_are_not_taken_together() -> None:
+    with pytest.raises(NoSuchSession, match=r"'vm' begins 3 sessions: vm-91, vm-92, vm-5163"):
+        find_sessions(SESSIONS, "vm")
+
+
+def test_a_whole_pid_goes_before_the_beginning_of_another() -> None:
+    more = [*SESSIONS, Session("3d00", host="vm", pid=51, started=1700000003.0)]
+    assert find_sessions(more, "vm-51") == ["3d00"]
+
+
+def test_a_pid_that_came_twice_is_named_with_its_start() -> None:
+    again = Session("4c00", host="vm", pid=5163, started=1700009000.0)
+    called = names([*SESSIONS, again])
+    assert called["4c00"] == "vm-5163-1700009000" and called["2e00"] == "a_b-7"
+    with pytest.raises(NoSuchSession, match="vm-5163-1700009000, vm-5163-1700000000"):
+        find_sessions([*SESSIONS, again], "vm-5163")
+    assert find_sessions([*SESSIONS, again], called["4c00"]) == ["4c00"]
+
+
+def test_what_is_nearly_a_name_is_proposed() -> None:
+    with pytest.raises(NoSuchSession, match="did you mean vm-5163"):
+        meant(SESSIONS, "vm-5136", "/cache")

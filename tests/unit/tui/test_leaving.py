@@ -1,0 +1,71 @@
+"""`q` and `escape` close the upper screen; in Watch `q` leaves the program. Footers agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+
+from rocm_tui.tui.host import Host
+from rocm_tui.tui.screens.base import Dialog
+from rocm_tui.tui.screens.compare import CompareScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen
+from rocm_tui.tui.screens.help import KEYBOARDS, HelpScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.one_line import KeyBar
+from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+
+UPPER = ("P", "J", "S", "C", "T", "question_mark", "c")
+
+
+@pytest.mark.parametrize("leave", ["q", "escape"])
+async def test_the_upper_screen_is_closed_and_nothing_else(tmp_path: Path, leave: str) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        line = screen_text(app.screen.query_one(KeyBar))
+        assert " q quit " in line
+        for key in UPPER:
+            await pilot.press(key)
+            await until(pilot, lambda: not isinstance(app.screen, WatchScreen))
+            line = screen_text(app.screen.query_one(KeyBar))
+            assert " esc q back " in line and "quit" not in line
+            await pilot.press(leave)
+            await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+            assert app.is_running
+        await pilot.press("P", "question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press(leave)
+        assert len(app.screen_stack) == 2 and app.is_running
+
+
+async def test_one_step_at_a_time_and_at_last_out(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(app.screen, CompareScreen))
+        app.screen.diff.display = True
+        await pilot.press("q")
+        assert isinstance(app.screen, CompareScreen), "the difference was closed"
+        await pilot.press("q")
+        app.push_screen(ConfirmScreen("Really?", "Yes", ["It does something."]))
+        await until(pilot, lambda: isinstance(app.screen, Dialog))
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: not app.is_running)
+
+
+async def test_ctrl_c_leaves_from_anywhere(tmp_path: Path) -> None:
+    async with running(tmp_path) as (app, pilot):
+        await pilot.press("question_mark", "ctrl+c")
+        await until(pilot, lambda: not app.is_running)
+
+
+def test_no_screen_takes_q_for_itself() -> None:
+    for title, bindings in KEYBOARDS:
+        keys = {key for one in bindings if isinstance(one, Binding) for key in one.key.split(",")}
+        assert ("q" in keys) == (title in ("Everywhere", "A question")), title
+    assert Host.BINDINGS

@@ -1,0 +1,123 @@
+"""Themes: contrast of every style on every ground, colours that the palette has."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from rich.color import Color as RichColor
+from rich.color import ColorSystem
+from rich.segment import Segment
+from rich.style import Style
+from rich.terminal_theme import TerminalTheme
+from textual.color import Color
+from textual.filter import Monochrome
+from textual.theme import Theme
+
+from rocm_tui.config.settings import THEMES
+from rocm_tui.tui import themes
+
+XTERM = TerminalTheme(
+    (0, 0, 0),
+    (229, 229, 229),
+    [(0, 0, 0), (205, 0, 0), (0, 205, 0), (205, 205, 0), (0, 0, 238), (205, 0, 205),
+     (0, 205, 205), (229, 229, 229)],
+    [(127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0), (92, 92, 255), (255, 0, 255),
+     (0, 255, 255), (255, 255, 255)],
+)  # fmt: skip
+CASES = [*((theme, "truecolor") for theme in themes.FULL), *((t, "256") for t in themes.OF_256)]
+GROUNDS = ("", "cursor", "cursor-blurred")
+LESS = {"dim", "head", "idle"}
+"""What matters less: 3:1; and marks that are no text."""
+MARKS = {"rail"}
+
+
+def line_styles(theme: Theme) -> dict[str, Style]:
+    variables = {**themes.DEFAULTS, **theme.to_color_system().generate(), **theme.variables}
+    return themes.line_styles(tuple(variables.get(name, "") for name in themes.NAMES))
+
+
+def rgb(color: RichColor | None, system: str, *, front: bool) -> tuple[int, int, int]:
+    color = color or RichColor.default()
+    if system == "256":
+        color = color.downgrade(ColorSystem.EIGHT_BIT)
+    return tuple(color.get_truecolor(XTERM, foreground=front))  # type: ignore[return-value]
+
+
+def luminance(color: tuple[int, int, int]) -> float:
+    """WCAG 2.1, relative luminance."""
+    parts = [one / 255 for one in color]
+    low = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * low[0] + 0.7152 * low[1] + 0.0722 * low[2]
+
+
+def contrast(style: Style, system: str) -> float:
+    shown = [
+        luminance(rgb(color, system, front=front))
+        for color, front in ((style.color, True), (style.bgcolor, False))
+    ]
+    return (max(shown) + 0.05) / (min(shown) + 0.05)
+
+
+def pairs(theme: Theme) -> list[tuple[str, Style]]:
+    """Each style as `LineView` lays it on each ground: below the cursor, with focus and without."""
+    styles = line_styles(theme)
+    made = []
+    for ground, name in product(GROUNDS, themes.STYLES):
+        if name in GROUNDS[1:]:
+            continue
+        base = styles[""] + styles[ground] if ground else styles[""]
+        style = themes.laid(base, styles[name], styles["cursor"]) if name else base
+        made.append((f"{name or 'text'} on {ground or 'background'}", style))
+    return made
+
+
+@pytest.mark.parametrize(("theme", "system"), CASES, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize("colours", [True, False], ids=["", "NO_COLOR"])
+def test_everything_can_be_read(theme: Theme, system: str, colours: bool) -> None:
+    weak = []
+    for name, style in pairs(theme):
+        if not colours and not theme.ansi:
+            ((_, seen, _),) = Monochrome().apply([Segment("x", style)], Color(0, 0, 0))
+            style = seen or style
+        word = name.split()[0]
+        least = 1.5 if word in MARKS else 3.0 if word in LESS else 4.5
+        if contrast(style, system) < least:
+            weak.append(f"{name}: {contrast(style, system):.2f}")
+    assert weak == []
+
+
+@pytest.mark.parametrize("theme", themes.OF_256, ids=lambda theme: theme.name)
+def test_the_palette_has_the_colours_of_a_twin(theme: Theme) -> None:
+    """So nothing shifts where the terminal has no others."""
+    given = [theme.foreground, theme.background, theme.surface, theme.panel, theme.accent]
+    given += [theme.success, theme.warning, theme.error, *theme.variables.values()]
+    colours = {one for one in given if one and one.startswith("#")}
+    assert theme.ansi or len(colours) > 8
+    for colour in colours:
+        full = RichColor.parse(colour)
+        nearest = full.downgrade(ColorSystem.EIGHT_BIT)
+        assert nearest.get_truecolor() == full.triplet, colour
+
+
+@pytest.mark.parametrize("theme", [*themes.FULL, *themes.OF_256], ids=lambda theme: theme.name)
+def test_good_and_bad_differ_by_more_than_hue(theme: Theme) -> None:
+    styles = line_styles(theme)
+    good, bad = styles["good"], styles["bad"]
+    assert good.bold and not bad.bold
+    if "blue" in theme.name or theme.ansi:
+        assert bad.underline and not good.underline
+
+
+def test_each_look_has_its_twin_and_its_name_in_the_settings() -> None:
+    names = [theme.name for theme in themes.FULL]
+    assert names == [theme.name for theme in themes.OF_256]
+    assert {*THEMES} == {"auto", *names}
+
+
+def test_the_first_theme_is_what_the_terminal_can_show() -> None:
+    assert themes.default_theme("standard") == "rocm-16"
+    assert themes.default_theme("256") == themes.default_theme("truecolor", {}) == "rocm-dark"
+    assert themes.default_theme("256", {"COLORFGBG": "0;15"}) == "rocm-light"
+    assert themes.default_theme("256", {"COLORFGBG": "15;default;0"}) == "rocm-dark"
+    assert themes.themes_for("256") is themes.OF_256
