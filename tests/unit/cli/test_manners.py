@@ -52,7 +52,7 @@ tune zzz; tune --from-log missing.log; measure zzz; measure a72 --from missing.l
 trial zzz; improve zzz; improve; prove zzz; prove; graphs zzz; graphs
 compare missing.log a.log; compare a.log missing.log; compare a.log empty.log; compare missing.log
 export zzz; export; import missing.json; import a.log; doctor missing.bin; watch missing.log
-demo --python /no/such/python
+demo --python /no/such/python; sessions missing.log; undo; compare zzz
 """
 """What is asked makes sense, and the answer is no: what is named is not there, or holds nothing."""
 
@@ -64,7 +64,8 @@ tune mm 8x4 4x4 --dtype f32 --backends ZZ; measure; measure a72 --budget never; 
 trial; improve --budget x; prove --pairs 1; verify --timeout 0; compare a.log --markdown
 prune --older-than x; export --json; graphs --text; watch --no-such; demo --no-such
 doctor --no-such; pins --no-such; serve --port x; serve --host 0.0.0.0; config --no-such
-show a72 --source; run --no-such
+show a72 --source; run --no-such; sessions --no-such; undo --no-such
+watch --read-only -- true; watch --
 """
 """Words that no command can make sense of."""
 
