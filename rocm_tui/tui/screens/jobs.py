@@ -43,6 +43,11 @@ def _result(job: Job) -> str:
     return job.step or progress.what
 
 
+def _took(job: Job) -> str:
+    seconds = took(job, time.time())
+    return fmt.running(seconds) if seconds and not job.over else fmt.seconds(seconds)
+
+
 def _style(job: Job) -> str:
     return "bad" if job.reason else "" if job.over else "dim"
 
@@ -76,7 +81,7 @@ JOBS: tuple[Field[Job], ...] = (
     ),
     Field(
         "time", "TIME", 8, 10, right=True, style="dim",
-        text=lambda job: fmt.seconds(took(job, time.time())),
+        text=_took,
         about="since it began, and what it took",
     ),
     Field(
