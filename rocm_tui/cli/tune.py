@@ -61,7 +61,7 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--templates",
         action=argparse.BooleanOptionalAction,
-        help="offer our kernels too (default: if the tuning had them)",
+        help="offer rocm-tui's templates (default: if the tuning had them)",
     )
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="leave out what is not timed by then"

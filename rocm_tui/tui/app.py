@@ -147,7 +147,7 @@ class RocmTui(Host):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen(partial(later.panes, layout=self.layout))
+        return WatchScreen(partial(later.panes, layout=self.layout), later.devices)
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -278,6 +278,9 @@ class RocmTui(Host):
 
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
+
+    def action_done(self) -> None:
+        self._toggle(later.done_screen())
 
     def action_trials(self) -> None:
         self._toggle(later.trials_screen())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.session.processes import Processes
+    from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
     from rocm_tui.tui.screens.report import ReportScreen
@@ -50,6 +51,12 @@ def take_up_settings(host: Host, colors: str) -> None:
     from rocm_tui.tui.preferences import begin
 
     begin(host, colors)
+
+
+def devices(screen: BaseScreen) -> Devices:
+    from rocm_tui.tui.devices import Devices
+
+    return Devices(screen)
 
 
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
@@ -121,6 +128,12 @@ def jobs_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.jobs import JobsScreen
 
     return JobsScreen
+
+
+def done_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.done import DoneScreen
+
+    return DoneScreen
 
 
 def trials_screen() -> type[BaseScreen]:

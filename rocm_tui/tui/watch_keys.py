@@ -197,14 +197,6 @@ KEYS: tuple[WatchKey, ...] = (
         applies=_compare,
     ),
     WatchKey(
-        "read",
-        "o",
-        "the source of the choice, its assembly, what it takes of its GPU",
-        footer="source",
-        palette="tuning: Show source of choice",
-        applies=_read,
-    ),
-    WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"
     ),
     WatchKey("switch_back", "shift+tab", "between the table and the choices"),
@@ -252,6 +244,14 @@ KEYS: tuple[WatchKey, ...] = (
         palette="tuning: Copy id",
     ),
     WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
+    ),
+    WatchKey(
         "trial",
         "g",
         "try the marked choices in the whole graph; asks",
@@ -284,6 +284,13 @@ KEYS: tuple[WatchKey, ...] = (
         hint="asks first",
         anywhere=True,
         acts=True,
+    ),
+    WatchKey(
+        "devices",
+        "D",
+        "the GPUs, else the CPU: use, memory, power, temperature, clock; and away",
+        palette="view: Show or hide devices",
+        anywhere=True,
     ),
     WatchKey("details", "l,right", "into the choices"),
     WatchKey("table", "h,left", "back to the table"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -22,7 +22,11 @@ from rocm_tui.tui.widgets.welcome import Welcome
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
+    from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.widgets.panes import Panes
+
+_DEVICES_AFTER = 0.5
+"""Seconds from which on it is looked for GPUs: the first screen stands by then."""
 
 
 class WatchScreen(BaseScreen):
@@ -37,9 +41,14 @@ class WatchScreen(BaseScreen):
     panes: Panes | None = None
     _seconds: Timer | None = None
 
-    def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
+    def __init__(
+        self,
+        make_panes: Callable[[list[Row]], Panes],
+        make_devices: Callable[[BaseScreen], Devices],
+    ) -> None:
         super().__init__()
         self._make_panes = make_panes
+        self._make_devices = make_devices
 
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths)
@@ -49,6 +58,12 @@ class WatchScreen(BaseScreen):
         self._keys()
         if self.program.launched is not None:
             self._seconds = self.set_interval(1.0, self._welcome)
+        self.set_timer(_DEVICES_AFTER, lambda: self._devices.begin())
+
+    @cached_property
+    def _devices(self) -> Devices:
+        """The strip of devices, which is nothing before it is needed."""
+        return self._make_devices(self)
 
     @property
     def row(self) -> Row | None:
@@ -175,8 +190,11 @@ class WatchScreen(BaseScreen):
         why_not = entry.why_not(self.spot, read_only) if panes else None
         if why_not:
             self.program.refuse(why_not)
-        elif self.panes is not None:
+        elif self.panes is not None or id == "devices":
             await self.run_action(f"screen.{id}")
+
+    def action_devices(self) -> None:
+        self._devices.toggle()
 
     def action_switch(self) -> None:
         if self.panes is not None:

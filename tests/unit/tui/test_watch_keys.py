@@ -35,7 +35,7 @@ async def test_keys_that_do_nothing_on_this_row_are_dim_and_say_why(tmp_path: Pa
         logged = [row.tuning.key is None for row in panes.table.rows]
         panes.table.move_cursor(logged.index(True))
         await until(pilot, lambda: "pin" in idle(app))
-        assert idle(app) == {"pin", "unpin", "verify", "cancel", "mark", "measure"}
+        assert idle(app) == {"pin", "unpin", "verify", "cancel", "mark", "measure", "read"}
         for key in "pmg":
             app.clear_notifications()
             await pilot.press(key)
