@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.binding import BindingType
@@ -14,6 +14,7 @@ from textual.message import Message
 from rocm_tui.harmless import plain
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.facets import short_names, source_of
@@ -28,6 +29,9 @@ from rocm_tui.session.query.tree import EVERYTHING, Query
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:  # types only: jobs are asked for later
+    from rocm_tui.jobs.queue import Job
 
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
@@ -105,6 +109,7 @@ class TuningsTable(LineView):
         self._fitted: object = None
         self._wants: dict[str, int] = {}
         self._names: Mapping[str, str] = {}
+        self._jobs: Sequence[Job] = ()
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
@@ -154,6 +159,7 @@ class TuningsTable(LineView):
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
+        self._jobs = cast(Host, self.app).unfinished
         newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
         if newest:
@@ -343,11 +349,20 @@ class TuningsTable(LineView):
         if isinstance(entry, Folded):
             return groups.folded_line(entry)
         cells = tuning_cells.cells(entry, self.now, self._names)
+        job = self._job(entry)
+        if job is not None:
+            own = cells["lead"][0] if entry.tuning.state == "running" else ""
+            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
             line += [(slot.cell(text), style), (" " * GAP, "")]
         return tuple(line[:-1])
+
+    def _job(self, row: Row) -> Job | None:
+        """The newest job about this tuning that is not over."""
+        ids = {row.id, *row.aliases}
+        return next((job for job in self._jobs if job.is_about(row.tuning, ids)), None)
 
     def empty(self, width: int) -> list[Line]:
         text = f"No tuning matches “{plain(self.filter)}”. Esc clears the filter."
