@@ -203,7 +203,8 @@ def saved_lines(savings: Savings) -> list[str]:
     """What all tunings save in one run and what they cost, then what that leaves out."""
     lines = [_sentence(savings)]
     if savings.by_system:
-        lines = [f"{fmt.shorten(plain(name), 60)}: {_sentence(own)}" for name, own in savings.by_system[:_FEW]]
+        shown = [(fmt.shorten(plain(name), 60), own) for name, own in savings.by_system[:_FEW]]
+        lines = [f"{name}: {_sentence(own)}" for name, own in shown]
         more = len(savings.by_system) - _FEW
         lines += [f"And {more} more machines or logs."] if more > 0 else []
     summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
