@@ -133,6 +133,12 @@ def jobs_screen() -> type[BaseScreen]:
     return JobsScreen
 
 
+def done_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.done import DoneScreen
+
+    return DoneScreen
+
+
 def trials_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.trials import TrialsScreen
 
