@@ -57,3 +57,9 @@ class Tuning(Problem):
     def problem(self) -> Problem:
         """What was tuned, without what came of it."""
         return Problem(**{field.name: getattr(self, field.name) for field in fields(Problem)})
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether its choice was taken from a cache or a pin, and nothing tells a time of it."""
+        reused = self.session is not None and self.selected_by in ("cache", "pin")
+        return reused and all(choice.ms is None for choice in self.choices)

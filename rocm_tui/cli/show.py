@@ -8,12 +8,14 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from rocm_tui import say
+from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.render.detail import show_text
+from rocm_tui.render.history import history_json, history_text
 from rocm_tui.render.side_by_side import block, resources_json
 from rocm_tui.render.tunings import choice_json, row_json
 from rocm_tui.session import stats
@@ -41,6 +43,11 @@ def add_show(parser: argparse.ArgumentParser) -> None:
     kernel.add_argument(
         "--reproducer", type=Path, metavar="DIR", help="write a folder that runs CHOICE alone"
     )
+    kernel.add_argument(
+        "--history",
+        action="store_true",
+        help="every time this problem was tuned, measured or pinned, in all sources",
+    )
     common.add_arguments(parser, "--from", "--cache-dir", "--json")
 
 
@@ -53,7 +60,13 @@ def do_show(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     model, row = pick_tuning(layout, args.sources, args.id)
     choice = None if args.choice is None else find_choice(row.tuning, args.choice)
-    if choice is not None and kernel:
+    if args.history:
+        told = problem_history(model, row, layout)
+        if args.json:
+            say.out_json(history_json(told))
+        else:
+            say.out(history_text(told))
+    elif choice is not None and kernel:
         _kernel(args, layout, model, row, choice)
     else:
         _show(layout, row, choice, args.json)

@@ -58,8 +58,9 @@ class Order:
 class Job:
     """How an order is doing. Times are Unix seconds; `key` and `tuning` are what it is about.
 
-    `step` is where a job of several is. `outcome` is what came out of a job that is done, `reason`
-    why one failed; `log` are the last lines that its worker wrote to stderr.
+    `step` is where a job of several is: `done` of `total` parts, and `until` when the time that it
+    may take is over. `outcome` is what came out of a job that is done, `reason` why one failed;
+    `log` are the last lines that its worker wrote to stderr.
     """
 
     id: int
@@ -74,6 +75,9 @@ class Job:
     ended: float | None = None
     progress: Progress = field(default_factory=Progress)
     step: str = ""
+    done: int = 0
+    total: int = 0
+    until: float | None = None
     outcome: str = ""
     reason: str = ""
     log: tuple[str, ...] = ()
@@ -82,6 +86,11 @@ class Job:
     @property
     def over(self) -> bool:
         return self.state not in ("queued", "running")
+
+    def is_about(self, tuning: Tuning, ids: AbstractSet[str]) -> bool:
+        """Whether it is about a tuning that has these ids."""
+        same = self.key is not None and self.key == tuning.key
+        return same or self.tuning in ids or self.progress.log in tuning.sources
 
 
 @dataclass(slots=True)
@@ -107,8 +116,9 @@ class QueueRun:
     def at(self, layout: Layout) -> RunJob:
         return replace(self, layout=layout)
 
-    def tell(self, step: str) -> None:
-        self.queue.told(self.entry, step)
+    def tell(self, step: str, done: int = 0, total: int = 0, left: float | None = None) -> None:
+        """`done` of `total` parts are done; `left` are the seconds of the budget that are left."""
+        self.queue.told(self.entry, step, done, total, left)
 
 
 class _Cancelled(RocmTuiError):
@@ -193,8 +203,7 @@ class JobQueue:
     def about(self, tuning: Tuning, ids: AbstractSet[str]) -> Job | None:
         """The newest job, of those that are not over, about a tuning that has these ids."""
         for job in self.jobs():
-            same = job.key is not None and job.key == tuning.key
-            if not job.over and (same or job.tuning in ids or job.progress.log in tuning.sources):
+            if not job.over and job.is_about(tuning, ids):
                 return job
         return None
 
@@ -293,11 +302,15 @@ class JobQueue:
                 entry.job = replace(entry.job, progress=progress)
         self._ring()
 
-    def told(self, entry: _Entry, step: str) -> None:
+    def told(
+        self, entry: _Entry, step: str, done: int = 0, total: int = 0, left: float | None = None
+    ) -> None:
         """Where an entry of several jobs is."""
+        until = None if left is None else time.time() + left
         with self._lock:
             if not entry.job.over:
-                entry.job = replace(entry.job, step=plain(step))
+                at = replace(entry.job, step=plain(step), done=done, total=total, until=until)
+                entry.job = at
         self._ring()
 
     def _finish(self, entry: _Entry, state: JobState, outcome: str = "", reason: str = "") -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
 from rocm_tui.render.compare import ALONE, PAIRS
 from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
+from rocm_tui.render.history import HISTORY
 from rocm_tui.render.measured import MEASURED, REPEATS
 from rocm_tui.render.pages import PAGES
 from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
@@ -102,6 +103,7 @@ def groups() -> tuple[Group, ...]:
         _columns("A graph's kernels", KERNELS),
         _columns("Tried in a graph: trial", ARMS),
         _columns("Tried in a program: trial -- CMD", SIDES),
+        _columns("History of a problem: show --history", HISTORY),
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import floor, log10
+from math import ceil, floor, log10
 
 from backend.model.choice import MeasuredChoice
 from rocm_tui.render.table import Line, Span
@@ -178,6 +178,36 @@ class Axis:
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class Even:
+    """From `low` to `high`, which differ, in equal steps over `cells`; `whole` has ticks at whole
+    numbers alone."""
+
+    low: float
+    high: float
+    cells: int
+    whole: bool = False
+
+    def place(self, value: float) -> float:
+        """0 at the low end, `cells` at the high end."""
+        return (value - self.low) / (self.high - self.low) * self.cells
+
+    def cell(self, value: float) -> int:
+        return max(0, min(self.cells - 1, floor(self.place(value))))
+
+    def value(self, place: float) -> float:
+        return self.low + (self.high - self.low) * place / self.cells
+
+    def ticks(self, apart: int) -> list[float]:
+        """Round values at least so many cells apart, as dense as that allows."""
+        least = (self.high - self.low) / self.cells * apart
+        power = 10.0 ** floor(log10(least))
+        step = next(times * power for times in (1, 2, 5, 10) if times * power >= least * 0.999)
+        step = max(1.0, step) if self.whole else step
+        first = ceil(self.low / step)
+        return [at * step for at in range(first, floor(self.high / step) + 1)]
+
+
 def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
     """One that holds all values, with a factor `room` on both sides, and at least a decade."""
     low, high = min(values) / room, max(values) * room
@@ -188,7 +218,7 @@ def axis(values: Sequence[float], cells: int, room: float = 2.0) -> Axis:
 
 
 def draw(
-    x: Axis, y: Axis, curves: Sequence[Curve], marks: Sequence[Mark], title: str
+    x: Axis | Even, y: Axis | Even, curves: Sequence[Curve], marks: Sequence[Mark], title: str
 ) -> list[Line]:
     """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
     dots = [_curve(x, y, curve) for curve in curves]
@@ -205,6 +235,8 @@ def draw(
 
 def number(value: float) -> str:
     """At most six characters: `0.05`, `20`, `1000`, `5e-05`."""
+    if value == 0:
+        return "0"
     if not 1e-3 <= value < 1e6:
         return f"{value:.0e}"
     return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
@@ -234,7 +266,7 @@ def _cells(
     return spans
 
 
-def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
+def _curve(x: Axis | Even, y: Axis | Even, curve: Curve) -> dict[tuple[int, int], int]:
     """The dots of a curve by cell. Steep parts are filled up, so that the line does not break."""
     dots: dict[tuple[int, int], int] = {}
     before: int | None = None
@@ -254,7 +286,7 @@ def _curve(x: Axis, y: Axis, curve: Curve) -> dict[tuple[int, int], int]:
     return dots
 
 
-def _below(x: Axis) -> list[Line]:
+def _below(x: Axis | Even) -> list[Line]:
     """The horizontal axis: its ticks and their values."""
     ticks = {x.cell(value): number(value) for value in x.ticks(8)}
     rule = "".join("┬" if at in ticks else "─" for at in range(x.cells))

@@ -217,7 +217,7 @@ TUNINGS: tuple[Field[Row], ...] = (
     ),
     Field(
         "lead", "LEAD", 7, 9, drop=3, right=True, text=_lead, style=_lead_style,
-        about="over the next; tie, unclear; beaten #2: by its 2nd; 3/14: runs",
+        about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
     ),
     Field(
         "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,

@@ -231,6 +231,11 @@ class Model:
         """All repeated measurements that tell of a tuning, latest first."""
         return self._measurements.of(tuning, self.sessions)
 
+    def members(self, tuning: Tuning) -> tuple[Member, ...]:
+        """What the single sources tell of problems like that of a tuning, before it is joined."""
+        place = self._places.get(problem_of(tuning))
+        return tuple(place.members) if place else ()
+
     def programs(self) -> tuple[Program, ...]:
         """The compiled graphs that the sources tell of, by program, the latest first."""
         return self._graphs.programs()

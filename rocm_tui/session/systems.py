@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from backend.disk.safe import open_regular
+from backend.errors import StoreError
 from backend.model.choice import Measurement
 from backend.model.origin import device_kind
 from backend.model.session import Session, systems_of
@@ -97,13 +100,44 @@ def device_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def _device_name(path: str) -> str | None:
+    device = _system(Path(path)).get("device")
+    name = device.get("name") if isinstance(device, dict) else None
+    return clean(name)[:200] if isinstance(name, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a cache file says of its system; empty where it does not."""
+
+    triton: str = ""
+    hip: str = ""
+
+
+def system_versions(path: Path) -> Versions:
+    """Reads the beginning of a cache file: call it off the event loop."""
+    told = _system(path).get("version")
+    if not isinstance(told, dict):
+        return Versions()
+    triton, hip = told.get("triton"), told.get("hip")
+    return Versions(_triton(triton), clean(hip)[:40] if isinstance(hip, str) else "")
+
+
+def _triton(key: object) -> str:
+    """`3.9.0` of `3.9.0<64 hex digits>-...`, Triton's version and what its own files hash to."""
+    first = str(key).partition("-")[0] if isinstance(key, str) else ""
+    return clean(first[:-_DIGEST] if len(first) > _DIGEST else first)[:40]
+
+
+_DIGEST = 64
+
+
+def _system(path: Path) -> dict[str, Any]:
+    """What stands there under `system`; nothing of a file that is none."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path, follow=True) as file:
             text = file.read(_HEAD).decode(errors="replace")
         at = text.index(_MARK) + len(_MARK)
         system, _ = json.JSONDecoder().raw_decode(text[at:].lstrip())
-    except (OSError, ValueError, RecursionError):
-        return None
-    device = system.get("device") if isinstance(system, dict) else None
-    name = device.get("name") if isinstance(device, dict) else None
-    return clean(name)[:200] if isinstance(name, str) else None
+    except (OSError, StoreError, ValueError, RecursionError):
+        return {}
+    return system if isinstance(system, dict) else {}

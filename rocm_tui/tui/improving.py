@@ -98,7 +98,7 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
 
     def work(run: QueueRun) -> str:
         def tell(news: News) -> None:
-            run.tell(step_text(news.search, news.step))
+            run.tell(step_text(news.search, news.step), left=news.left)
 
         search = Improving(run, layout, graph, tell=tell).go()
         gain = result_of(search)
@@ -115,7 +115,7 @@ def prove_order(graph: GraphRow, layout: Layout) -> Order:
 
     def work(run: QueueRun) -> str:
         def tell(number: int, total: int, pinned: bool) -> None:
-            run.tell(f"process {number} of {total}")
+            run.tell(f"process {number} of {total}", number - 1, total)
 
         proof = Proving(run, layout, graph, tell=tell).go()
         annotate(layout, proof, figure(proof))

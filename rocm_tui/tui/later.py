@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.tui.host import Host, Named, Requests
+from rocm_tui.tui.themes import themes_for
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.session.processes import Processes
+    from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
     from rocm_tui.tui.screens.report import ReportScreen
@@ -38,11 +40,13 @@ def memory() -> Memory:
 
 
 def chosen_theme(host: Host, colors: str) -> str:
-    """Empty where nothing was chosen."""
+    """Empty where nothing was chosen; with colours of their own the themes are made anew."""
     if not config_path().exists() and not state_path().exists():
         return ""
-    from rocm_tui.tui.preferences import chosen_theme
+    from rocm_tui.tui.preferences import chosen_theme, own_colours
 
+    for theme in themes_for(colors):
+        host.register_theme(own_colours(theme))
     return chosen_theme(host.memory, colors)
 
 
@@ -50,6 +54,12 @@ def take_up_settings(host: Host, colors: str) -> None:
     from rocm_tui.tui.preferences import begin
 
     begin(host, colors)
+
+
+def devices(screen: BaseScreen) -> Devices:
+    from rocm_tui.tui.devices import Devices
+
+    return Devices(screen)
 
 
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
@@ -62,6 +72,18 @@ def asking(host: Host) -> Requests:
     from rocm_tui.tui.asking import Asking
 
     return Asking(host)
+
+
+def refusing(host: Host) -> Requests:
+    from rocm_tui.tui.read_only import Refusing
+
+    return cast(Requests, Refusing(host))
+
+
+def turn_read_only(host: Host, stays: bool) -> None:
+    from rocm_tui.tui.read_only import turn
+
+    turn(host, stays)
 
 
 def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:
@@ -111,6 +133,12 @@ def jobs_screen() -> type[BaseScreen]:
     return JobsScreen
 
 
+def done_screen() -> type[BaseScreen]:
+    from rocm_tui.tui.screens.done import DoneScreen
+
+    return DoneScreen
+
+
 def trials_screen() -> type[BaseScreen]:
     from rocm_tui.tui.screens.trials import TrialsScreen
 
@@ -157,6 +185,12 @@ def compare_screen(row: Row, marked: AbstractSet[str]) -> BaseScreen:
     from rocm_tui.tui.screens.compare import CompareScreen
 
     return CompareScreen(row, marked)
+
+
+def history_screen(row: Row) -> BaseScreen:
+    from rocm_tui.tui.screens.history import HistoryScreen
+
+    return HistoryScreen(row)
 
 
 def source_screen(row: Row, choice: Choice) -> BaseScreen:

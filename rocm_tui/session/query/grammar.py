@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from math import inf
 
 from rocm_tui.errors import QueryError
-from rocm_tui.session.query.fields import BY_NAME, FIELDS, QueryField
+from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.session.query.tree import (
     EVERYTHING,
     All,
@@ -341,4 +341,4 @@ def _nearest(name: str) -> str:
     near = get_close_matches(name.lower(), BY_NAME, 1)
     if near:
         return f"; did you mean {near[0]}?"
-    return f": there are {', '.join(field.name for field in FIELDS)}; in quotes it is text"
+    return "; in quotes it is text"

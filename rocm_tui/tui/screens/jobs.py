@@ -12,7 +12,7 @@ from textual.binding import BindingType
 
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
-from rocm_tui.render.plot import bar
+from rocm_tui.render.job_progress import left_cell, progress_cell, took
 from rocm_tui.render.table import Field, Line, Span, cells
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
@@ -22,7 +22,6 @@ from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _EVERY = 1.0
 """Seconds between two looks at times and logs, while this screen is open."""
-_BAR = 6
 _MOST = 4
 """Lines that what came out may take."""
 
@@ -32,42 +31,25 @@ _NOTHING = (
 _STATE = {"running": "accent", "queued": "dim", "failed": "bad", "cancelled": "dim"}
 
 
-def _progress(job: Job) -> str:
+def _result(job: Job) -> str:
+    """What came out; of one that runs which choice is ahead, or what it does."""
     progress = job.progress
-    if job.step:
-        return job.step
-    if progress.rounds:
-        return f"{progress.rounds} rounds"
-    if progress.total:
-        done = bar(progress.timed / progress.total, _BAR)
-        return f"{done} {progress.timed}/{progress.total}"
-    return progress.what if job.state == "running" else ""
+    if job.over:
+        return job.reason or job.outcome
+    if job.state == "queued":
+        return f"waits for its device, {plain(job.device)}"
+    if progress.best and progress.best_ms is not None:
+        return f"{progress.best} {fmt.once(fmt.duration(progress.best_ms))} is ahead"
+    return job.step or progress.what
 
 
-def _progress_style(job: Job) -> str:
-    timing = job.progress.total and not job.progress.rounds
-    return "accent" if timing and job.state == "running" else "dim"
+def _took(job: Job) -> str:
+    seconds = took(job, time.time())
+    return fmt.running(seconds) if seconds and not job.over else fmt.seconds(seconds)
 
 
-def _best(job: Job) -> str:
-    best, ms = job.progress.best, job.progress.best_ms
-    return f"{best} {fmt.once(fmt.duration(ms))}" if best and ms is not None else best
-
-
-def _left(job: Job) -> float | None:
-    """Seconds that a running job still takes, where that can be told."""
-    begun = job.state == "running" and job.started is not None
-    return job.progress.seconds_left if begun else None
-
-
-def _time(job: Job) -> str:
-    """What is left, else what it took so far."""
-    left = _left(job)
-    if left is not None:
-        return f"{fmt.seconds(left)} left"
-    if job.started is None:
-        return fmt.NONE
-    return fmt.seconds((job.ended or time.time()) - job.started)
+def _style(job: Job) -> str:
+    return "bad" if job.reason else "" if job.over else "dim"
 
 
 JOBS: tuple[Field[Job], ...] = (
@@ -77,11 +59,11 @@ JOBS: tuple[Field[Job], ...] = (
         about="queued until its device is free, running, done, failed, cancelled",
     ),
     Field(
-        "kind", "JOB", 4, 7, drop=5, text=lambda job: job.kind, style="dim",
-        about="tune, measure or trial",
+        "kind", "JOB", 7, 7, drop=5, text=lambda job: job.kind, style="dim",
+        about="tune, measure, verify, trial, improve or prove",
     ),
     Field(
-        "what", "WHAT", 20, 46, text=lambda job: plain(job.title), style="strong",
+        "what", "WHAT", 20, 40, text=lambda job: plain(job.title), style="strong",
         about="the op, its operands and their type",
     ),
     Field(
@@ -89,21 +71,32 @@ JOBS: tuple[Field[Job], ...] = (
         about="the index of a GPU, or cpu: one job a device runs at once",
     ),
     Field(
-        "progress", "PROGRESS", 8, 20, drop=1, text=_progress, style=_progress_style,
-        about="choices timed of all, or rounds measured",
-    ),
-    Field("best", "BEST", 14, 44, drop=4, text=_best, about="the choice ahead so far, taken once"),
-    Field(
-        "time", "TIME", 8, 12, right=True, text=_time,
-        style=lambda job: "dim" if _left(job) is None else "",
-        about="what is left where that can be told, else what it took",
+        "progress", "PROGRESS", 14, 16, drop=1, text=lambda job: plain(progress_cell(job)),
+        style=lambda job: "accent" if job.state == "running" else "dim",
+        about="choices compiled or timed, clear verdicts or processes, of all",
     ),
     Field(
-        "result", "RESULT", 18, 200, drop=2, text=lambda job: job.reason or job.outcome,
-        style=lambda job: "bad" if job.reason else "", about="what came out, or why nothing did",
+        "left", "LEFT", 8, 10, drop=4, right=True, text=lambda job: left_cell(job, time.time()),
+        about="seconds to go, at the pace so far; ≤ what its budget leaves",
+    ),
+    Field(
+        "time", "TIME", 8, 10, right=True, style="dim",
+        text=_took,
+        about="since it began, and what it took",
+    ),
+    Field(
+        "result", "RESULT", 18, 200, drop=2, text=lambda job: plain(_result(job)), style=_style,
+        about="which choice is ahead, what came out, or why nothing did",
     ),
 )  # fmt: skip
 """What is shown of a job."""
+
+
+class JobsGrid(Grid):
+    """Each column has its width whatever stands in it: what changes each second must not jump."""
+
+    def wants(self) -> dict[str, int]:
+        return {column.key: column.most for column in JOBS}
 
 
 class JobLog(LineView):
@@ -167,6 +160,10 @@ class JobsScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
         key("y", "copy", "jobs.copy", "copy what became of the job"),
+        key(
+            "d", "app.done", "jobs.done", "what was done from the screen, pins too; d again closes"
+        ),
+        key("c", "copy_command", "jobs.command", "copy the command that does the same"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
         key("escape", "back", "jobs.back", "back"),
     ]
@@ -174,10 +171,12 @@ class JobsScreen(BaseScreen):
         ("x", "cancel", "cancel"),
         ("tab", "log", "app.focus_next"),
         ("y", "copy", "copy"),
+        ("c", "copy command", "copy_command"),
+        ("d", "done", "app.done"),
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(JOBS, _NOTHING, id="jobs")
+        yield JobsGrid(JOBS, _NOTHING, id="jobs")
         yield OneLine(id="about")
         yield JobLog()
 
@@ -199,7 +198,7 @@ class JobsScreen(BaseScreen):
         self.query_one("#jobs", Grid).put(rows, [job.id for job in self._jobs])
         running = sum(job.state == "running" for job in self._jobs)
         queued = sum(job.state == "queued" for job in self._jobs)
-        facts = [f"{running} running"] + ([f"{queued} queued"] if queued else [])
+        facts = [f"{running} running"] + ([f"{queued} waiting"] if queued else [])
         self.show_title("Jobs", facts)
         self._describe()
 
@@ -210,7 +209,9 @@ class JobsScreen(BaseScreen):
             about.put(((" Log", "head"),))
             log.put(("", ""), [])
             return
-        about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
+        command = f"  $ {plain(job.command)}" if job.command else ""
+        told = (f" {job.kind} {job.title}: {job.state}", "head")
+        about.put((told, (command, "title")))
         outcome = (job.reason, "bad") if job.reason else (job.outcome, "strong")
         log.put(outcome, self.program.jobs.log(job.id))
 
@@ -222,6 +223,11 @@ class JobsScreen(BaseScreen):
         job = self.current
         if job is not None and not self.program.jobs.cancel(job.id):
             self.program.warn("That job is over.")
+
+    def action_copy_command(self) -> None:
+        job = self.current
+        if job is not None and job.command:
+            self.program.copy(job.command, "the command")
 
     def action_copy(self) -> None:
         job = self.current

@@ -163,7 +163,7 @@ class SourcesScreen(BaseScreen):
         if self._problem is not None:
             text = self._problem.what
         elif source is not None and source.words:
-            text = f"{source.path}: {source.words}"
+            text += f" · {source.path}: {source.words}"
         self.query_one("#about", OneLine).put(((f" {plain(text)}", "head"),))
 
     def action_copy(self) -> None:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
 
 from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.message import Message
 
+from rocm_tui.config.reading import config
 from rocm_tui.harmless import plain
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session.facets import short_names, source_of
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
+from rocm_tui.session.news import News, names_of
 from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
 from rocm_tui.session.query.match import predicate
@@ -27,6 +30,9 @@ from rocm_tui.session.query.tree import EVERYTHING, Query
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:  # types only: jobs are asked for later
+    from rocm_tui.jobs.queue import Job
 
 _Answer = TypeVar("_Answer")
 _SAMPLE = 400
@@ -38,11 +44,6 @@ SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
 _COLUMNS = {field.column or field.name: field for field in FIELDS}
 """The field that orders a column, by the column's key."""
-
-
-def _names(row: Row) -> set[str]:
-    """What a row is known by: its key changes while a source is written anew, its ids do not."""
-    return {row.key} | {f"{alias} {row.occurrence}" for alias in row.aliases}
 
 
 def _widths(row: Row) -> tuple[int, ...]:
@@ -68,16 +69,6 @@ class _OfRows(Generic[_Answer]):
         """Forget the rows that are gone, once they are as many as these."""
         if len(self._answers) > 2 * len(rows):
             self._answers = {row.key: (row, self.of(row)) for row in rows}
-
-
-def _added(before: list[Row], rows: list[Row]) -> int:
-    """How many of these rows were not there before; none where there was none."""
-    keys = {row.key for row in before}
-    new = [row for row in rows if row.key not in keys]
-    if not keys or not new:
-        return 0
-    known = {name for row in before for name in _names(row)}
-    return sum(known.isdisjoint(_names(row)) for row in new)
 
 
 def _alike(entry: Entry, other: Entry) -> bool:
@@ -108,6 +99,7 @@ class TuningsTable(LineView):
         self.arrangement = Arrangement()
         self.total = 0
         self.unseen = 0
+        self._news = News()
         self.sort = BY_NAME["age"]
         self.reverse = False
         self.filter = ""
@@ -118,6 +110,7 @@ class TuningsTable(LineView):
         self._fitted: object = None
         self._wants: dict[str, int] = {}
         self._names: Mapping[str, str] = {}
+        self._jobs: Sequence[Job] = ()
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
         self._widths = _OfRows(_widths)
@@ -167,18 +160,26 @@ class TuningsTable(LineView):
     def show(self, rows: list[Row], *, hold: bool = False) -> None:
         """Take the model's rows, newest first. With `hold` the cursor stays where it is."""
         before, self._all = self._all, rows
+        self._jobs = cast(Host, self.app).unfinished
         newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
-        added = _added(before, self.rows) if newest else 0
-        self.unseen = min(self.unseen + added, self.cursor)
+        if newest:
+            self._news.take(before, rows)
+        self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()
+
+    def _saw(self) -> None:
+        """The person has seen what came."""
+        self._news.clear()
+        self.unseen = 0
 
     def sort_by(self, field: QueryField, *, reverse: bool = False) -> None:
         """Order the rows another way, and show the top."""
         self.sort, self.reverse = field, reverse
         self._order(follow=True)
-        self._follow, self.unseen = True, 0
+        self._follow = True
+        self._saw()
         self.sync()
 
     def group_as(self, how: Arrangement) -> None:
@@ -187,7 +188,7 @@ class TuningsTable(LineView):
         self._order(follow=False)
         if self.top and isinstance(self.entries[self.top - 1], Heading):
             self.top -= 1  # the heading of the first row
-        self.unseen = 0
+        self._saw()
         self.sync()
 
     def turn(self) -> bool:
@@ -207,7 +208,7 @@ class TuningsTable(LineView):
         """Show the rows that pass; `text` is how the person wrote it."""
         self._query, self.filter = query, text
         self._order(follow=False)
-        self.unseen = 0
+        self._saw()
         self.sync()
 
     def count_passing(self, query: Query) -> int:
@@ -242,9 +243,9 @@ class TuningsTable(LineView):
         offset = self.cursor - self.top
         place = self._place(current)
         if place is None and isinstance(current, Row):
-            names = _names(current)
+            names = names_of(current)
             shown = ((at, row) for at, row in enumerate(self.entries) if isinstance(row, Row))
-            place = next((at for at, row in shown if not names.isdisjoint(_names(row))), None)
+            place = next((at for at, row in shown if not names.isdisjoint(names_of(row))), None)
             place = self._holder(current) if place is None else place
         elif place is None and not isinstance(current, Row):
             place = self._place(current.rows[0])  # grouped another way
@@ -291,7 +292,7 @@ class TuningsTable(LineView):
         super().move_cursor(index)
         self._follow = self.cursor <= self._first
         if self._follow:
-            self.unseen = 0
+            self._saw()
 
     # Layout.
 
@@ -314,6 +315,16 @@ class TuningsTable(LineView):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
             self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
+        self._hide()
+
+    def _hide(self) -> None:
+        """Leave out what the settings hide."""
+        names = config().columns.hide
+        if names:
+            from rocm_tui.tui.looks import hidden  # for those who hide some
+
+            for key in hidden(names):
+                self._wants.pop(key, None)
 
     def _layout(self, width: int) -> tuple[Slot, ...]:
         state = (width, *self._wants.items())
@@ -349,11 +360,20 @@ class TuningsTable(LineView):
         if isinstance(entry, Folded):
             return groups.folded_line(entry)
         cells = tuning_cells.cells(entry, self.now, self._names)
+        job = self._job(entry)
+        if job is not None:
+            own = cells["lead"][0] if entry.tuning.state == "running" else ""
+            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
         line: list[tuple[str, str]] = []
         for slot in self._layout(width):
             text, style = cells[slot.column.key]
             line += [(slot.cell(text), style), (" " * GAP, "")]
         return tuple(line[:-1])
+
+    def _job(self, row: Row) -> Job | None:
+        """The newest job about this tuning that is not over."""
+        ids = {row.id, *row.aliases}
+        return next((job for job in self._jobs if job.is_about(row.tuning, ids)), None)
 
     def empty(self, width: int) -> list[Line]:
         text = f"No tuning matches “{plain(self.filter)}”. Esc clears the filter."

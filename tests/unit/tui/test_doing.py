@@ -13,6 +13,7 @@ from backend.model.choice import Choice
 from backend.model.session import (
     ActivityChanged,
     ChoiceCompiled,
+    Event,
     ProcessExited,
     Session,
     SessionStarted,
@@ -29,7 +30,7 @@ def session(pid: int) -> Session:
     return Session(f"run-{pid}", host, pid, None, ARGV, torch="2.13", started=started, locked=True)
 
 
-def write(cache: Path, *events: object, pid: int = 0) -> EventWriter:
+def write(cache: Path, *events: Event, pid: int = 0) -> EventWriter:
     mine = session(pid or os.getpid())
     writer = EventWriter(Layout(cache), mine)
     for event in (SessionStarted(mine), *events):

@@ -1,0 +1,249 @@
+"""The history of one problem: every time it was tuned, taken from the cache, measured or pinned, as
+the sources tell. Pure functions.
+
+A problem is an op on inputs of these sizes, strides and types, in a precision. What a source does
+not tell stays unknown: a cache does not say when, a log not by which process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from backend.model.session import Session, systems_of
+from backend.model.tuning import Tuning
+from backend.pins.file import HistoryEntry
+from rocm_tui.session import stats
+from rocm_tui.session.merge import is_reuse
+from rocm_tui.session.model import Model, Row
+from rocm_tui.session.systems import Versions
+
+What = Literal[
+    "tuned", "one choice", "cut off", "running", "from cache", "from pin", "measured", "pin"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What it was done with; empty where nobody tells."""
+
+    torch: str = ""
+    triton: str = ""
+    rocm: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `when` is Unix time; `label` and `hash` are of the choice that won,
+    was taken or pinned, `ms` its time, with `low` and `high` where it was measured.
+
+    `gain` is ATen's time over it. `tied` tells that the best could not be told apart. `changed`
+    says what is not as it was at the last event that tells. `row` is the tuning to look at.
+    """
+
+    what: What
+    when: float | None
+    label: str = ""
+    hash: str | None = None
+    ms: float | None = None
+    low: float | None = None
+    high: float | None = None
+    gain: float | None = None
+    tied: bool = False
+    session: str = ""
+    stand: Stand = field(default_factory=Stand)
+    changed: tuple[str, ...] = ()
+    note: str = ""
+    row: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Of the problem of `row`, the oldest first; `undated` are those whose time nobody tells."""
+
+    row: Row
+    events: tuple[Event, ...]
+    undated: tuple[Event, ...] = ()
+
+    @property
+    def timed(self) -> tuple[Event, ...]:
+        """Those that tell how long the choice took."""
+        return tuple(event for event in self.events if event.ms is not None)
+
+
+def same_problem(left: Tuning, right: Tuning) -> bool:
+    """Nothing that both know of the problem differs; who tuned it does not matter."""
+    if left.key is not None and right.key is not None:
+        return left.key == right.key
+    facts = (
+        (left.op.lstrip("_"), right.op.lstrip("_")),
+        (left.shapes, right.shapes),
+        (left.strides, right.strides),
+        (left.dtypes, right.dtypes),
+        (left.precision, right.precision),
+        ((left.device or "").partition(":")[0], (right.device or "").partition(":")[0]),
+    )
+    return not any(mine and theirs and mine != theirs for mine, theirs in facts)
+
+
+def cache_files(model: Model, row: Row) -> dict[str, str]:
+    """The systems that tuned it, by the hashes that name their cache files, and the path of such a
+    file where it is among the sources."""
+    files: dict[str, str] = {}
+    for one in _rows(model, row):
+        files |= dict.fromkeys(systems_of(one.tuning, model.sessions), "")
+    for one in _rows(model, row):
+        named = ((path.rpartition("/")[2], path) for path in one.tuning.sources)
+        files |= {name: path for name, path in named if name in files}
+    return files
+
+
+def history(
+    model: Model,
+    row: Row,
+    pins: Iterable[HistoryEntry] = (),
+    versions: Mapping[str, Versions] | None = None,
+) -> History:
+    """The history of the problem of `row`. `pins` is what happened to pins, `versions` what cache
+    files say of their systems, by hash."""
+    rows = _rows(model, row)
+    teller = _Teller(model.sessions, versions or {})
+    members = [member.tuning for member in model.members(row.tuning)]
+    reuses = [t for t in members if is_reuse(t) and any(same_problem(t, r.tuning) for r in rows)]
+    events = [event for one in rows for event in teller.of_row(one, reuses)]
+    events += [teller.reuse(tuning, rows) for tuning in reuses]
+    events += teller.measurements(model, rows)
+    key = next((one.tuning.key for one in rows if one.tuning.key is not None), None)
+    if key is not None:
+        fits = (pin for pin in pins if (pin.op, pin.inputs) == (key.op, key.inputs))
+        events += [_of_pin(pin) for pin in fits if pin.precision == key.precision]
+    dated = sorted((e for e in events if e.when is not None), key=lambda e: e.when or 0.0)
+    return History(row, _with_changes(dated), tuple(e for e in events if e.when is None))
+
+
+def _rows(model: Model, row: Row) -> list[Row]:
+    return [one for one in model.rows()[::-1] if same_problem(one.tuning, row.tuning)]
+
+
+class _Teller:
+    """Knows who did something, and with what."""
+
+    def __init__(self, sessions: Mapping[str, Session], versions: Mapping[str, Versions]) -> None:
+        self._sessions = sessions
+        self._versions = versions
+
+    def of_row(self, row: Row, reuses: Sequence[Tuning]) -> list[Event]:
+        """The tuning itself. One that is known by its reuses alone is none; of one that a cache
+        tells of besides, nobody says when it was."""
+        tuning = row.tuning
+        best = stats.winner(tuning) or stats.chosen(tuning)
+        if any((t.session, t.when) == (tuning.session, tuning.when) for t in reuses):
+            if best is None:
+                return []
+            tuning = replace(tuning, when=None, session=None)
+        event = Event(
+            _what(tuning),
+            tuning.when,
+            label=best.label if best else "",
+            hash=best.hash if best else None,
+            ms=best.ms if best else None,
+            gain=_gain(tuning),
+            tied=tuning.state == "done" and stats.tied(replace(tuning, measured=None)) is True,
+            session=tuning.session or "",
+            stand=self._stand(tuning, row),
+            row=row,
+        )
+        return [event]
+
+    def reuse(self, tuning: Tuning, rows: Sequence[Row]) -> Event:
+        """A session took what was known; it timed nothing."""
+        home = next((r for r in rows if tuning.session in r.asked), rows[0])
+        known = (c for c in (*tuning.choices, *home.tuning.choices) if c.hash == tuning.selected)
+        choice = next(known, None)
+        return Event(
+            "from pin" if tuning.selected_by == "pin" else "from cache",
+            tuning.when,
+            label=choice.label if choice else tuning.selected or "",
+            hash=tuning.selected,
+            session=tuning.session or "",
+            stand=self._stand(tuning, None),
+            row=home,
+        )
+
+    def measurements(self, model: Model, rows: Sequence[Row]) -> list[Event]:
+        """All of them, each once."""
+        known = {m: row for row in rows for m in model.measurements(row.tuning)}
+        return [
+            Event(
+                "measured",
+                measured.when or None,
+                label=first.name or _name_in(row, first.hash) or first.hash,
+                hash=first.hash,
+                ms=first.ms,
+                low=first.low,
+                high=first.high,
+                tied=first.verdict != "faster",
+                session=measured.session or "",
+                stand=self._of(measured.session, measured.system_hash, measured.device or ""),
+                note=f"{measured.caches}, {measured.rounds} rounds",
+                row=row,
+            )
+            for measured, row in known.items()
+            if measured.choices
+            for first in measured.choices[:1]
+        ]
+
+    def _stand(self, tuning: Tuning, row: Row | None) -> Stand:
+        systems = systems_of(tuning, self._sessions)
+        only = next(iter(systems)) if len(systems) == 1 else None
+        return self._of(tuning.session, only, row.device if row else "")
+
+    def _of(self, session_id: str | None, system: str | None, device: str) -> Stand:
+        session = self._sessions.get(session_id or "")
+        system = (session.system_hash if session else None) or system
+        told = self._versions.get(system or "", Versions())
+        torch = session.torch if session else ""
+        rocm = told.hip or torch.partition("+rocm")[2]
+        if session is not None:
+            device = session.arch or session.device or device
+        return Stand(torch, told.triton, rocm, device)
+
+
+def _what(tuning: Tuning) -> What:
+    if tuning.state == "done":
+        return "one choice" if stats.single(tuning) else "tuned"
+    return "running" if tuning.state == "running" else "cut off"
+
+
+def _gain(tuning: Tuning) -> float | None:
+    """By the tuning's own times: what was measured later is another event."""
+    best, rival = stats.winner(tuning), stats.aten(tuning)
+    if tuning.state != "done" or best is None or rival is None or rival is best:
+        return None
+    return rival.ms / best.ms if rival.ms and best.ms else None
+
+
+def _name_in(row: Row, hash: str) -> str | None:
+    return next((c.label for c in row.tuning.choices if c.hash == hash), None)
+
+
+def _of_pin(pin: HistoryEntry) -> Event:
+    note = ": ".join(text for text in (f"{pin.what} by {pin.who}", pin.note) if text)
+    return Event("pin", pin.when, label=pin.label, hash=pin.hash, note=note)
+
+
+def _with_changes(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Each with what is not as it was at the last event that tells."""
+    before: dict[str, str] = {}
+    told = []
+    for event in events:
+        changed = []
+        for name in ("torch", "triton", "rocm", "device"):
+            now = getattr(event.stand, name)
+            if now and before.setdefault(name, now) != now:
+                changed.append(f"{name} {before[name]} → {now}")
+            before[name] = now or before.get(name, "")
+        told.append(replace(event, changed=tuple(changed)))
+    return tuple(told)

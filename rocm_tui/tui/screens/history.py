@@ -1,0 +1,112 @@
+"""History: every time the problem under the cursor was tuned, measured or pinned, over the days."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from rocm_tui.actions.history import Beside, read_beside
+from rocm_tui.harmless import plain
+from rocm_tui.render import detail
+from rocm_tui.render.history import HISTORY, Entry, chart, entries, title
+from rocm_tui.render.table import Line, cells
+from rocm_tui.session.history import History, cache_files, history
+from rocm_tui.session.model import Row
+from rocm_tui.tui.keys import key
+from rocm_tui.tui.screens.base import BaseScreen
+from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.one_line import Key, OneLine
+
+
+class Chart(LineView, can_focus=False):
+    """The winner's time by event, as high as the widget is."""
+
+    def __init__(self) -> None:
+        super().__init__(id="chart")
+        self._history: History | None = None
+
+    def put(self, told: History) -> None:
+        self._history = told
+        self.sync()
+
+    def count(self) -> int:
+        return 0
+
+    def heading(self, width: int) -> list[Line]:
+        return [] if self._history is None else chart(self._history, width, self.size.height)
+
+    def empty(self, width: int) -> list[Line]:
+        known = self._history is not None and not self._head
+        return [(("  No source tells both when and how long.", "dim"),)] if known else []
+
+
+class HistoryScreen(BaseScreen):
+    """The plot above, the list below; enter goes to the tuning in Watch."""
+
+    CSS_PATH = "lists.tcss"
+    AUTO_FOCUS = "#events"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("y", "copy", "history.copy", "copy the choice under the cursor"),
+        key("escape,H", "app.pop_screen", "history.back", "back"),
+    ]
+    KEYS: ClassVar[tuple[Key, ...]] = (
+        ("enter", "the tuning", "choose"),
+        ("y", "copy", "copy"),
+        ("esc", "back", "app.pop_screen"),
+    )
+
+    def __init__(self, row: Row) -> None:
+        super().__init__()
+        self._row = row
+        self._beside = Beside()
+        self._entries: list[Entry] = []
+
+    def compose_body(self) -> ComposeResult:
+        yield OneLine(id="problem")
+        yield Chart()
+        yield Grid(HISTORY, "No source tells of this problem any more.", id="events")
+
+    def on_mount(self) -> None:
+        self.query_one("#problem", OneLine).put(detail.title(self._row))
+        self.update()
+        self.run_worker(self._look_beside())
+
+    async def _look_beside(self) -> None:
+        files = cache_files(self.program.feed.model, self._row)
+        self._beside = await to_thread(read_beside, self.program.layout, files)
+        if self.is_mounted:
+            self.update()
+
+    @property
+    def current(self) -> Entry | None:
+        """The event under the cursor."""
+        at = self.query_one("#events", Grid).cursor
+        return self._entries[at] if at < len(self._entries) else None
+
+    def update(self) -> None:
+        """Show what is known now; the latest is on top."""
+        beside = self._beside
+        told = history(self.program.feed.model, self._row, beside.pins, beside.versions)
+        dated = [entry for entry in entries(told) if entry.number is not None]
+        undated = [entry for entry in entries(told) if entry.number is None]
+        self._entries = [*reversed(dated), *undated]
+        rows = [cells(HISTORY, entry) for entry in self._entries]
+        names = [e.number or -at for at, e in enumerate(self._entries)]
+        self.query_one("#events", Grid).put(rows, names)
+        self.query_one(Chart).put(told)
+        self.show_title("History", [title(told)])
+
+    @on(LineView.Chosen, "#events")
+    def action_choose(self) -> None:
+        entry = self.current
+        if entry is not None and entry.event.row is not None:
+            self.program.show_row(entry.event.row)
+
+    def action_copy(self) -> None:
+        entry = self.current
+        if entry is not None and (name := entry.event.hash or entry.event.label):
+            self.program.copy(name, f"the choice {plain(entry.event.label)}")

@@ -1,0 +1,40 @@
+"""How far a job is: counts, a bar, and no time to go before it can be told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from backend.wire.jobs import Progress
+from rocm_tui.jobs.queue import Job
+from rocm_tui.render.job_progress import left_cell, mark, progress_cell, took
+
+JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", 0.0, started=100.0)
+
+
+def test_choices() -> None:
+    compiling = replace(JOB, progress=Progress("compiling", compiled=3, total=12))
+    assert progress_cell(compiling).split() == ["━━", "3/12"] and mark(compiling) == "▶ 3/12"
+    timed = replace(JOB, progress=Progress("", 12, 1, 12, seconds_left=60.0))
+    assert left_cell(timed, 110.0) == "≤ 1 min 0 s"  # of the budget: one time is no pace
+    timed = replace(JOB, progress=Progress("", 12, 6, 12, seconds_left=8.0))
+    assert (progress_cell(timed), left_cell(timed, 110.0)) == ("━━━━     6/12", "8.0 s")
+
+
+def test_verdicts_processes_budgets() -> None:
+    clear = Progress("", rounds=40, settled=2, choices=5, seconds_left=12.0)
+    measured = replace(JOB, kind="measure", progress=clear)
+    assert mark(measured) == "▶ 2/4" and left_cell(measured, 1.0) == "≤ 12 s"
+    proof = replace(JOB, kind="prove", done=2, total=10)
+    assert (mark(proof), left_cell(proof, 140.0)) == ("▶ 2/10", "2 min 40 s")
+    assert left_cell(replace(proof, done=1), 140.0) == "–"
+    search = replace(JOB, kind="improve", step="tuning 1 of 7", until=400.0)
+    assert (progress_cell(search), mark(search)) == ("tuning 1 of 7", "▶ improve")
+    assert left_cell(search, 150.0) == "≤ 4 min 10 s"
+
+
+def test_those_that_wait_and_those_that_are_over() -> None:
+    waits = replace(JOB, state="queued", started=None)
+    assert (progress_cell(waits), mark(waits), left_cell(waits, 5.0)) == ("", "queued", "–")
+    over = replace(JOB, state="done", ended=112.0)
+    assert (left_cell(over, 500.0), took(over, 500.0), took(waits, 5.0)) == ("", 12.0, None)
+    assert mark(replace(JOB, state="running"), "0/2") == "▶ 0/2"
