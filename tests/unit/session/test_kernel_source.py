@@ -1,4 +1,4 @@
-"""The kernel of a choice of ours: kept by the code cache where it cannot be made again; assembly."""
+"""The kernel of a choice of ours: from the code cache where it cannot be made again; assembly."""
 
 from __future__ import annotations
 
