@@ -54,11 +54,13 @@ def test_a_disagreement_inside_the_tie_band_does_not_matter() -> None:
     assert clear.matters
 
 
-def test_hosts_are_known_by_their_logs_where_no_session_tells() -> None:
+def test_only_processes_of_one_job_are_compared() -> None:
     logs = log(1, AB, source="/l/host1.log"), log(1, BA, source="/l/host2.log")
-    (found,) = report(part(*logs)).disagreements
-    assert {party.who for party in found.parties} == {"/l/host1.log", "/l/host2.log"}
-    assert report(part(log(1, AB), log(1, BA))).disagreements == ()  # one log, tuned twice
+    assert report(part(*logs)).disagreements == ()
+    other = [replace(session, started=1e6 * session.pid) for session in RANKS]
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=other)).disagreements == ()
+    alone = [replace(session, rank=None) for session in RANKS]
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=alone)).disagreements == ()
 
 
 def test_a_process_that_tuned_twice_counts_by_what_it_uses_in_the_end() -> None:
