@@ -58,7 +58,6 @@ class SessionComparisonScreen(BaseScreen):
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("enter", "in Watch", "open"),
         ("y", "copy command", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def __init__(self, a: Named, b: Named) -> None:
