@@ -30,6 +30,9 @@ os.environ["TEST_PYTHON"] = sys.executable
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
 
+# Nor do the GPUs of a machine stand on every screen.
+os.environ["ROCM_TUI_DEVICES"] = "0"
+
 LONGEST = """
 torch/triton/test_compile torch/hip/test_compile unit/templates/test_numerics
 torch/hip/test_failures torch/pins/test_pins unit/templates/triton/test_code_objects

@@ -20,7 +20,8 @@ from rocm_tui.tui.terminal import run_watch
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "rocm-tui watch [-h] [--polling] [--python EXE] [--cache-dir DIR] [PATH ...] [-- CMD ...]"
+        "rocm-tui watch [-h] [--polling] [--read-only] [--python EXE] [--cache-dir DIR] "
+        "[PATH ...] [-- CMD ...]"
     )
     parser.description = (
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
@@ -34,6 +35,11 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
         "--polling", action="store_true", help="poll the files (NFS; the default falls back to it)"
     )
     parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="no pin, no job, no drifted pin applied again: nothing is written or started",
+    )
+    parser.add_argument(
         "--max-autotune", action="store_true", help="turn Inductor's max_autotune on for CMD"
     )
     common.add_arguments(parser, "--python", "--cache-dir")
@@ -45,7 +51,15 @@ def do_watch(args: argparse.Namespace) -> int:
     if args.argv is None:
         if args.max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
-        return run_watch(paths, cache_dir=layout.root, polling=args.polling, python=args.python)
+        return run_watch(
+            paths,
+            cache_dir=layout.root,
+            polling=args.polling,
+            python=args.python,
+            read_only=args.read_only,
+        )
+    if args.read_only:
+        raise UsageError("--read-only starts no program: leave it out, or what follows --")
     if not args.argv:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
     from rocm_tui.launch.launched import Launched, ending  # most screens start no program

@@ -109,6 +109,8 @@ class Reconciler:
         self._last: object = None
         self._wake = threading.Event()
         self._stopping = False
+        self.read_only = False
+        """Nothing is written: drifted pins are told as such."""
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def start(self) -> None:
@@ -141,14 +143,15 @@ class Reconciler:
             self._wake.wait(_LOOK)
 
     def _reconcile(self) -> None:
-        with contextlib.suppress(StoreError):  # whoever tunes next does it, and is told why not
-            self._recaller.recall()
+        if not self.read_only:
+            with contextlib.suppress(StoreError):  # whoever tunes next does it, told why not
+                self._recaller.recall()
         try:
             if not exists(self._layout.pins):
                 return
             if self._drifts is None:
                 self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
-            statuses = self._store.reconcile()
+            statuses = self._store.status() if self.read_only else self._store.reconcile()
         except StoreError as error:
             problem = Fault(str(self._layout.pins), str(error))
             self._inbox.put_pins(self._readable(), problem=problem)
@@ -235,6 +238,15 @@ class Feed:
         self._started = time.monotonic()
         self.watcher.start()
         self._reconciler.start()
+
+    @property
+    def read_only(self) -> bool:
+        """Whether drifted pins and lost timings are left as they are."""
+        return self._reconciler.read_only
+
+    @read_only.setter
+    def read_only(self, value: bool) -> None:
+        self._reconciler.read_only = value
 
     def stop(self) -> None:
         """End the threads; what they are writing is finished first."""

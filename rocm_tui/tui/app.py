@@ -20,19 +20,17 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 
 from backend.disk.layout import Layout
-from backend.errors import StoreError
-from rocm_tui.harmless import plain
 from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
 from rocm_tui.tui.outgoing import HarmlessFilter, Pace
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.telling import log_done, tell_drift, tell_job
 from rocm_tui.tui.widgets.line_view import LineView
 
 if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
-    from backend.pins.state import PinStatus
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
@@ -47,14 +45,6 @@ _TICK = 5.0
 """Seconds between two looks at the ages."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
-_DONE = {
-    "tune": "Tuned",
-    "measure": "Measured",
-    "verify": "Verified",
-    "trial": "Tried",
-    "improve": "Improved",
-    "prove": "Proved",
-}
 
 
 class RocmTui(Host):
@@ -71,9 +61,12 @@ class RocmTui(Host):
         polling: bool = False,
         python: str | None = None,
         launched: Launched | None = None,
+        read_only: bool = False,
     ) -> None:
-        """`python` is the interpreter for workers; see `find_python`. `launched` runs already."""
+        """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
+        What is `read_only` from the start stays so."""
         super().__init__()
+        self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
         self.layout = layout
         self.peaks = {}
@@ -108,6 +101,7 @@ class RocmTui(Host):
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
             self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+            self._feed.read_only = self.read_only
         return self._feed
 
     @property
@@ -132,6 +126,9 @@ class RocmTui(Host):
 
     @property
     def ask(self) -> Requests:
+        """Whatever writes or starts work is asked for here, so it is refused here."""
+        if self.read_only:
+            return later.refusing(self)
         if self._ask is None:
             self._ask = later.asking(self)
         return self._ask
@@ -141,13 +138,7 @@ class RocmTui(Host):
         return later.shell(self)
 
     def log_done(self, command: str, outcome: str, *, ok: bool = True) -> None:
-        self.run_worker(self._log_done(command, outcome, ok), group="log")
-
-    async def _log_done(self, command: str, outcome: str, ok: bool) -> None:
-        try:
-            await asyncio.to_thread(later.note_done, self.layout, command, outcome, ok)
-        except (StoreError, OSError) as error:
-            self.refuse(f"not logged: {error}")
+        self.run_worker(log_done(self, command, outcome, ok), group="log")
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         return [*super().get_line_filters(), self._harmless]
@@ -156,7 +147,7 @@ class RocmTui(Host):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen(partial(later.panes, layout=self.layout))
+        return WatchScreen(partial(later.panes, layout=self.layout), later.devices)
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -208,7 +199,7 @@ class RocmTui(Host):
         taken = self.feed.take()
         self._pile.grown(taken.held, taken.more)
         for status in taken.drifted:
-            self._tell_drift(status)
+            tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
         early = self._pace.wait(time.monotonic())
@@ -234,12 +225,6 @@ class RocmTui(Host):
         if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
             self.screen.tick()
 
-    def _tell_drift(self, status: PinStatus) -> None:
-        after = "Applied again." if status.state == "active" else f"It is {status.state} now."
-        why = status.detail.partition(": ")[2] or "another process wrote over it"
-        text = f"The pin of {status.pin.op} had drifted: {why}. {after}"
-        self.notify(plain(text), severity="warning", markup=False)
-
     def _follow_jobs(self, queue: JobQueue) -> None:
         """Read the logs of those that run; tell of those that ended."""
         jobs, ended = queue.look()
@@ -247,22 +232,8 @@ class RocmTui(Host):
             if not job.over and job.progress.log:
                 self.feed.follow(job.progress.log)
         for job in ended:
-            self._tell_job(job)
+            tell_job(self, job)
             self.set_timer(_AFTER, partial(self.feed.leave, job.progress.log))
-
-    def _tell_job(self, job: Job) -> None:
-        if job.command:
-            self.log_done(
-                job.command, job.reason or job.outcome or job.state, ok=job.state == "done"
-            )
-        if job.state == "failed":
-            text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
-            self.notify(plain(text), severity="error", markup=False, timeout=10)
-        elif job.state == "done":
-            what = f"{_DONE[job.kind]} {job.title}"
-            self.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
-        else:
-            self.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 
     # The screens, and the keys that work everywhere.
 
@@ -337,6 +308,10 @@ class RocmTui(Host):
             await self.action_quit()
         elif isinstance(self.screen, BaseScreen):
             self.screen.action_back()
+
+    def action_read_only(self) -> None:
+        if not self.asking:
+            later.turn_read_only(self, self._stays)
 
     async def action_quit(self) -> None:
         """Leave; where that ends jobs or the program, a question comes first."""

@@ -45,6 +45,7 @@ COMMANDS = (
     ("view: Show output", "Of the program", "app.output"),
     ("view: Show help", "Every key and column", "app.help"),
     ("app: Change theme", "Colours", "app.change_theme"),
+    ("app: Read-only on or off", "Key ctrl+r", "app.read_only"),
     ("app: Quit", "Leave; reading ends with it", "app.quit"),
 )
 """What the command palette offers everywhere: a name, a hint, an action."""
@@ -114,6 +115,7 @@ class Host(App[int]):
         key("O", "output", "app.output", "output of the program that `watch -- CMD` started"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
+        key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job"),
         key("ctrl+p", "command_palette", "app.palette", "every command that applies now"),
         key("q", "close", "app.close", "back; from Watch quit"),
         key("ctrl+c", "quit", "app.quit", "quit; asks where that ends jobs"),
@@ -121,6 +123,8 @@ class Host(App[int]):
     paths: list[str]
     layout: Layout
     python: str | None
+    read_only: bool = False
+    """Whether all that writes or starts work is refused."""
     peaks: dict[TunedDevice, Peak]
     own_keys: Mapping[str, str] = MappingProxyType({})
     launched: Launched | None = None

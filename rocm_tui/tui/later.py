@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.session.processes import Processes
+    from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.dialogs import ConfirmScreen
     from rocm_tui.tui.screens.report import ReportScreen
@@ -52,6 +53,12 @@ def take_up_settings(host: Host, colors: str) -> None:
     begin(host, colors)
 
 
+def devices(screen: BaseScreen) -> Devices:
+    from rocm_tui.tui.devices import Devices
+
+    return Devices(screen)
+
+
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
     from rocm_tui.session.feed import Feed
 
@@ -62,6 +69,18 @@ def asking(host: Host) -> Requests:
     from rocm_tui.tui.asking import Asking
 
     return Asking(host)
+
+
+def refusing(host: Host) -> Requests:
+    from rocm_tui.tui.read_only import Refusing
+
+    return cast(Requests, Refusing(host))
+
+
+def turn_read_only(host: Host, stays: bool) -> None:
+    from rocm_tui.tui.read_only import turn
+
+    turn(host, stays)
 
 
 def jobs(layout: Layout, wake: Callable[[], None], python: str | None) -> JobQueue:

@@ -154,11 +154,13 @@ def run_watch(
     polling: bool = False,
     python: str | None = None,
     launched: Launched | None = None,
+    read_only: bool = False,
 ) -> int:
     """Show the screen until the person leaves; return the exit code.
 
     Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
     interpreter for workers, `launched` a program to start with the screen, which ends with it.
+    With `read_only` no key writes or starts anything.
 
     Raises:
         NoTerminal: there is no terminal that a screen can be drawn on.
@@ -175,7 +177,14 @@ def run_watch(
 
     if launched is not None:
         launched.start()
-    app = RocmTui(paths, Layout(cache_dir), polling=polling, python=python, launched=launched)
+    app = RocmTui(
+        paths,
+        Layout(cache_dir),
+        polling=polling,
+        python=python,
+        launched=launched,
+        read_only=read_only,
+    )
 
     def leave(code: int) -> None:
         app.call_from_any_thread(partial(app.exit, code, code))

@@ -319,7 +319,7 @@ STYLES = {
     "bad": ("error", "", False),
     "head": ("line-head", "panel", False),
     "title": ("accent", "panel", True),
-    "found": ("warning", "panel", True),
+    "found": ("background", "accent", True),
     "idle": ("line-idle", "panel", False),
     "rail": ("line-rail", "", False),
     "cursor": ("line-cursor-text", "line-cursor", False),

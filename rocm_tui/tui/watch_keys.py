@@ -17,6 +17,9 @@ if TYPE_CHECKING:  # types only: this table stands before what they need is load
     from rocm_tui.session.model import Row
 
 
+READ_ONLY = "Read-only: nothing is written and no work is started; ctrl+r turns it off."
+
+
 @dataclass(frozen=True, slots=True)
 class Spot:
     """Where a person is in Watch: the tuning and the choice under the cursor (of the table, its
@@ -43,7 +46,7 @@ class WatchKey:
     it is another among the choices), `palette` what the command palette calls it, with `hint`
     beside; without a word it does not stand there. `applies` gives the reason why it does nothing
     on this tuning, or None: then the key is dim, and pressing it says the reason. A key with
-    `anywhere` is not about the tuning under the cursor.
+    `anywhere` is not about the tuning under the cursor; one that `acts` writes or starts work.
     """
 
     id: str
@@ -55,6 +58,7 @@ class WatchKey:
     hint: str = ""
     applies: Callable[[Spot], str | None] = always
     anywhere: bool = False
+    acts: bool = False
 
     @property
     def action(self) -> str:
@@ -65,8 +69,10 @@ class WatchKey:
     def binding(self) -> Binding:
         return key(self.keys, self.action, f"watch.{self.id}", self.about)
 
-    def why_not(self, spot: Spot | None) -> str | None:
+    def why_not(self, spot: Spot | None, read_only: bool) -> str | None:
         """Why it does nothing here, where it does not; `spot` is None where no tuning is."""
+        if read_only and self.acts:
+            return READ_ONLY
         if self.anywhere:
             return None
         return "No tuning is under the cursor." if spot is None else self.applies(spot)
@@ -124,6 +130,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="pin: Pin choice",
         hint="asks first",
         applies=_pin,
+        acts=True,
     ),
     WatchKey(
         "unpin",
@@ -133,6 +140,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="pin: Take back pin",
         hint="asks first",
         applies=_unpin,
+        acts=True,
     ),
     WatchKey(
         "verify",
@@ -142,6 +150,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="pin: Verify pin",
         hint="a job",
         applies=_verify,
+        acts=True,
     ),
     WatchKey(
         "cancel",
@@ -167,6 +176,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="job: Tune again",
         hint="asks what to try",
         applies=_tune,
+        acts=True,
     ),
     WatchKey(
         "measure",
@@ -176,6 +186,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="job: Measure choices",
         hint="those marked",
         applies=_measure,
+        acts=True,
     ),
     WatchKey(
         "compare",
@@ -184,14 +195,6 @@ KEYS: tuple[WatchKey, ...] = (
         footer="compare",
         palette="tuning: Compare choices",
         applies=_compare,
-    ),
-    WatchKey(
-        "read",
-        "o",
-        "the source of the choice, its assembly, what it takes of its GPU",
-        footer="source",
-        palette="tuning: Show source of choice",
-        applies=_read,
     ),
     WatchKey(
         "switch", "tab", "between the table and the choices", footer="choices", inside="table"
@@ -241,12 +244,21 @@ KEYS: tuple[WatchKey, ...] = (
         palette="tuning: Copy id",
     ),
     WatchKey(
+        "read",
+        "o",
+        "the source of the choice, its assembly, what it takes of its GPU",
+        footer="source",
+        palette="tuning: Show source of choice",
+        applies=_read,
+    ),
+    WatchKey(
         "trial",
         "g",
         "try the marked choices in the whole graph; asks",
         palette="job: Try in the graph",
         hint="asks first",
         applies=_trial,
+        acts=True,
     ),
     WatchKey(
         "measure_suspects",
@@ -255,6 +267,7 @@ KEYS: tuple[WatchKey, ...] = (
         palette="job: Measure all suspects",
         hint="times marked ?",
         anywhere=True,
+        acts=True,
     ),
     WatchKey(
         "history",
@@ -269,6 +282,14 @@ KEYS: tuple[WatchKey, ...] = (
         "undo your last pin or unpin, also of another day; asks",
         palette="pin: Undo last pin or unpin",
         hint="asks first",
+        anywhere=True,
+        acts=True,
+    ),
+    WatchKey(
+        "devices",
+        "D",
+        "the GPUs, else the CPU: use, memory, power, temperature, clock; and away",
+        palette="view: Show or hide devices",
         anywhere=True,
     ),
     WatchKey("details", "l,right", "into the choices"),
@@ -289,19 +310,19 @@ def bindings(*ids: str) -> list[Binding]:
     return [entry.binding for entry in (map(by_id, ids) if ids else KEYS)]
 
 
-def footer(spot: Spot) -> tuple[list[Key], frozenset[str]]:
+def footer(spot: Spot, read_only: bool) -> tuple[list[Key], frozenset[str]]:
     """The line of keys, and the actions of those that do nothing on this tuning."""
     entries = [entry for entry in KEYS if entry.footer]
     keys = [
         (written(entry.binding.key), (spot.inside and entry.inside) or entry.footer, entry.action)
         for entry in entries
     ]
-    return keys, frozenset(entry.action for entry in entries if entry.why_not(spot))
+    return keys, frozenset(entry.action for entry in entries if entry.why_not(spot, read_only))
 
 
-def commands(spot: Spot | None) -> Iterator[tuple[str, str, str]]:
+def commands(spot: Spot | None, read_only: bool) -> Iterator[tuple[str, str, str]]:
     """What the command palette offers now: its name, what stands beside it, the action."""
     for entry in KEYS:
-        if entry.palette and entry.why_not(spot) is None:
+        if entry.palette and entry.why_not(spot, read_only) is None:
             beside = f"Key {written(entry.binding.key)}" + (f"; {entry.hint}" if entry.hint else "")
             yield entry.palette, beside, entry.action

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.measure.machine.state import Risen, State, number
+from backend.measure.machine.state import Reading, Risen, State, Usage, number, text, why_unread
 
 SYSFS = Path("/sys")
 _VENDOR = "0x1002"
@@ -84,6 +84,34 @@ class Amd:
             metrics.temperature if temperature is None else temperature,
             metrics.reasons(self._throttled),
         )
+
+    @property
+    def name(self) -> str:
+        """What the board says it is; empty where it does not."""
+        return text(self._device / "product_name")
+
+    def usage(self) -> Usage:
+        return Usage(
+            number(self._device / "gpu_busy_percent"),
+            number(self._device / "mem_info_vram_used"),
+            number(self._device / "mem_info_vram_total"),
+        )
+
+    def reading(self) -> Reading:
+        """All of it, and of what is not told, why."""
+        if not self._device.is_dir():
+            raise LookupError(f"{self._device.name} is gone")
+        usage, state = self.usage(), self()
+        chip = self._chip or self._device / "hwmon"
+        asked = (
+            ("use", usage.busy, self._device / "gpu_busy_percent"),
+            ("memory", usage.memory_used, self._device / "mem_info_vram_used"),
+            ("clock", state.clock_mhz, chip / "freq1_input"),
+            ("power", state.power_w, chip / "power1_average"),
+            ("temperature", state.temperature_c, chip / "temp1_input"),
+        )
+        missing = [f"{what}: {why_unread(path)}" for what, value, path in asked if value is None]
+        return Reading(usage, state, tuple(missing))
 
     def _metrics(self) -> Metrics | None:
         try:
@@ -165,6 +193,13 @@ def _value(data: bytes, kind: str, offset: int) -> int | None:
     (value,) = struct.unpack_from(kind, data, offset)
     unknown = (1 << 8 * struct.calcsize(kind)) - 1
     return None if value == unknown else int(value)
+
+
+def addresses(root: Path = SYSFS) -> list[str]:
+    """The PCI addresses of the AMD GPUs, in their order."""
+    cards = (root / "class/drm").glob("card[0-9]*")
+    found = {(card / "device").resolve().name for card in cards if _is_amd(card / "device")}
+    return sorted(found)
 
 
 def _device(address: str | None, root: Path) -> Path:

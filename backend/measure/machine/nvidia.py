@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from backend.measure.machine.state import State
+from backend.measure.machine.state import Reading, State, Usage
 
 LIBRARY = "libnvidia-ml.so.1"
 _SM = 1
@@ -32,6 +32,19 @@ REASONS: Mapping[int, str] = {
 }
 """Those of its reasons for a lower clock that slow a kernel down from outside. The others are an
 idle device, clocks that somebody set, and a display."""
+
+
+class _Rates(ctypes.Structure):
+    """`nvmlUtilization_t`: percent of the last sample period."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    """`nvmlMemory_t`, in bytes."""
+
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
+                ("used", ctypes.c_ulonglong))  # fmt: skip
 
 
 class Nvidia:
@@ -65,6 +78,35 @@ class Nvidia:
             reasons_of(reasons or 0),
         )
 
+    @property
+    def name(self) -> str:
+        """What its driver calls it; empty where it does not tell."""
+        text = ctypes.create_string_buffer(96)
+        failed = self._library.nvmlDeviceGetName(self._device, text, ctypes.c_uint(len(text)))
+        return "" if failed else text.value.decode("utf-8", "replace")
+
+    def usage(self) -> Usage:
+        rates, memory = _Rates(), _Memory()
+        idle = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(rates))
+        none = self._library.nvmlDeviceGetMemoryInfo(self._device, ctypes.byref(memory))
+        used, total = (None, None) if none else (float(memory.used), float(memory.total))
+        return Usage(None if idle else float(rates.gpu), used, total)
+
+    def reading(self) -> Reading:
+        """All of it, and of what is not told, why. Raises LookupError where the GPU is gone."""
+        usage, state = self.usage(), self()
+        asked = {
+            "use": usage.busy,
+            "memory": usage.memory_used,
+            "clock": state.clock_mhz,
+            "power": state.power_w,
+            "temperature": state.temperature_c,
+        }
+        missing = [what for what, value in asked.items() if value is None]
+        if len(missing) == len(asked):
+            raise LookupError("NVML tells nothing of it any more")
+        return Reading(usage, state, tuple(f"{what}: NVML does not tell it" for what in missing))
+
     def _is(self, find: Callable[..., int], name: str) -> bool:
         """Whether it was found."""
         return not find(ctypes.c_char_p(name.encode()), ctypes.byref(self._device))
@@ -73,6 +115,34 @@ class Nvidia:
         """None where this GPU does not tell."""
         failed = question(self._device, *map(ctypes.c_int, what), ctypes.byref(answer))
         return None if failed else int(answer.value)
+
+
+class _Pci(ctypes.Structure):
+    """`nvmlPciInfo_t`."""
+
+    _fields_ = (
+        ("old", ctypes.c_char * 16),
+        ("numbers", ctypes.c_uint * 5),
+        ("address", ctypes.c_char * 32),
+    )
+
+
+def addresses(library: str = LIBRARY) -> list[str]:
+    """The PCI addresses of the NVIDIA GPUs, in the order in which their driver counts them.
+
+    Raises OSError and AttributeError where there is no such library.
+    """
+    nvml: Any = ctypes.CDLL(library)
+    count = ctypes.c_uint()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        return []
+    found = []
+    for at in range(min(count.value, 256)):
+        device, pci = ctypes.c_void_p(), _Pci()
+        failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(at), ctypes.byref(device))
+        if not failed and not nvml.nvmlDeviceGetPciInfo_v3(device, ctypes.byref(pci)):
+            found.append(pci.address.decode("ascii", "replace"))
+    return found
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:

@@ -25,6 +25,24 @@ class State:
     throttled: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a device is in use: busy percent, bytes of memory. None is not known."""
+
+    busy: float | None = None
+    memory_used: float | None = None
+    memory_total: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A device at one moment. `unread` says of what is not known why, in a few words."""
+
+    usage: Usage
+    state: State
+    unread: tuple[str, ...] = ()
+
+
 Sensor = Callable[[], State]
 """Reads the state of a device. May raise anything: then it is not asked again."""
 
@@ -76,3 +94,20 @@ def number(path: Path, scale: float = 1.0) -> float | None:
         return int(path.read_bytes()[:64]) * scale
     except (OSError, ValueError):
         return None
+
+
+def text(path: Path, most: int = 200) -> str:
+    """What a file of sysfs or proc says at its beginning; empty where it cannot be read."""
+    try:
+        return path.read_bytes()[:most].decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def why_unread(path: Path) -> str:
+    """Why a file of sysfs says no number."""
+    try:
+        said = path.read_bytes()[:64]
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+    return f"{path.name} says {said.decode('utf-8', 'replace').strip()[:20]!r}"

@@ -77,7 +77,7 @@ class BaseScreen(Screen[None]):
             self.mount(notice)
         elif not small:
             notices.remove()
-        for widget in self.query("#title, #body, #keys"):
+        for widget in self.query("#title, #devices, #body, #keys"):
             widget.display = not small
         if notices and not small and self.focused is None:
             self.set_focus(self._before)

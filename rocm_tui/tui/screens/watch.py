@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -22,7 +22,11 @@ from rocm_tui.tui.widgets.welcome import Welcome
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
+    from rocm_tui.tui.devices import Devices
     from rocm_tui.tui.widgets.panes import Panes
+
+_DEVICES_AFTER = 0.5
+"""Seconds from which on it is looked for GPUs: the first screen stands by then."""
 
 
 class WatchScreen(BaseScreen):
@@ -37,9 +41,14 @@ class WatchScreen(BaseScreen):
     panes: Panes | None = None
     _seconds: Timer | None = None
 
-    def __init__(self, make_panes: Callable[[list[Row]], Panes]) -> None:
+    def __init__(
+        self,
+        make_panes: Callable[[list[Row]], Panes],
+        make_devices: Callable[[BaseScreen], Devices],
+    ) -> None:
         super().__init__()
         self._make_panes = make_panes
+        self._make_devices = make_devices
 
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths)
@@ -49,6 +58,12 @@ class WatchScreen(BaseScreen):
         self._keys()
         if self.program.launched is not None:
             self._seconds = self.set_interval(1.0, self._welcome)
+        self.set_timer(_DEVICES_AFTER, lambda: self._devices.begin())
+
+    @cached_property
+    def _devices(self) -> Devices:
+        """The strip of devices, which is nothing before it is needed."""
+        return self._make_devices(self)
 
     @property
     def row(self) -> Row | None:
@@ -115,7 +130,7 @@ class WatchScreen(BaseScreen):
         for name, text in panes.saved_filters.items():
             take = partial(panes.filter.take, f"@{name}")
             yield SystemCommand(f"tunings: Filter @{name}", text, take)
-        for name, beside, action in watch_keys.commands(self.spot):
+        for name, beside, action in watch_keys.commands(self.spot, self.program.read_only):
             yield SystemCommand(name, beside, partial(self.run_action, action))
 
     def describe(self) -> None:
@@ -145,7 +160,8 @@ class WatchScreen(BaseScreen):
 
     def _keys(self) -> None:
         spot = self.spot
-        keys, idle = watch_keys.footer(spot) if spot else ([], frozenset())
+        read_only = self.program.read_only
+        keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
         keys += [("O", "output", "app.output")] if self.program.launched else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
@@ -170,11 +186,15 @@ class WatchScreen(BaseScreen):
         panes = self.panes
         if id == "mark" and panes is not None and not panes.inside and panes.table.turn():
             return
-        why_not = watch_keys.by_id(id).why_not(self.spot) if self.panes else None
+        entry, read_only = watch_keys.by_id(id), self.program.read_only
+        why_not = entry.why_not(self.spot, read_only) if panes else None
         if why_not:
             self.program.refuse(why_not)
-        elif self.panes is not None:
+        elif self.panes is not None or id == "devices":
             await self.run_action(f"screen.{id}")
+
+    def action_devices(self) -> None:
+        self._devices.toggle()
 
     def action_switch(self) -> None:
         if self.panes is not None:

@@ -46,15 +46,18 @@ class TitleBar(OneLine):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._facts: Sequence[str] = ()
+        self._told: Line = ()
 
     def show(self, place: str, facts: Sequence[str], notice: str = "") -> None:
         left: list[Span] = [(" rocm-tui ", "title"), (f" {place}", "head")]
         if notice:
             left.append((f"   {notice}", "title"))
-        self._facts = facts
-        self.put(tuple(left))
+        self._facts, self._told = facts, tuple(left)
+        self.put(self._told)
 
     def heading(self, width: int) -> list[Line]:
+        kept = (("   READ-ONLY", "title"),) if getattr(self.app, "read_only", False) else ()
+        self.left = (*self._told, *kept)
         facts, room = list(self._facts), width - sum(cell_len(text) for text, _ in self.left)
         while facts and cell_len(" · ".join(facts)) + 2 > room:
             facts.pop()

@@ -1,0 +1,186 @@
+"""The devices of a machine: found, read in threads, and nobody waits for a driver."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.measure.machine import devices
+from backend.measure.machine.cpu import Load
+from backend.measure.machine.devices import NOTHING, Device, Readers, gpus, processor
+from backend.measure.machine.state import Reading, State, Usage
+from tests.support.fake_gpus import GIB, cards
+
+NVML = r"""
+#include <string.h>
+typedef unsigned long device;
+struct rates { unsigned gpu, memory; };
+struct memory { unsigned long long total, free, used; };
+struct pci { char old[16]; unsigned numbers[5]; char address[32]; };
+int nvmlInit_v2(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *out) { *out = 2; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned at, device *out) { *out = at + 1; return 0; }
+int nvmlDeviceGetPciInfo_v3(device d, struct pci *out) {
+  strcpy(out->address, d == 1 ? "00000000:19:00.0" : "00000000:3B:00.0");
+  return 0;
+}
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, device *out) {
+  *out = bus[9] == '1' ? 1 : bus[9] == '3' ? 2 : 0;
+  return *out == 0;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, device *out) { return 6; }
+int nvmlDeviceGetName(device d, char *out, unsigned size) {
+  strncpy(out, "NVIDIA H200", size);
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(device d, struct rates *out) {
+  out->gpu = d == 1 ? 83 : 0;
+  return 0;
+}
+int nvmlDeviceGetMemoryInfo(device d, struct memory *out) {
+  out->total = 140ull << 30;
+  out->used = 35ull << 30;
+  return d == 2 ? 3 : 0;
+}
+int nvmlDeviceGetClockInfo(device d, int kind, unsigned *out) { *out = 1980; return 0; }
+int nvmlDeviceGetTemperature(device d, int sensor, unsigned *out) { *out = 54; return 0; }
+int nvmlDeviceGetPowerUsage(device d, unsigned *out) { *out = 312500; return 0; }
+int nvmlDeviceGetCurrentClocksEventReasons(device d, unsigned long long *out) {
+  *out = d == 1 ? 0x4 : 0x1;
+  return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(NVML)
+    target = str(folder / "libnvml.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, folder / "nvml.c"], check=True)
+    return target
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_amd_gpus_by_their_addresses(tmp_path: Path) -> None:
+    first, second = cards(tmp_path, 2)
+    first.work(50)
+    second.tell(gpu_busy_percent="EBUSY", hwmon0__power1_average=None)
+    one, two = gpus(tmp_path)
+    assert (one.label, one.name, one.place) == ("0", "AMD Instinct MI300X", first.address)
+    reading = one.read()
+    assert reading.usage == Usage(50.0, 52.0 * GIB, 192.0 * GIB) and reading.unread == ()
+    assert reading.state == State(1082.0, 440.0, 54.0)
+    reading = two.read()
+    assert reading.usage.busy is None and reading.state.power_w is None
+    assert reading.unread == (
+        "use: gpu_busy_percent says 'EBUSY'",
+        "power: power1_average: No such file or directory",
+    )
+
+
+def test_nvidia_gpus_by_a_library_like_nvml(tmp_path: Path, nvml: str) -> None:
+    one, two = gpus(tmp_path, nvml)
+    assert (one.label, one.name, one.place) == ("0", "NVIDIA H200", "00000000:19:00.0")
+    usage, state = Usage(83.0, 35.0 * GIB, 140.0 * GIB), State(1980, 312.5, 54, ("power cap",))
+    assert one.read() == Reading(usage, state)
+    reading = two.read()
+    assert reading.usage == Usage(0.0, None, None) and reading.state.throttled == ()
+    assert reading.unread == ("memory: NVML does not tell it",)
+
+
+def test_both_kinds_are_counted_on(tmp_path: Path, nvml: str) -> None:
+    cards(tmp_path, 1)
+    assert [device.label for device in gpus(tmp_path, nvml)] == ["0", "1", "2"]
+
+
+def test_a_machine_without(tmp_path: Path) -> None:
+    assert gpus(tmp_path) == []
+    assert gpus(tmp_path, "libnot-there.so.1") == []
+    assert gpus(tmp_path, "libc.so.6") == []
+
+
+def test_the_load_of_the_cpus(tmp_path: Path) -> None:
+    def tell(busy: int, idle: int) -> None:
+        (tmp_path / "stat").write_text(f"cpu  {busy} 0 0 {idle} 0 0 0 0 7 7\ncpu0 1 2 3\n")
+
+    tell(100, 900)
+    (tmp_path / "meminfo").write_text("MemTotal: 4096 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n")
+    load = Load(tmp_path)
+    assert load().busy is None
+    tell(130, 970)
+    assert load() == Usage(30.0, 3072.0 * 1024, 4096.0 * 1024)
+    (tmp_path / "stat").write_text("nonsense")
+    (tmp_path / "meminfo").unlink()
+    assert load() == Usage()
+
+
+def test_this_machine() -> None:
+    """Its CPUs tell something in whatever virtual machine it is."""
+    device = processor()
+    reading = device.read()
+    assert device.label == "CPU" and reading.usage.memory_total
+
+
+def test_a_driver_that_hangs_is_not_waited_for() -> None:
+    now = [100.0]
+    hangs, going = threading.Event(), threading.Event()
+
+    def hang() -> Reading:
+        going.set()
+        hangs.wait(20)
+        return NOTHING
+
+    well = Device("0", "", "", lambda: Reading(Usage(7.0), State()))
+    readers = Readers([well, Device("1", "", "", hang)], lambda: now[0])
+    begin = time.monotonic()
+    readers.ask()
+    going.wait(5)
+    until(lambda: readers.seen()[0].reading)
+    assert readers.seen()[1].why == ""
+    now[0] += 9
+    readers.ask()
+    first, second = readers.seen()
+    assert first.reading is not None and second.reading is None
+    assert second.why == "its driver has not answered for 9 s"
+    assert time.monotonic() - begin < 5
+    hangs.set()
+    until(lambda: readers.seen()[1].reading)
+    readers.stop()
+
+
+def test_a_gpu_that_vanishes_and_returns(tmp_path: Path) -> None:
+    (card,) = cards(tmp_path, 1)
+    readers = Readers(gpus(tmp_path))
+    readers.ask()
+    until(lambda: readers.seen()[0].reading)
+    moved = card.device.rename(tmp_path / "away")
+    readers.ask()
+    until(lambda: readers.seen()[0].why)
+    assert readers.seen()[0].why == f"it cannot be read: {card.address} is gone"
+    shutil.move(moved, card.device)
+    readers.ask()
+    until(lambda: readers.seen()[0].reading)
+    readers.stop()
+
+
+def test_threads_end(tmp_path: Path) -> None:
+    cards(tmp_path, 3)
+    before = threading.active_count()
+    readers = Readers(gpus(tmp_path))
+    assert threading.active_count() == before + 3 == before + len(readers)
+    readers.stop()
+    until(lambda: threading.active_count() == before)
+    assert devices.PATIENCE > 1

@@ -1,0 +1,174 @@
+"""The strip of devices: what stands in it, when it is there, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.measure.machine import devices
+from backend.measure.machine.devices import Device, Seen
+from backend.measure.machine.state import Reading, State, Usage
+from rocm_tui.render.devices import Shown, cell, lines, shown, told
+from rocm_tui.tui.widgets.device_strip import DeviceStrip
+from tests.support.fake_gpus import GIB, Card, cards
+from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Card]]:
+    """Eight GPUs that are this machine's, in a tree of files."""
+    root = tmp_path / "sys"
+    found = cards(root, 8)
+    real = devices.gpus
+    monkeypatch.setattr(devices, "gpus", lambda: real(root))
+    yield found
+
+
+def test_the_width_decides_what_is_told() -> None:
+    one = Shown("3", "MI300X", 87, 142 * GIB, 192 * GIB, 642, 78, 2100, ("power cap",))
+    text = "".join(span[0] for span in cell(one, 38))
+    assert text == " 3!━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
+    assert (" 3!", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
+    text = "".join(span[0] for span in cell(one, 100))
+    assert text.endswith("142/192 GiB  642 W  78 °C  2100 MHz  power cap  MI300X")
+
+
+def test_what_is_not_told_is_a_dash() -> None:
+    text = "".join(span[0] for span in cell(Shown("0", "", used=1.0), 60))
+    assert text.count("–") == 5 and "━" not in text
+    hung = Shown("1", "MI300X", why="its driver has not answered for 12 s")
+    assert cell(hung, 60)[1:] == (("– ", ""), ("its driver has not answered for 12 s", "warn"))
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "lines_", "hidden"),
+    [
+        (1, (80, 24), 1, 0),
+        (4, (80, 24), 4, 0),
+        (8, (80, 24), 4, 0),
+        (16, (80, 24), 4, 9),
+        (8, (220, 60), 4, 0),
+        (16, (220, 60), 4, 0),
+        (8, (60, 15), 2, 7),
+    ],
+)
+def test_few_lines(count: int, size: tuple[int, int], lines_: int, hidden: int) -> None:
+    drawn = lines([Shown(str(n), "MI300X", 100.0) for n in range(count)], *size)
+    texts = ["".join(text for text, _ in line) for line in drawn]
+    assert len(drawn) == lines_ and all(len(text) <= size[0] for text in texts)
+    assert ("more" in texts[-1]) == bool(hidden)
+    assert not hidden or f"… {hidden} more, up to 100 % busy" in texts[-1]
+
+
+def test_a_number_that_flickers_stays() -> None:
+    device = Device("0", "", "", lambda: Reading(Usage(), State()))
+
+    def at(busy: float, watts: float, hot: float, clock: float) -> Seen:
+        usage = Usage(busy, 100.0 * GIB + watts, 192.0 * GIB)
+        return Seen(device, Reading(usage, State(clock, watts, hot)))
+
+    first = shown(at(50, 140, 38, 132))
+    assert shown(at(52, 143, 39, 160), first) == first
+    later = shown(at(54, 145, 40, 190), first)
+    assert (later.busy, later.power, later.temperature, later.clock) == (54, 145, 40, 190)
+    assert shown(at(0, 140, 38, 132), shown(at(1, 140, 38, 132))).busy == 0
+
+
+def test_what_doctor_says(gpus: list[Card]) -> None:
+    gpus[0].tell(hwmon0__power1_average=None)
+    device = devices.gpus()[0]
+    text, why = told(Seen(device, device.read()))
+    assert text == (
+        "AMD Instinct MI300X at 0000:c1:00.0: 0 % busy, 2.0/192 GiB in use, 38 °C, 132 MHz"
+    )
+    assert why == "power: power1_average: No such file or directory"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (220, 60)])
+async def test_the_key_shows_and_hides_it(
+    tmp_path: Path, gpus: list[Card], size: tuple[int, int]
+) -> None:
+    write_cache(tmp_path, 8)
+    gpus[5].work(80)
+    async with running(tmp_path, size=size) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        assert not app.screen.query(DeviceStrip)
+        await pilot.press("D")
+        await until(pilot, lambda: app.screen.query(DeviceStrip))
+        strip = app.screen.query_one(DeviceStrip)
+        await until(pilot, lambda: "80%" in screen_text(strip))
+        assert strip.size.height == 4 and app.focused is panes.table
+        assert [f" {n} " in screen_text(strip) for n in range(8)] == [True] * 8
+        before = strip.painted
+        for index in (0, 5):
+            gpus[index].tell(hwmon0__power1_average=142_000_000 + index // 5 * 480_000_000)
+        await pilot.pause(3)
+        assert strip.painted == before  # 2 W are worth no repaint
+        gpus[5].work(20)
+        await until(pilot, lambda: "20%" in screen_text(strip))
+        assert 0 < strip.painted - before < 80
+        threads = threading.active_count()
+        await pilot.press("D")
+        await until(pilot, lambda: not app.screen.query(DeviceStrip))
+        await until(pilot, lambda: threading.active_count() <= threads - 8)
+        assert app.memory.recall("devices", "") == "off"
+
+
+async def test_it_is_there_where_there_are_gpus(
+    tmp_path: Path, gpus: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROCM_TUI_DEVICES")
+    monkeypatch.setattr("rocm_tui.tui.devices._may_have_gpus", lambda: True)
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await until(pilot, lambda: app.screen.query(DeviceStrip))
+        strip = app.screen.query_one(DeviceStrip)
+        await until(pilot, lambda: "192G" in screen_text(strip))
+        await pilot.press("S")
+        await pilot.pause()
+        assert not app.screen.query(DeviceStrip)  # of another screen
+        await pilot.press("escape")
+        await pilot.resize_terminal(50, 10)
+        await until(pilot, lambda: not strip.display)
+        await pilot.resize_terminal(200, 50)
+        await until(pilot, lambda: strip.display and "MHz" in screen_text(strip))
+
+
+async def test_before_the_first_tuning_and_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "gpus", list)
+    async with running(tmp_path) as (app, pilot):
+        await pilot.press("D")
+        await until(pilot, lambda: app.screen.query(DeviceStrip))
+        strip = app.screen.query_one(DeviceStrip)
+        await until(pilot, lambda: "CPU" in screen_text(strip))
+        assert "GiB" in screen_text(strip)
+
+
+async def test_a_driver_that_hangs_holds_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = threading.Event()
+
+    def hang() -> Reading:
+        free.wait(60)
+        return Reading(Usage(), State())
+
+    monkeypatch.setattr(devices, "gpus", lambda: [Device("0", "MI300X", "", hang)])
+    monkeypatch.setattr(devices, "PATIENCE", 0.2)
+    write_cache(tmp_path, 8, 16)
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        await pilot.press("D")
+        await until(pilot, lambda: app.screen.query(DeviceStrip))
+        strip = app.screen.query_one(DeviceStrip)
+        await until(pilot, lambda: "has not answered" in screen_text(strip))
+        await pilot.press("j")
+        assert panes.table.cursor == 1
+        free.set()
+        await until(pilot, lambda: "has not answered" not in screen_text(strip))
