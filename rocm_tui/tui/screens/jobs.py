@@ -177,7 +177,7 @@ class JobsScreen(BaseScreen):
     @property
     def current(self) -> Job | None:
         """The job under the cursor."""
-        cursor = self.query_one("#jobs", Grid).cursor
+        cursor = self.query_one("#jobs", Grid).at
         return self._jobs[cursor] if cursor < len(self._jobs) else None
 
     def update(self) -> None:
