@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
+from backend.model.cache_level import CacheLevel
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.graph import Arm
 from backend.model.problem import Shape, TuningKey
@@ -163,8 +164,8 @@ class EnvironmentJob(WorkerJob[Environment]):
 
 @dataclass(frozen=True, slots=True)
 class PeakResult:
-    """The device; 10^12 operations a second by kind of arithmetic; 10^9 bytes a second;
-    the seconds that it took."""
+    """The device; 10^12 operations a second by kind of arithmetic; 10^9 bytes a second from memory,
+    and from each cache, the smallest first; the seconds that it took."""
 
     device: str
     tflops: Mapping[Arithmetic, float]
@@ -173,6 +174,7 @@ class PeakResult:
     seconds: float = 0.0
     arch: str | None = None
     compute_units: int | None = None
+    caches: tuple[CacheLevel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,9 @@ def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
     if result.device == "cpu":
         machine = TunedDevice("cpu", host=socket.gethostname())
         source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
-    return machine, Peak(machine.label, result.tflops, result.gbs, source)
+    return machine, Peak(
+        machine.label, result.tflops, result.gbs, source, result.caches, measured=True
+    )
 
 
 def check_percent(value: float, name: str) -> float:

@@ -26,7 +26,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
         "code 1 if there is none."
     )
     common.add_arguments(parser, "paths")
-    parser.add_argument("--tied", action="store_true", help="only those whose winner is a tie")
+    parser.add_argument("--tied", action="store_true", help="only ties of the best choices")
     parser.add_argument(
         "--filter",
         metavar="FILTER",

@@ -60,6 +60,7 @@ def do_prove(args: argparse.Namespace) -> int:
 
     def tell(number: int, total: int, pinned: bool) -> None:
         which = "with the pins" if pinned else "without"
+        work.line.part(number - 1, total)
         work.line.title = f"graph {graph.id}: process {number} of {total}, {which}"
         work.line.show("starting a worker")
 

@@ -74,6 +74,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
     line = LiveLine()
 
     def tell(place: int, pin: Pin, what: str) -> None:
+        line.part(place - 1, len(pins))
         line.title = f"verifying {place} of {len(pins)}"
         line.show(f"{pin_title(pin)}, {what}")
 

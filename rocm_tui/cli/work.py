@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import TypeVar
@@ -23,27 +24,47 @@ from rocm_tui.jobs.limits import Limits
 from rocm_tui.jobs.run import RunJob, run_watched
 from rocm_tui.jobs.warm import MOST, Workers
 from rocm_tui.render.jobs import progress_text
-from rocm_tui.session.numbers import shorten
+from rocm_tui.render.plot import bar
+from rocm_tui.session.numbers import running, shorten
 
 R = TypeVar("R")
 
+_BAR = 10
+_SECOND = 1.0
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class LiveLine:
     """A line on stderr that overwrites itself, only where stderr is a terminal; an empty text
-    clears it."""
+    clears it. How long it has been going on is counted on each second, so that one sees that it
+    lives; and, of parts that are told by `part`, how long the others will take."""
 
     def __init__(self, title: str = "") -> None:
         self.title = title
         self._live = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._text = ""
+        self._began = self._first = time.monotonic()
+        self._done = self._total = 0
+        self._ticker: threading.Thread | None = None
 
     def show(self, text: str) -> None:
-        if self._live:
-            with contextlib.suppress(OSError):  # the terminal is gone; the job's end is still ours
-                width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-                line = shorten(plain(f"{self.title}: {text}"), width) if text else ""
-                say.overwrite(line)
+        if not self._live:
+            return
+        with self._lock:
+            if not self._text:
+                self._began = time.monotonic()
+            self._text = text
+            self._write()
+        if text and self._ticker is None:
+            self._ticker = threading.Thread(target=self._tick, name="clock", daemon=True)
+            self._ticker.start()
+
+    def part(self, done: int, total: int) -> None:
+        """So many parts are done, of all."""
+        if not done:
+            self._first = time.monotonic()
+        self._done, self._total = done, total
 
     @contextlib.contextmanager
     def during(self, title: str) -> Iterator[None]:
@@ -57,7 +78,47 @@ class LiveLine:
 
     def progressed(self, progress: Progress) -> None:
         """Show how far a worker is."""
-        self.show(progress_text(progress))
+        share = _share(progress)
+        done = "" if share is None else f"{bar(share, _BAR)} "
+        self.show(done + progress_text(progress))
+
+    def _tick(self) -> None:
+        while True:
+            time.sleep(_SECOND)
+            with self._lock:
+                if self._text:
+                    self._write()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone; the job's end is still ours
+            width = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
+            say.overwrite(live_line(self.title, self._text, self._times(), width))
+
+    def _times(self) -> str:
+        """`12 s`, and what the parts that are left will take."""
+        now = time.monotonic()
+        text = running(now - self._began)
+        if self._done and self._total > self._done:
+            left = (now - self._first) / self._done * (self._total - self._done)
+            text += f", about {running(left)} to go"
+        return text
+
+
+def live_line(title: str, text: str, times: str, width: int) -> str:
+    """In so many cells; the times stand at its end and are never cut. Empty without a text."""
+    if not text:
+        return ""
+    room = max(20, width - len(times) - 3)
+    return f"{shorten(plain(f'{title}: {text}'), room)} · {times}"
+
+
+def _share(progress: Progress) -> float | None:
+    """What is done of all, where something is counted."""
+    if progress.total:
+        return (progress.timed or progress.compiled) / progress.total
+    if progress.choices > 1:
+        return min(1.0, progress.settled / (progress.choices - 1))
+    return None
 
 
 class Work:

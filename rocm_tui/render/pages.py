@@ -15,6 +15,7 @@ from rocm_tui.report.types import Disagreement, MissingBackend, Party, Repeated,
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+from rocm_tui.session.peaks import Peak
 
 _PROBLEM = PROBLEM[1:]
 
@@ -120,6 +121,17 @@ class _PointLine:
         tuning = self.point.row.tuning
         return stats.once(tuning, stats.winner(tuning))
 
+    @property
+    def bound(self) -> str:
+        """`memory`, `in L2`, `compute`; above them all, which number is wrong."""
+        point, peak = self.point, self.roofline.peak
+        if point.wrong == "time":
+            return "time wrong (once)"
+        if point.wrong == "peak":
+            told = isinstance(peak, Peak) and peak.measured
+            return f"peak wrong ({'measured' if told else 'published'})"
+        return f"in {plain(point.cache.name)}" if point.cache else point.bound or ""
+
     def _marked(self, text: str) -> str:
         return fmt.once(text) if self.once else text
 
@@ -142,11 +154,13 @@ _POINTS: tuple[Field[_PointLine], ...] = (
     ),
     Field(
         "share", "%", 6, 6, right=True, text=lambda line: line.percent,
-        about="of the roof; above 100 the operands come from a cache",
+        style=lambda line: "warn" if line.point.wrong else "",
+        about="of the roof; above 100 a number is wrong: a time that was taken once, or the peak",
     ),
     Field(
-        "bound", "BOUND BY", 8, 8, drop=2, text=lambda line: line.point.bound or "", style="dim",
-        about="memory or compute: which of them makes the roof",
+        "bound", "BOUND BY", 8, 22, drop=2, text=lambda line: line.bound,
+        style=lambda line: "warn" if line.point.wrong else "dim",
+        about="what makes the roof: memory, a cache that holds all operands, or compute",
     ),
     Field(
         "device", "DEVICE", 10, 30, drop=3, style="dim", about="where it was tuned",
@@ -180,7 +194,7 @@ def pages(report: Report, points: Sequence[tuple[Roofline, Point]]) -> dict[str,
         "repeated": _repeated(report.repeated),
         "ranks": _ranks(report.disagreements),
         "missing": _missing(report.missing, report.backends_known),
-        "roofline": _roofline(points),
+        "roofline": roofline_page(points),
     }
 
 
@@ -228,8 +242,6 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
         what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
-        if not all(disagreement.one_job for disagreement in disagreements):
-            sentence = f"Chosen differently by {words.parties(disagreements)}: {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 
 
@@ -253,7 +265,8 @@ def by_share(rooflines: Iterable[Roofline]) -> list[tuple[Roofline, Point]]:
     return sorted(points, key=lambda pair: (pair[1].share is None, pair[1].share or 0.0))
 
 
-def _roofline(points: Sequence[tuple[Roofline, Point]]) -> Page:
+def roofline_page(points: Sequence[tuple[Roofline, Point]]) -> Page:
+    """The page of these points, in this order."""
     several = len({roofline.machine for roofline, _ in points}) > 1
     sentences: tuple[Span, ...] = ()
     if not points:

@@ -4,17 +4,26 @@ S. Williams, A. Waterman, D. Patterson: Roofline: an insightful visual performan
 multicore architectures, Communications of the ACM 52(4), 2009. The roof over an arithmetic
 intensity of I operations a byte is min(peak operations, I x peak bandwidth) a second. The bytes
 are the compulsory ones: each operand is read once, the result is written once. A kernel that reads
-anything twice moves more, and one whose operands lie in a cache may get above the roof.
+anything twice moves more.
+
+One whose operands lie in a cache may get above the roof of the memory: then it stands below that of
+the slowest cache that holds them and is fast enough (A. Ilic, F. Pratas, L. Sousa: Cache-aware
+Roofline model, IEEE Computer Architecture Letters 13(1), 2014). What is above that too cannot be:
+its time is wrong or the peak is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from backend.model.cache_level import CacheLevel
+from backend.model.choice import Choice
 from backend.model.ops import flops, traffic
+from backend.model.origin import device_kind
 from backend.model.session import Session
+from backend.model.tuning import Tuning
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import (
@@ -23,12 +32,14 @@ from rocm_tui.session.peaks import (
     Peak,
     TunedDevice,
     attainable,
+    holding,
     machine_of,
     math_kind,
     peak_of,
 )
 
-Bound = Literal["memory", "compute"]
+Bound = Literal["memory", "cache", "compute"]
+Wrong = Literal["time", "peak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,8 @@ class Point:
     """The winner of one tuning: operations a byte, 10^12 operations a second, the roof above it.
 
     `roof` and `bound` are None where the device's peak for this kind of arithmetic is not known.
+    `cache` is the one whose roof it is. Above every roof, `wrong` says which number is the less to
+    be believed: a time that was taken once, else the peak.
     """
 
     row: Row
@@ -44,10 +57,12 @@ class Point:
     tflops: float
     roof: float | None = None
     bound: Bound | None = None
+    cache: CacheLevel | None = None
+    wrong: Wrong | None = None
 
     @property
     def share(self) -> float | None:
-        """Of the roof; above 1 where the operands come from a cache."""
+        """Of the roof; above 1 only where a number is wrong."""
         return self.tflops / self.roof if self.roof else None
 
 
@@ -109,8 +124,27 @@ def point_of(row: Row, peak: Peak | NoPeak) -> Point | None:
     if isinstance(peak, NoPeak):
         return Point(row, kind, intensity, rate)
     kind = kind if kind in peak.tflops or kind != "tf32" else "fp32"
-    roof = attainable(peak, kind, intensity)
-    bound: Bound | None = None
-    if roof is not None:
-        bound = "compute" if roof == peak.tflops[kind] else "memory"
-    return Point(row, kind, intensity, rate, roof, bound)
+    point = Point(row, kind, intensity, rate)
+    flat, roof = peak.tflops.get(kind), attainable(peak, kind, intensity)
+    if flat is None or roof is None:
+        return point
+    point = replace(point, roof=roof, bound="compute" if roof == flat else "memory")
+    if rate <= roof * (1 + _SLACK):
+        return point
+    for cache in reversed(_holding(peak, tuning, best, moved)):
+        higher = attainable(peak, kind, intensity, cache) or 0.0
+        if higher > roof and rate <= higher * (1 + _SLACK):
+            return replace(point, roof=higher, bound="cache", cache=cache)
+    return replace(point, wrong="time" if stats.once(tuning, best) else "peak")
+
+
+_SLACK = 0.02
+"""A measured peak is what was reached in a few tries."""
+
+
+def _holding(peak: Peak, tuning: Tuning, best: Choice | None, moved: int) -> tuple[CacheLevel, ...]:
+    """The caches that all operands may have been in; none where they were measured cold."""
+    once = stats.once(tuning, best)
+    if not once and tuning.measured is not None and tuning.measured.caches == "cold":
+        return ()
+    return holding(peak, moved, flushed=once and device_kind(tuning) == "gpu")

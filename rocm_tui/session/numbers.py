@@ -94,6 +94,11 @@ def seconds(value: float | None) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def running(value: float) -> str:
+    """The same for what still runs, without parts of a second: `2 s`, `3 min 20 s`."""
+    return f"{round(value)} s" if value < 10 else seconds(value)
+
+
 def factor(value: float | None) -> str:
     """A ratio: `1.13×`."""
     if value is None or not isfinite(value):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from backend.model.cache_level import CacheLevel
 from backend.model.ops import factors
 from backend.model.problem import Problem
 from backend.model.session import Session, systems_of
@@ -24,12 +25,15 @@ MathKind = Literal["fp64", "fp32", "tf32", "half", "fp8", "int8"]
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """What a device can do at best. `source` says in words where the figures are from."""
+    """What a device can do at best: `gbs` from memory, and from `caches`, the smallest first.
+    `source` says in words where the figures are from, `measured` whether from this machine."""
 
     name: str
     tflops: Mapping[MathKind, float]
     gbs: float
     source: str
+    caches: tuple[CacheLevel, ...] = ()
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,28 @@ _SOURCES = {
     "gfx1201": "AMD product page, WMMA rates of RDNA 4 without sparsity",
     "sm_90": "NVIDIA data sheet, half of its figures with sparsity",
 }
+_CACHES: Mapping[str, tuple[CacheLevel, ...]] = {
+    "MI2": (CacheLevel("L2", 8 << 20, 6963.0),),
+    "MI300A": (
+        CacheLevel("L2", 4 << 20, 25804.0),
+        CacheLevel("Infinity Cache", 256 << 20, 17200.0),
+    ),
+    "MI3": (CacheLevel("L2", 4 << 20, 34406.0), CacheLevel("Infinity Cache", 256 << 20, 17200.0)),
+    "MI35": (CacheLevel("L2", 4 << 20), CacheLevel("Infinity Cache", 256 << 20)),
+    "7900 XTX": (CacheLevel("Infinity Cache", 96 << 20, 3500.0),),
+    "7900 XT": (CacheLevel("Infinity Cache", 80 << 20, 2900.0),),
+    "7900 GRE": (CacheLevel("Infinity Cache", 64 << 20),),
+    "9070": (CacheLevel("Infinity Cache", 64 << 20),),
+    "H100": (CacheLevel("L2", 50 << 20),),
+    "H200": (CacheLevel("L2", 50 << 20),),
+}
+"""By the longest of these that is in a device's name; of a module, those of one die.
+
+CDNA 2 and 3 white papers: an L2 gives 128 bytes a clock and channel, of which a die has 32 (at 1.7
+GHz) or 16 (at 2.1 GHz, 8 dies, of the MI300A 6; what fits in one die's 4 MB counts), the Infinity
+Cache of the MI300 17.2 TB/s. AMD's product pages tell the effective bandwidth of a Radeon's; where
+no bandwidth is published none stands here.
+"""
 _ALSO = {
     "amd instinct mi250x/mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
     "amd instinct mi250x / mi250": ("AMD Instinct MI250X", "AMD Instinct MI250"),
@@ -96,7 +122,8 @@ def _devices() -> Iterator[Device]:
         pairs = zip(kinds, figures, strict=True)
         tflops = {kind: float(cell) / int(dies) for kind, cell in pairs if cell != "-"}
         title = name + (" (one die)" if dies != "1" else "")
-        peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch])
+        caches = _CACHES[max((part for part in _CACHES if part in name), key=len)]
+        peak = Peak(title, tflops, float(gbs) / int(dies), _SOURCES[arch], caches)
         pairs_of_units = (int(units) // 2,) if "Radeon" in name else ()
         yield Device(name, arch, (int(units), *pairs_of_units), peak)
 
@@ -158,13 +185,37 @@ class TunedDevice:
 
     @property
     def label(self) -> str:
-        return f"CPU of {self.host or 'an unknown host'}" if self.name == "cpu" else self.name
+        if self.name == "cpu":
+            return f"CPU of {self.host or 'an unknown host'}"
+        return self.name or self.arch or "an unknown device"
 
 
-def attainable(peak: Peak, kind: MathKind, intensity: float) -> float | None:
-    """The roof in 10^12 operations a second; None if the peak of that arithmetic is not known."""
+def attainable(
+    peak: Peak, kind: MathKind, intensity: float, cache: CacheLevel | None = None
+) -> float | None:
+    """The roof in 10^12 operations a second, of what is in memory or in a cache; None if the peak
+    of that arithmetic is not known. A cache whose bandwidth is not known has no slope."""
     flat = peak.tflops.get(kind)
-    return None if flat is None else min(flat, intensity * peak.gbs / 1e3)
+    gbs = peak.gbs if cache is None else cache.gbs
+    return flat if flat is None or gbs is None else min(flat, intensity * gbs / 1e3)
+
+
+def holding(peak: Peak, moved: int, *, flushed: bool) -> tuple[CacheLevel, ...]:
+    """The caches that hold so many bytes from one call to the next. Inductor's own benchmarks on a
+    GPU have its L2 `flushed` before each call, but not a cache behind that."""
+    return tuple(
+        cache
+        for cache in peak.caches
+        if moved <= cache.bytes and not (flushed and cache.name == "L2")
+    )
+
+
+def fastest(peak: Peak, moved: int) -> float | None:
+    """10^9 bytes a second at best for so many bytes, after a flush of the L2; None where the
+    bandwidth of a cache that holds them is not known."""
+    rates = [cache.gbs for cache in holding(peak, moved, flushed=True)]
+    known = [rate for rate in rates if rate is not None]
+    return max(peak.gbs, *known, 0.0) if len(known) == len(rates) else None
 
 
 @lru_cache(maxsize=256)

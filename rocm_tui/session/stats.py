@@ -19,6 +19,7 @@ are not recognised.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import comb, isfinite
 from typing import Literal
@@ -246,9 +247,10 @@ def _judged(best: MeasuredChoice, choice: MeasuredChoice, rival: MeasuredChoice)
 
 
 def tied(tuning: Tuning) -> bool | None:
-    """Whether the winner is not even ahead of each rival; None without two choices."""
+    """Whether the winner and a rival cannot be told apart; None without two choices. Neither what
+    is unclear yet nor a winner that was beaten is a tie."""
     how = standing(tuning)
-    return None if how is None else how not in ("clear", "ahead")
+    return None if how is None else how == "tied"
 
 
 def wins_clearly(tuning: Tuning) -> bool:
@@ -357,15 +359,18 @@ def tick_of(times: Sequence[float]) -> float:
 
 
 def _come_in(times: Sequence[float], tick: float) -> bool:
-    """A quarter may lie between ticks: the median of an even number of times does."""
+    """A quarter may lie between ticks, of the times or of those that differ: the median of an even
+    number of times does. The more choices share a time, the less it is by chance."""
     distinct = {ms for ms in times if tick / 2 < ms < LONGEST}
-    fits, chance = 0, len(TICKS) * len(distinct) / max(1, len(times))
+    counts = Counter(times)
+    fits, on_tick, chance = 0, 0, len(TICKS) * (len(distinct) / max(1, len(times))) ** 2
     for ms in distinct:
         error = _FLOAT * ms + (ROUNDED / 2 if round(ms, PLACES) == ms else 0.0)
         if abs(ms - round(ms / tick) * tick) <= error * 1.01:
             fits += 1
+            on_tick += counts[ms]
             chance *= min(1.0, 2 * error / tick)
-    enough = fits > 1 and fits * 4 >= len(distinct) * 3
+    enough = fits > 1 and (fits * 4 >= len(distinct) * 3 or on_tick * 4 >= len(times) * 3)
     return enough and comb(len(distinct), fits) * chance <= _CHANCE
 
 

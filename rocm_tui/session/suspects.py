@@ -22,7 +22,7 @@ from backend.model.origin import device_kind
 from backend.model.tuning import Tuning
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
-from rocm_tui.session.peaks import Peak, math_kind
+from rocm_tui.session.peaks import Peak, fastest, math_kind
 
 SCHEDULER_TICK = 4.0
 """Milliseconds."""
@@ -93,9 +93,10 @@ def _computing_ms(tuning: Tuning, peak: Peak) -> float | None:
 
 
 def _moving_ms(tuning: Tuning, peak: Peak) -> float | None:
-    """None on a CPU."""
+    """None on a CPU, and where nobody knows how fast a cache gives them."""
     moved = traffic(tuning) if device_kind(tuning) == "gpu" else None
-    return moved / peak.gbs / 1e6 if moved and peak.gbs > 0 else None
+    gbs = fastest(peak, moved) if moved else None
+    return moved / gbs / 1e6 if moved and gbs else None
 
 
 def _ticks(tuning: Tuning, deciding: Sequence[Choice]) -> str | None:

@@ -279,6 +279,9 @@ class RocmTui(Host):
     def action_jobs(self) -> None:
         self._toggle(later.jobs_screen())
 
+    def action_done(self) -> None:
+        self._toggle(later.done_screen())
+
     def action_trials(self) -> None:
         self._toggle(later.trials_screen())
 

@@ -196,7 +196,7 @@ class Asking:
         try:
             require_here(machine)
             label = plain(machine.label)
-            host.notify(f"Measuring the peak of {label}: some two seconds.", markup=False)
+            host.notify(f"Measuring the peak of {label}: some three seconds.", markup=False)
             peak = await to_thread(measure_machine, machine, host.layout, host.python)
         except RocmTuiError as error:
             host.refuse(str(error))

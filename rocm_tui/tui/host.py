@@ -41,6 +41,7 @@ COMMANDS = (
     ("view: Show trials", "Graphs, improve, prove", "app.trials"),
     ("view: Show sessions", "Processes, and what each does", "app.sessions"),
     ("view: Show jobs", "Progress, results, logs", "app.jobs"),
+    ("view: Show what was done", "Actions, their commands", "app.done"),
     ("view: Show sources", "What is being read", "app.sources"),
     ("view: Show output", "Of the program", "app.output"),
     ("view: Show help", "Every key and column", "app.help"),

@@ -87,7 +87,7 @@ def lines(launched: Launched | None, processes: Processes, width: int) -> list[L
         return told
     title = fmt.shorten(launched.title, max(20, width - 24))
     if launched.code is None:
-        state = (f"  running {fmt.seconds(round(launched.age))}", "dim")
+        state = (f"  running {fmt.running(launched.age)}", "dim")
     else:
         state = (f"  {ending(launched.code)}", "good" if launched.code == 0 else "bad")
     if launched.running and not told:

@@ -1,11 +1,13 @@
-"""What this machine can do at best, measured in two seconds: square matrix products, a copy.
+"""What this machine can do at best, measured in three seconds: square matrix products, a copy.
 
 It is the roof of the roofline where no data sheet tells one. A best time is taken, not a median:
-a roof is what was reached once. The copy counts each byte read and written once, as STREAM does.
+a roof is what was reached once. The copy counts each byte read and written once, as STREAM does:
+once with more than the caches hold, and on a CPU with what fits in each of them.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,17 +15,24 @@ from functools import partial
 import torch
 
 from backend.inductor.torch import tuning as torch_api
+from backend.measure.machine.caches import cpu_caches
+from backend.model.cache_level import CacheLevel
 from backend.processes.shared import Mark
 from backend.wire.jobs import Arithmetic, BadJob, PeakJob, PeakResult
 from backend.worker.protocol import TellProgress
 
 _SECONDS = 0.3
-"""For each kind of arithmetic, and for the copy."""
+"""For each kind of arithmetic, for the copy, and for that in each cache."""
 _EACH = 0.05
 """For one size of matrices. A product longer than this is large enough for any device."""
 _SMALLEST, _LARGEST = 256, 8192
 _COPIED = {"cpu": 256 << 20, "cuda": 1 << 30}
-"""Bytes; beyond what a cache holds."""
+"""Bytes at least; beyond what a cache holds."""
+_MOST_COPIED = 1 << 30
+_MOST_IN_CACHE = 32 << 20
+"""Bytes read and written: the last cache of a shared machine is not all ours."""
+_BATCH = 16 << 20
+"""Bytes that are copied at least between two looks at the clock."""
 _KINDS: Mapping[Arithmetic, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
@@ -44,15 +53,40 @@ def run(job: PeakJob, tell: TellProgress, mark: Mark) -> PeakResult:
         tell(f"multiplying {kind} matrices")
         tflops[kind] = _products(device, dtype)
     tell("copying")
+    levels = _cpu_levels() if device == "cpu" else {}
+    gbs = _copies(device, max(levels.values(), default=0))
     return PeakResult(
         device=device_facts.name if on_gpu else "cpu",
         arch=device_facts.arch if on_gpu else None,
         compute_units=device_facts.compute_units if on_gpu else None,
         tflops=tflops,
-        gbs=_copies(device),
+        gbs=gbs,
         threads=torch.get_num_threads(),
+        caches=_on_gpu() if on_gpu else _in_caches(levels, gbs),
         seconds=time.perf_counter() - started,
     )
+
+
+def _cpu_levels() -> dict[int, int]:
+    """Bytes by level, of the CPUs that the threads can be on."""
+    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    return cpu_caches(allowed[: torch.get_num_threads()])
+
+
+def _in_caches(levels: Mapping[int, int], memory: float) -> tuple[CacheLevel, ...]:
+    """What copies reach that stay in half of a cache. One that gives no more than the memory, as
+    where others have it too, is none to us."""
+    found = (
+        CacheLevel(f"L{level}", size, _copies("cpu", 0, min(size // 2, _MOST_IN_CACHE) // 2))
+        for level, size in levels.items()
+    )
+    return tuple(cache for cache in found if cache.gbs and cache.gbs > memory)
+
+
+def _on_gpu() -> tuple[CacheLevel, ...]:
+    """How much its L2 holds; to copy so little takes no longer than to ask for it."""
+    size = int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))
+    return (CacheLevel("L2", size),) if size else ()
 
 
 def _products(device: str, dtype: torch.dtype) -> float:
@@ -75,12 +109,19 @@ def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]
     return partial(torch.mm, left, right, out=torch.empty_like(left))
 
 
-def _copies(device: str) -> float:
-    """10^9 bytes a second, read and written."""
-    source = torch.ones(_COPIED[device] // 4, device=device)
+def _copies(device: str, cached: int, small: int = 0) -> float:
+    """10^9 bytes a second, read and written: of more than is `cached`, else of `small` bytes."""
+    size = small or min(max(_COPIED[device], cached), _MOST_COPIED)
+    source = torch.ones(size // 4, device=device)
     target = torch.empty_like(source)
-    best = _best(lambda: target.copy_(source), device, _SECONDS)
-    return float(2 * source.nbytes / best / 1e9)
+    times = max(1, _BATCH // size)
+
+    def copy() -> None:
+        for _ in range(times):
+            target.copy_(source)
+
+    best = _best(copy, device, _SECONDS)
+    return float(2 * source.nbytes * times / best / 1e9)
 
 
 def _best(work: Callable[[], object], device: str, budget: float) -> float:

@@ -175,7 +175,7 @@ class TuneScreen(Dialog[TuneAnswer]):
             yield Static(Content(f"Tune {problem_title(self._problem)}"), id="what", markup=False)
             yield Static(Content("\n".join(_about(self._row))), id="lines", markup=False)
             yield Tick("exhaustive search space: hours rather than minutes", id="space")
-            yield Tick("our kernels too", ours, id="templates")
+            yield Tick("rocm-tui's templates among the choices", ours, id="templates")
             for name, hint in (
                 ("backends", "as Inductor is set; or a list such as ATEN,TRITON,CPP,CK"),
                 ("budget", "no end; or seconds, after which the best so far wins"),

@@ -19,7 +19,8 @@ from rocm_tui.tui.host import Host
 from rocm_tui.tui.keys import key, written
 from rocm_tui.tui.screens.base import BaseScreen, Dialog
 from rocm_tui.tui.screens.compare import CompareScreen
-from rocm_tui.tui.screens.dialogs import Tick, TuneScreen
+from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
+from rocm_tui.tui.screens.done import DONE, DoneScreen
 from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
 from rocm_tui.tui.screens.output import OutputScreen
@@ -48,9 +49,13 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Sessions", SessionsScreen.BINDINGS),
     ("Two sessions", SessionComparisonScreen.BINDINGS),
     ("Jobs", JobsScreen.BINDINGS),
+    ("Done", DoneScreen.BINDINGS),
     ("Sources", SourcesScreen.BINDINGS),
     ("Output", OutputScreen.BINDINGS),
-    ("A question", (*Dialog.BINDINGS, *TuneScreen.BINDINGS, *Tick.BINDINGS)),
+    (
+        "A question",
+        (*Dialog.BINDINGS, *ConfirmScreen.BINDINGS[-1:], *TuneScreen.BINDINGS, *Tick.BINDINGS),
+    ),
 )
 _SIGNS = {
     "│━├─●─┤": "time over the best's, and its 95 % interval, when measured",
@@ -89,6 +94,7 @@ def screen_groups() -> tuple[Group, ...]:
         _columns("Trials", TRIALS),
         _columns("Sessions", SESSIONS),
         _columns("Jobs", JOBS),
+        _columns("Done", DONE),
         _columns("Sources", SOURCES),
         _columns("Problems of sources", PROBLEMS),
     )

@@ -43,6 +43,11 @@ def _result(job: Job) -> str:
     return job.step or progress.what
 
 
+def _took(job: Job) -> str:
+    seconds = took(job, time.time())
+    return fmt.running(seconds) if seconds and not job.over else fmt.seconds(seconds)
+
+
 def _style(job: Job) -> str:
     return "bad" if job.reason else "" if job.over else "dim"
 
@@ -76,7 +81,7 @@ JOBS: tuple[Field[Job], ...] = (
     ),
     Field(
         "time", "TIME", 8, 10, right=True, style="dim",
-        text=lambda job: fmt.seconds(took(job, time.time())),
+        text=_took,
         about="since it began, and what it took",
     ),
     Field(
@@ -155,6 +160,10 @@ class JobsScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
         key("y", "copy", "jobs.copy", "copy what became of the job"),
+        key(
+            "d", "app.done", "jobs.done", "what was done from the screen, pins too; d again closes"
+        ),
+        key("c", "copy_command", "jobs.command", "copy the command that does the same"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
         key("escape", "back", "jobs.back", "back"),
     ]
@@ -162,6 +171,8 @@ class JobsScreen(BaseScreen):
         ("x", "cancel", "cancel"),
         ("tab", "log", "app.focus_next"),
         ("y", "copy", "copy"),
+        ("c", "copy command", "copy_command"),
+        ("d", "done", "app.done"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -198,7 +209,9 @@ class JobsScreen(BaseScreen):
             about.put(((" Log", "head"),))
             log.put(("", ""), [])
             return
-        about.put(((f" {job.kind} {job.title}: {job.state}", "head"),))
+        command = f"  $ {plain(job.command)}" if job.command else ""
+        told = (f" {job.kind} {job.title}: {job.state}", "head")
+        about.put((told, (command, "title")))
         outcome = (job.reason, "bad") if job.reason else (job.outcome, "strong")
         log.put(outcome, self.program.jobs.log(job.id))
 
@@ -210,6 +223,11 @@ class JobsScreen(BaseScreen):
         job = self.current
         if job is not None and not self.program.jobs.cancel(job.id):
             self.program.warn("That job is over.")
+
+    def action_copy_command(self) -> None:
+        job = self.current
+        if job is not None and job.command:
+            self.program.copy(job.command, "the command")
 
     def action_copy(self) -> None:
         job = self.current

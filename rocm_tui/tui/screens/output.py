@@ -187,7 +187,7 @@ class OutputScreen(BaseScreen):
         if launched is None:
             self.show_title("Output", [])
             return
-        state: Span = (f"running {fmt.seconds(launched.age)}", "accent")
+        state: Span = (f"running {fmt.running(launched.age)}", "accent")
         if launched.code is not None:
             text = f"{ending(launched.code)} after {fmt.seconds(launched.age)}"
             state = (text, "good" if launched.code == 0 else "bad")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from asyncio import sleep, to_thread
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from textwrap import wrap
 from typing import ClassVar
 
@@ -19,23 +18,21 @@ from textual.binding import BindingType
 from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
-from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import pages as report_cells
-from rocm_tui.render import plot
 from rocm_tui.render.pages import PAGES, Page
-from rocm_tui.render.plot import Axis, Curve, Mark
-from rocm_tui.render.table import Column, Line, Span
+from rocm_tui.render.table import Column, Line
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import Point, Roofline, rooflines
+from rocm_tui.report.systems import scopes
 from rocm_tui.session.model import Row
-from rocm_tui.session.numbers import throughput
-from rocm_tui.session.peaks import MathKind, NoPeak, Peak, TunedDevice, attainable
+from rocm_tui.session.peaks import NoPeak, Peak, TunedDevice
 from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
 from rocm_tui.tui.widgets.one_line import Key
 from rocm_tui.tui.widgets.page_bar import PageBar
+from rocm_tui.tui.widgets.roofline import RooflineView
 
 
 class ReportPage(Grid):
@@ -71,111 +68,38 @@ class ReportPage(Grid):
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
 
 
-WORDS: dict[MathKind, str] = {
-    "fp64": "fp64",
-    "fp32": "fp32",
-    "tf32": "tf32",
-    "half": "fp16/bf16",
-    "fp8": "fp8",
-    "int8": "int8",
-}
-
-
-class RooflineView(LineView, can_focus=False):
-    """A plot that fills the widget: the roofs of one device, its tunings, and one of them."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._roofline: Roofline | None = None
-        self._point: Point | None = None
-
-    def put(self, roofline: Roofline | None, point: Point | None) -> None:
-        """Show this device, with `point` highlighted."""
-        self._roofline, self._point = roofline, point
-        self.sync()
-
-    def count(self) -> int:
-        return 0
-
-    def heading(self, width: int) -> list[Line]:
-        roofline = self._roofline
-        if roofline is None:
-            return []
-        head = detail_lines.filled(about(roofline, self._point), width)
-        room = self.size.height - 1 - plot.BESIDES
-        if not roofline.points or room < 3:
-            return [head]
-        return [head, *_plot(roofline, self._point, width - plot.PADDING, room)]
-
-
-def about(roofline: Roofline, point: Point | None) -> Line:
-    """The device, its peaks for the arithmetic in question, and who says so."""
-    line: list[Span] = [(f" {plain(roofline.machine.label)}", "title")]
-    if isinstance(roofline.peak, NoPeak):
-        return (*line, (f"   no roof: {plain(roofline.peak.reason)}", "head"))
-    flat = roofline.peak.tflops.get(point.kind) if point else None
-    if point is not None and flat is not None:
-        line.append((f"   {throughput(flat)} {WORDS[point.kind]}", "head"))
-    source = f" · {_bandwidth(roofline.peak)} · {plain(roofline.peak.source)}"
-    return (*line, (source, "head"))
-
-
-def _bandwidth(peak: Peak) -> str:
-    return f"{peak.gbs / 1e3:.1f} TB/s" if peak.gbs >= 1e3 else f"{peak.gbs:.0f} GB/s"
-
-
-def _plot(roofline: Roofline, point: Point | None, width: int, height: int) -> list[Line]:
-    across = [other.intensity for other in roofline.points]
-    up = [other.tflops for other in roofline.points]
-    curves: list[Curve] = []
-    if isinstance(roofline.peak, Peak):
-        kinds = _kinds(roofline.points, point)
-        flats = [flat for kind in kinds if (flat := roofline.peak.tflops.get(kind))]
-        up += flats
-        across += [flat * 1e3 / roofline.peak.gbs for flat in flats]
-        curves = [Curve(partial(attainable, roofline.peak, kind), "rail") for kind in kinds]
-        curves[:1] = [Curve(curve.value, "") for curve in curves[:1]]
-    x, y = plot.axis(across, width), plot.axis(up, height, 1.6)
-    marks = [Mark(other.intensity, other.tflops, "•", "dim") for other in roofline.points]
-    if point is not None:
-        marks = [*_room(y, point), *marks, Mark(point.intensity, point.tflops, "◆", "accent")]
-    left = (
-        f"; {roofline.left_out} left out, whose operations are not known"
-        if roofline.left_out
-        else ""
-    )
-    return plot.draw(x, y, curves, marks, f"TFLOP/s against FLOP/byte{left}")
-
-
-def _room(y: Axis, point: Point) -> list[Mark]:
-    """What the point lacks to its roof, as a dotted line."""
-    if point.roof is None or point.roof <= point.tflops:
-        return []
-    rows = range(y.cell(point.tflops) + 1, y.cell(point.roof))
-    return [Mark(point.intensity, y.value(row + 0.5), "┊", "rail") for row in rows]
-
-
-def _kinds(points: Sequence[Point], point: Point | None) -> list[MathKind]:
-    """The kinds of arithmetic of the points, that of the highlighted one first."""
-    first = [point.kind] if point else []
-    return list(dict.fromkeys([*first, *(other.kind for other in points)]))
-
-
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
+
+
+_About = tuple[str, str]
+"""The kind and the name of what a report is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
     pages: Mapping[str, Page]
     points: tuple[tuple[Roofline, Point], ...]
+    tunings: int
+    scopes: tuple[_About, ...]
 
 
-def _look(part: Part, measured: Mapping[TunedDevice, Peak]) -> _Contents:
+def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
+    found = scopes(whole)
+    part = next((s.part for s in found if (s.kind, s.name) == about), whole)
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
     curves = rooflines(part.rows, part.sessions, measured, headers)
     points = report_cells.by_share(curves)
-    return _Contents(report_cells.pages(report(part), points), tuple(points))
+    pages = report_cells.pages(report(part), points)
+    every = tuple((scope.kind, scope.name) for scope in found)
+    return _Contents(pages, tuple(points), len(part.rows), every)
+
+
+_SCOPES = "the report of the next or the last machine or session, or of all"
+
+
+def _too_low(roofline: Roofline, point: Point) -> bool:
+    return point.wrong == "peak" and isinstance(roofline.peak, Peak) and roofline.peak.measured
 
 
 class ReportScreen(BaseScreen):
@@ -196,6 +120,8 @@ class ReportScreen(BaseScreen):
             "report.measure",
             "measure a roof that is not known",
         ),
+        key("right_square_bracket", "scope(1)", "report.scope", _SCOPES),
+        key("left_square_bracket", "scope(-1)", "report.scope_before", _SCOPES),
         key("y", "copy", "report.copy", "copy the tuning's id"),
         key("escape", "back", "report.back", "back"),
     ]
@@ -204,9 +130,12 @@ class ReportScreen(BaseScreen):
         """Of these sessions, which are called `name`; else of all that is watched."""
         super().__init__()
         self._called, self._ids = name, frozenset(ids)
+        self._scope: _About = ("all", "")
+        self._scopes: tuple[_About, ...] = (self._scope,)
         self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
+        self._count = 0
         self._busy = self._stale = False
 
     def compose_body(self) -> ComposeResult:
@@ -233,9 +162,9 @@ class ReportScreen(BaseScreen):
     async def _follow(self) -> None:
         while True:
             self._stale = False
-            part = self._part
-            measured = dict(self.program.peaks)
-            contents = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
+            part, measured = self._part, dict(self.program.peaks)
+            frozen = Part("", part.rows, dict(part.sessions))
+            contents = await to_thread(_look, frozen, self._scope, measured)
             self._show(contents)
             if not self._stale:
                 break
@@ -248,23 +177,31 @@ class ReportScreen(BaseScreen):
         return of_sessions(self._called, self._ids, model) if self._ids else whole("", model)
 
     def _show(self, contents: _Contents) -> None:
-        self._points = contents.points
+        self._points, self._count = contents.points, contents.tunings
+        self._scopes = contents.scopes
         for name, page in contents.pages.items():
             self.page(name).show(page)
             self._counts[name] = page.count
         self._describe()
 
     def _describe(self) -> None:
-        rows = self._part.rows
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
-        facts[:0] = [f"session {plain(self._called)}"] if self._called else []
-        self.show_title("Report", facts)
+        kind, name = self._scope
+        about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
+        about = about or (f"session {plain(self._called)}" if self._called else "")
+        facts = [f"{self._count} tunings" if self._count != 1 else "1 tuning"]
+        others = len(self._scopes) - 1
+        if name and self._scope in self._scopes:
+            facts.append(f"{self._scopes.index(self._scope)} of {others}")
+        elif others:
+            facts.append(f"{others} machines and sessions")
+        self.show_title("Report", facts, about)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
             for at, name in enumerate(PAGES, start=1)
         ]
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
+        keys += [("[ ]", "machine, session", "scope(1)")] if len(self._scopes) > 1 else []
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
         self.show_keys([*keys, ("y", "copy id", "copy")])
         self._plot()
@@ -284,9 +221,10 @@ class ReportScreen(BaseScreen):
 
     @property
     def _unmeasured(self) -> TunedDevice | None:
-        """The device of the open page whose roof is not known, if any source names it."""
+        """The device of the open page whose roof is not known, or was measured too low, if any
+        source names it."""
         shown = self._current if self._page == "roofline" else None
-        unknown = shown is not None and isinstance(shown[0].peak, NoPeak)
+        unknown = shown is not None and (isinstance(shown[0].peak, NoPeak) or _too_low(*shown))
         return shown[0].machine if shown and unknown and shown[0].machine.name else None
 
     @on(LineView.CursorMoved, "#roofline")
@@ -313,6 +251,13 @@ class ReportScreen(BaseScreen):
         row = self.page(self._page).current
         if row is not None:
             self.program.show_row(row)
+
+    def action_scope(self, by: int) -> None:
+        """The report of another machine or session, or of all."""
+        at = self._scopes.index(self._scope) if self._scope in self._scopes else 0
+        self._scope = self._scopes[(at + by) % len(self._scopes)]
+        self._describe()
+        self.update()
 
     def action_copy(self) -> None:
         row = self.page(self._page).current

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.message import Message
 
+from rocm_tui.config.reading import config
 from rocm_tui.harmless import plain
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
@@ -314,6 +315,16 @@ class TuningsTable(LineView):
             self._wants["error"] = 4
         if any(row.share is not None for row in sample):
             self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
+        self._hide()
+
+    def _hide(self) -> None:
+        """Leave out what the settings hide."""
+        names = config().columns.hide
+        if names:
+            from rocm_tui.tui.looks import hidden  # for those who hide some
+
+            for key in hidden(names):
+                self._wants.pop(key, None)
 
     def _layout(self, width: int) -> tuple[Slot, ...]:
         state = (width, *self._wants.items())

@@ -13,8 +13,9 @@ from rich.cells import cell_len
 from rocm_tui.render.plot import BESIDES, Curve, Mark, axis, draw
 from rocm_tui.session.peaks import Peak
 from rocm_tui.session.systems import device_names
-from rocm_tui.tui.screens.report import ReportPage, ReportScreen, RooflineView
+from rocm_tui.tui.screens.report import ReportPage, ReportScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.roofline import RooflineView
 from tests.support import sample_job
 from tests.support.screen_lab import panes_of, running, screen_text, until
 from tests.support.session_files import write_session
@@ -114,6 +115,7 @@ async def test_the_roof_of_this_cpu_is_measured_on_demand(
         await until(pilot, lambda: app.peaks, 90)
         (peak,) = app.peaks.values()
         assert peak.tflops["fp32"] > 1e-3 and peak.gbs > 0.1
+        assert all(cache.gbs and cache.gbs > peak.gbs for cache in peak.caches)
         plot = app.screen.query_one("#plot", RooflineView)
         await until(pilot, lambda: "GB/s" in screen_text(plot) or "TB/s" in screen_text(plot))
         assert "measured here" in screen_text(plot)

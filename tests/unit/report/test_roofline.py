@@ -6,19 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.ops import traffic
 from backend.model.session import Session
 from backend.model.tuning import Tuning
-from rocm_tui.report.roofline import rooflines
+from rocm_tui.render import pages
+from rocm_tui.report.roofline import Roofline, point_of, rooflines
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import (
     DEVICES,
+    Device,
     MathKind,
     NoPeak,
     Peak,
     TunedDevice,
     attainable,
+    fastest,
     find_peak,
     machine_of,
     math_kind,
@@ -181,3 +185,97 @@ def test_a_measured_cpu_counts_for_its_own_host_only() -> None:
     found = {one.machine.host: one for one in rooflines(rows, sessions, measured)}
     assert isinstance(found["here"].peak, Peak) and found["here"].points[0].roof is not None
     assert isinstance(found["there"].peak, NoPeak) and found["there"].points[0].roof is None
+
+
+L2, L3 = CacheLevel("L2", 1 << 20, 4000.0), CacheLevel("L3", 64 << 20, 400.0)
+PEAK = Peak("x", {"fp32": 100.0}, 40.0, "here", (L2, L3))
+
+
+def thin(share: float, mib: int = 4, *, cold: bool = False, once: bool = False) -> Row:
+    """A product with a vector, of so many MiB, at this share of the memory's roof."""
+    row = gemm("mm", (mib << 8, 1024), (1024, 1), dtype="torch.float32")
+    moved = traffic(row.tuning)
+    assert moved
+    ms = moved / (PEAK.gbs * share) / 1e6
+    choices = (Choice(hash="a-1", ms=ms), Choice(hash="mm-2", ms=ms * 2))
+    found = Measurement(
+        "mm",
+        "key",
+        "highest",
+        0.0,
+        tuple(
+            MeasuredChoice(str(c.hash), t, t, t, 0.0, 9, t / ms, t / ms, t / ms, "slower")
+            for c in choices
+            for t in [c.ms or 0.0]
+        ),
+        caches="cold" if cold else "hot",
+    )
+    measured = None if once else found
+    return replace(row, tuning=replace(row.tuning, choices=choices, measured=measured))
+
+
+@pytest.mark.parametrize(
+    ("row", "bound", "cache", "wrong"),
+    [
+        (thin(0.5), "memory", None, None),
+        (thin(1.01), "memory", None, None),
+        (thin(1.8), "cache", L3, None),
+        (thin(30.0, 1 << 5), "memory", None, "peak"),
+        (thin(30.0), "memory", None, "peak"),
+        (thin(30.0, once=True), "memory", None, "time"),
+        (thin(1.8, 100), "memory", None, "peak"),
+        (thin(1.8, 100, once=True), "memory", None, "time"),
+        (thin(1.8, cold=True), "memory", None, "peak"),
+    ],
+)
+def test_above_the_memorys_roof_a_cache_gives_it_or_a_number_is_wrong(
+    row: Row, bound: str, cache: CacheLevel | None, wrong: str | None
+) -> None:
+    point = point_of(row, PEAK)
+    assert point is not None and point.share is not None
+    assert (point.bound, point.cache, point.wrong) == (bound, cache, wrong)
+    assert (point.share > 1.02) == (wrong is not None)
+
+
+def test_the_slowest_cache_that_suffices_gives_the_roof_of_what_fits_in_several() -> None:
+    small = gemm("mm", (128, 1024), (1024, 1), dtype="torch.float32")
+    moved = traffic(small.tuning)
+    assert moved and moved < L2.bytes
+    for share, cache in ((5.0, L3), (50.0, L2)):
+        ms = moved / (PEAK.gbs * share) / 1e6
+        tuning = replace(small.tuning, device="cpu", choices=(Choice(hash="a-1", ms=ms),))
+        point = point_of(replace(small, tuning=tuning), PEAK)
+        assert point and point.cache == cache and not point.wrong
+        assert point.roof == attainable(PEAK, "fp32", point.intensity, cache)
+    on_gpu = point_of(replace(small, tuning=replace(tuning, device="cuda")), PEAK)
+    assert on_gpu and on_gpu.wrong == "time", "Inductor flushes the L2 before each call"
+
+
+def test_a_cache_whose_bandwidth_nobody_knows_has_no_slope() -> None:
+    peak = replace(PEAK, caches=(CacheLevel("L2", 64 << 20),))
+    point = point_of(thin(3.0), peak)
+    assert point and point.bound == "cache" and point.roof == 100.0
+    behind = replace(PEAK, caches=(CacheLevel("Infinity Cache", 64 << 20),))
+    assert fastest(behind, 1 << 20) is None and fastest(peak, 1 << 20) == PEAK.gbs
+    assert fastest(PEAK, 2 << 20) == 400.0 and fastest(PEAK, 1 << 30) == 40.0
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_caches_are_faster_the_smaller_and_than_the_memory(device: Device) -> None:
+    caches = device.peak.caches
+    assert caches and [one.bytes for one in caches] == sorted(one.bytes for one in caches)
+    rates = [one.gbs for one in caches if one.gbs] + [device.peak.gbs]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_the_words_say_which_number_is_wrong() -> None:
+    def said(row: Row, peak: Peak) -> str:
+        (point,) = [one for one in [point_of(row, peak)] if one]
+        roof = Roofline(TunedDevice("x"), peak, (point,))
+        page = pages.roofline_page([(roof, point)])
+        return page.cells[0]["bound"][0]
+
+    assert said(thin(1.8), PEAK) == "in L3"
+    assert said(thin(30.0, once=True), PEAK) == "time wrong (once)"
+    assert said(thin(30.0), PEAK) == "peak wrong (published)"
+    assert said(thin(30.0), replace(PEAK, measured=True)) == "peak wrong (measured)"

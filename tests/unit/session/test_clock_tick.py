@@ -40,6 +40,7 @@ def rounded(*ticks: float) -> Tuning:
         ((0.0236, 0.0246, 0.0256, 0.0266), US),
         ((0.0236, 0.0245, 0.0246, 0.0256), US),  # a real one, with a median between two ticks
         ((0.0215, 0.0205, 0.0205, 0.0205, 0.0205, 0.0205), US),
+        ((0.0246, 0.0255, *(0.0256,) * 8), US),  # a real one: most choices share a time
         ((0.0205, 0.0215), 0.0),  # two times lie on some grid by chance
         ((24 * US, 25 * US), US),  # in full, not by chance
         ((0.023, 0.024, 0.026), 1e-3),

@@ -18,7 +18,7 @@ from rocm_tui.actions.done import KEPT, Done, list_done, note_done
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import TuneScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from tests.support.screen_lab import asked, panes_of, running, until, write_cache
+from tests.support.screen_lab import asked, panes_of, running, screen_text, until, write_cache
 
 NOTE = "it's $HOME's; \"quoted\""
 
@@ -73,6 +73,13 @@ async def test_pin_and_unpin_do_the_same_in_a_shell(tmp_path: Path) -> None:
         assert shell(command).returncode == 0 and not pins(cache)
         assert path.read_bytes() == original
         await until(pilot, lambda: len(list_done(Layout(cache))) == 1)
+        await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+        await pilot.press("J", "d")
+        await until(pilot, lambda: "Pinned mm-bb" in screen_text(app.screen))
+        assert "rocm-tui pin" in screen_text(app.screen)
+        app._clipboard = ""
+        await copied(app, pilot)
+        assert app.clipboard == list_done(Layout(cache))[0].command
         (first,) = list_done(Layout(cache))
         assert (
             first.ok

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backend.model.cache_level import CacheLevel
 from backend.model.choice import Choice, MeasuredChoice, Measurement
 from backend.model.graph import Swap
 from backend.model.trial import Trial, TrialArm
@@ -43,6 +44,7 @@ TRIED = Trial("a1b2c3d", 1.0, (TrialArm((), 1.0), TrialArm((), failed="no")), tr
 ANSWERED: list[tuple[WorkerJob[Any], object]] = [
     (EnvironmentJob(fit=True), Environment("2.13.0", hip="7.0", gpu=True, compute_units=304)),
     (PeakJob("cuda"), PeakResult("MI300X", {"fp32": 1.5}, 4.5, 8, 2.0, "gfx942", 304)),
+    (PeakJob("cpu"), PeakResult("cpu", {}, 4.5, 8, caches=(CacheLevel("L2", 9, 1.5),))),
     (
         MeasureJob("mm", "[]", "highest", ("a-1", "b-1"), 1.5, broken={"b-1": "it died"}),
         MeasureResult(ok=True, measurement=MEASURED, missing=("b-1",), modes=3),
