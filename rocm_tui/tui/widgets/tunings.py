@@ -162,9 +162,12 @@ class TuningsTable(LineView):
         before, self._all = self._all, rows
         self._jobs = cast(Host, self.app).unfinished
         newest = self.newest_first
-        self._order(follow=self._follow and not hold and newest and self.top == 0)
+        follow = self._follow and not hold and newest and self.top == 0
+        self._order(follow=follow)
         if newest:
             self._news.take(before, rows)
+        if follow:
+            self._news.clear()
         self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()
