@@ -56,14 +56,15 @@ def _more(rest: Sequence[Shown], each: int) -> Span:
 
 def cell(one: Shown, width: int) -> Line:
     """A device, in exactly or less than `width` cells."""
-    head: Span = (f"{plain(one.label, 4):>2} ", "dim")
+    label = f"{plain(one.label, 4):>2}"
+    head: Span = (f"{label}  ", "dim")
     if one.why:
-        return head, (f"{NONE} ", ""), (shorten(plain(one.why), width - 5), "warn")
+        return head, (f"{NONE} ", ""), (shorten(plain(one.why), width - 6), "warn")
     narrow = width < 50
     bar = 6 if narrow else 10
     hot, capped = "too hot" in one.throttled, bool(one.throttled)
     spans: list[Span] = [
-        head if not capped else (f"{plain(one.label, 4):>2}!", "warn"),
+        (f"{label}! ", "warn") if capped else head,
         *_bar(one.busy, bar),
         (f"{_number(one.busy, 4)}%", ""),
         (_memory(one, narrow), ""),

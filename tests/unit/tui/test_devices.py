@@ -33,8 +33,8 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Card]
 def test_the_width_decides_what_is_told() -> None:
     one = Shown("3", "MI300X", 87, 142 * GIB, 192 * GIB, 642, 78, 2100, ("power cap",))
     text = "".join(span[0] for span in cell(one, 38))
-    assert text == " 3!━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
-    assert (" 3!", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
+    assert text == " 3! ━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
+    assert (" 3! ", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
     text = "".join(span[0] for span in cell(one, 100))
     assert text.endswith("142/192 GiB  642 W  78 °C  2100 MHz  power cap  MI300X")
 
