@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rocm_tui.render import improve, prove
 from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
 from rocm_tui.render.compare import ALONE, PAIRS
 from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
@@ -103,6 +104,9 @@ def groups() -> tuple[Group, ...]:
         _columns("A graph's kernels", KERNELS),
         _columns("Tried in a graph: trial", ARMS),
         _columns("Tried in a program: trial -- CMD", SIDES),
+        _columns("Improved: improve", improve.GAINS),
+        _columns("Pins that improve proposes", improve.PINS),
+        _columns("Proved: prove", prove.PROOFS),
         _columns("History of a problem: show --history", HISTORY),
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),

@@ -34,7 +34,10 @@ def _taken(kernel: Kernel, width: int) -> Iterator[Line]:
         for part in wrap(f"not known: {plain(known.reason)}", max(20, width - 4)):
             yield ((f"  {part}", "dim"),)
         return
-    yield (("Of its GPU", "accent"), (f"  {known.target.arch or known.target}", "dim"))
+    yield (
+        ("Of its GPU", "accent"),
+        (f"  {plain(known.target.arch or str(known.target), 40)}", "dim"),
+    )
     texts = cells(known)
     for column in RESOURCES:
         name, value = column.title.lower().ljust(_NAME), texts[column.key].rjust(_VALUE)

@@ -44,7 +44,6 @@ class SessionsScreen(BaseScreen):
         ("c", "compare", "compare"),
         ("e", "report", "report"),
         ("y", "copy id", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def __init__(self) -> None:

@@ -34,6 +34,8 @@ class CodeView(LineView):
         self._instead = ""
         self._word = ""
         self._first = 0
+        self.found = 0
+        """Lines with what is searched for."""
 
     def put(self, code: Code) -> None:
         """Show this text from its beginning."""
@@ -50,11 +52,13 @@ class CodeView(LineView):
     def _reset(self, code: Code | None, lines: list[Line], instead: str) -> None:
         self._code, self._lines, self._instead = code, lines, instead
         self.cursor = self.top = self._first = 0
-        self.repaint()
+        self.search(self._word)
 
     def search(self, word: str) -> None:
         """Let these letters, small or capital, be the ones that are set off; none for none."""
         self._word = word.lower()
+        lines = self._code.lines if self._code and word else []
+        self.found = sum(self._word in line.lower() for line in lines)
         self.repaint()
 
     def find(self, step: int, begin: int | None = None) -> bool:
@@ -66,12 +70,6 @@ class CodeView(LineView):
                 self.move_cursor(line)
                 return True
         return False
-
-    @property
-    def found(self) -> int:
-        """Lines with what is searched for."""
-        lines = self._code.lines if self._code and self._word else []
-        return sum(self._word in line.lower() for line in lines)
 
     def count(self) -> int:
         return len(self._code.lines) if self._code else len(self._lines)
