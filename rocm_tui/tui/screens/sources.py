@@ -90,6 +90,14 @@ PROBLEMS: tuple[Field[Trouble], ...] = (
 )  # fmt: skip
 
 
+class SourcesGrid(Grid):
+    """What is said of folders takes room only where anything is."""
+
+    def wants(self) -> dict[str, int]:
+        wants = super().wants()
+        return wants if wants["words"] else {k: n for k, n in wants.items() if k != "words"}
+
+
 class SourcesScreen(BaseScreen):
     """The sources above, the problems below."""
 
@@ -106,7 +114,7 @@ class SourcesScreen(BaseScreen):
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(SOURCES, "No file yet.", id="sources")
+        yield SourcesGrid(SOURCES, "No file yet.", id="sources")
         yield OneLine(id="about")
         yield Grid(PROBLEMS, "No problem.", id="problems")
 
