@@ -9,6 +9,11 @@ BIN := $(VENV)/bin
 
 demo: $(VENV)/.installed
 	$(BIN)/rocm-tui demo
+	@echo
+	@echo "What the demo tuned and pinned is kept. To use the commands on it, in this shell:"
+	@echo "  export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
+	@echo "  export TORCHINDUCTOR_CACHE_DIR=\"$${XDG_CACHE_HOME:-$$HOME/.cache}/rocm-tui/demo\"  # or --cache-dir with each"
+	@echo "  rocm-tui ls"
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder

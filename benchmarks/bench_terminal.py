@@ -58,7 +58,9 @@ class Screen:
         pid, fd = pty.fork()
         if pid == 0:
             env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-            for name in ("COLORTERM", "NO_COLOR", "LINES", "COLUMNS"):
+            # Each start would compile our modules, but not those of Textual.
+            uncompiled = "PYTHONDONTWRITEBYTECODE"
+            for name in ("COLORTERM", "NO_COLOR", "LINES", "COLUMNS", uncompiled):
                 env.pop(name, None)
             # The child waits until the size is set.
             sys.stdin.readline()

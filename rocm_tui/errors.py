@@ -3,6 +3,7 @@
 RocmTuiError
 ├── UsageError        the command's words are off (exit 2)
 │   └── QueryError    a filter cannot be read
+├── NoSuchSource      what is named is no file and no session, or tells of no tuning
 ├── NoSuchTuning      no tuning has that id
 ├── NoSuchChoice      the tuning has no such choice, or several
 ├── NoSuchGraph       no compiled graph has that id
@@ -22,6 +23,10 @@ class UsageError(RocmTuiError):
 
 class QueryError(UsageError):
     """A filter cannot be read: where, and what to write instead."""
+
+
+class NoSuchSource(RocmTuiError):
+    """What is named is no file and no session, or tells of no tuning."""
 
 
 class NoSuchTuning(RocmTuiError):

@@ -3,13 +3,22 @@ to the terminal. A test forbids `print` and `sys.stdout.write` everywhere else."
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from math import isfinite
 from types import TracebackType
 from typing import Any
 
 from rocm_tui.harmless import plain, visible
+
+
+def width() -> int | None:
+    """Cells of a line of stdout, where that is a terminal."""
+    with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    return None
 
 
 def out(text: str = "", *, flush: bool = False) -> None:

@@ -46,7 +46,8 @@ def pick_row(model: Model, text: str) -> Row:
     except NoSuchTuning as error:
         if not model.problems:
             raise
-        first = model.problems[0]
+        last = model.problems[-1].source  # what was named beside the cache dir comes last
+        first = next(problem for problem in model.problems if problem.source == last)
         where = first.source if first.line is None else f"{first.source}:{first.line}"
         what = first.what if where in first.what else f"{where}: {first.what}"
         raise NoSuchTuning(f"{error}. Not read: {what}") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.model import convolution
 from backend.model.choice import sort_choices
+from backend.model.ops import ITEM_BYTES, OPS, product_of
 from backend.model.origin import is_own
 from backend.model.problem import Problem, Shape
 from backend.model.tuning import Tuning
@@ -19,6 +20,7 @@ from rocm_tui.errors import RocmTuiError, UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, check_seconds
 from rocm_tui.jobs.run import RunJob, try_modes
+from rocm_tui.meant import did_you_mean
 from rocm_tui.session.model import Row
 from rocm_tui.session.possible import why_not_tuned
 
@@ -166,11 +168,15 @@ _TYPES = {
     "i8": "int8",
     "fp8": "float8_e4m3fn",
 }
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}", re.ASCII)
 
 
 def is_shape(word: str) -> bool:
     return _SHAPE.fullmatch(word) is not None
+
+
+def is_op(words: Sequence[str]) -> bool:
+    """Whether they are meant as `OP SHAPE...`, though one of them may be mistyped."""
+    return bool(words) and (product_of(words[0]) is not None or any(map(is_shape, words[1:])))
 
 
 def typed_problem(
@@ -186,6 +192,12 @@ def typed_problem(
     Raises UsageError.
     """
     op, *rest = words
+    if product_of(op) is None:
+        raise UsageError(
+            f"no op {op!r} is known{did_you_mean(op, OPS)}; there are {', '.join(OPS)}"
+        )
+    if not rest:
+        raise UsageError(f"say the shapes of {op}'s operands, such as 8x128x256 8x256x192")
     shapes = tuple(_sizes(word, "shape") for word in rest)
     if dtype is None:
         raise UsageError(f"say the type of the operands of {op}, such as --dtype bf16")
@@ -209,9 +221,11 @@ def _sizes(word: str, what: str) -> Shape:
 
 def _dtype(name: str) -> str:
     bare = name.strip().removeprefix("torch.")
-    if not _NAME.fullmatch(bare):
-        raise UsageError(f"{name} is no type; write it as bf16 or bfloat16")
-    return f"torch.{_TYPES.get(bare, bare)}"
+    full = _TYPES.get(bare, bare)
+    if full not in ITEM_BYTES:
+        near = did_you_mean(bare, (*_TYPES, *ITEM_BYTES))
+        raise UsageError(f"{name} is no type{near}; write it as bf16 or bfloat16")
+    return f"torch.{full}"
 
 
 def backend_list(text: str | None) -> tuple[str, ...] | None:

@@ -11,7 +11,7 @@ from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.compare.comparison import compare, regressions
 from rocm_tui.compare.types import Comparison, Part
-from rocm_tui.errors import UsageError
+from rocm_tui.errors import NoSuchSource, UsageError
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.render import compare as compare_text
 from rocm_tui.render import report as report_text
@@ -30,8 +30,8 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
         "tuned more than once."
     )
     parser.epilog = (
-        "exit codes: 0 yes, 1 a regression, or nothing in common; 2 bad usage, or a source without "
-        "tunings"
+        "exit codes: 0 yes, 1 a regression, nothing in common, or a source that is not there or "
+        "has no tunings; 2 bad usage"
     )
     parser.add_argument("a", metavar="A", nargs="?", help="file, folder, session, or - for stdin")
     parser.add_argument("b", metavar="B", nargs="?", help="what to compare it with")
@@ -109,10 +109,10 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _read(layout: Layout, name: str, text: str, also: list[str]) -> Part:
-    """Raises UsageError if the sources tell of no tuning at all."""
+    """Raises NoSuchSource if the sources tell of no tuning at all."""
     part, problems = read_part(layout, name, text, also)
     for trouble in troubles(problems):
         say.err(trouble.line())
     if not part.rows:
-        raise UsageError(f"{name}: no tuning in {part.label}")
+        raise NoSuchSource(f"{name}: no tuning in {part.label}")
     return part

@@ -13,7 +13,7 @@ from rocm_tui.config import writing
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.config.reading import Mistake, Settings, settings_now
 from rocm_tui.config.settings import section_of, settings
-from rocm_tui.tui import keymap
+from rocm_tui.tui import keymap, looks
 
 Row = tuple[str, Any, str]
 """A setting's name, its value, and where that is from."""
@@ -41,7 +41,7 @@ def do_config(args: argparse.Namespace) -> int:
         return _write(args)
     now = settings_now()
     keys, wrong = keymap.mistakes(now)
-    mistakes = [*now.mistakes, *wrong, *looks_mistakes(now)]
+    mistakes = [*now.mistakes, *wrong, *looks.mistakes(now)]
     rows = list(_rows(now, keys))
     if args.json:
         say.out_json(_json(now, rows, mistakes))
@@ -55,10 +55,6 @@ def do_config(args: argparse.Namespace) -> int:
         else:
             _print(now, rows)
     return ExitCode.of(not (args.check and mistakes))
-
-
-def looks_mistakes(now: Settings) -> list[Mistake]:
-    return []
 
 
 def _bad(mistakes: list[Mistake]) -> str:

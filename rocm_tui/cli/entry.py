@@ -16,13 +16,13 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
 
+from backend.disk.layout import Layout, cache_dir
 from backend.errors import StoreError
 from rocm_tui import __version__, say
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.parser import Parser
 from rocm_tui.errors import RocmTuiError
-from rocm_tui.harmless import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,23 @@ COMMANDS = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Its errors quote what was typed, which may come from a file name."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(plain(message))
-
-
 def build_parser(loaded: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser; of a command that is not to be `loaded` it knows no more than the table."""
-    parser = _Parser(
+    parser = Parser(
         prog="rocm-tui",
         description="See every kernel that Inductor tries, pin the one you want, with proof.",
-        epilog="exit codes: 0 yes, 1 no, 2 bad usage",
+        epilog="exit codes: 0 yes, 1 no (or not there), 2 bad usage",
     )
     parser.add_argument("--version", action="version", version=f"rocm-tui {__version__}")
     parser.add_argument(
         "--print-completion",
-        choices=("bash", "zsh", "tcsh"),
+        choices=("bash", "zsh", "fish", "tcsh"),
         metavar="SHELL",
-        help="print the completion script for bash, zsh or tcsh",
+        help="print the completion script for bash, zsh, fish or tcsh",
+    )
+    parser.add_argument("--print-man", action="store_true", help="print the manual page")
+    parser.add_argument(
+        "--print-ids", choices=("tunings", "pins", "graphs"), help=argparse.SUPPRESS
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
@@ -115,15 +112,29 @@ def _run(words: list[str]) -> int:
     parser = build_parser(asked)
     args = parser.parse_args(words)
     args.argv = getattr(args, "argv", program)
-    if args.print_completion:
-        import shtab  # for this alone, as are the modules of all commands
-
-        say.out(shtab.complete(build_parser(), shell=args.print_completion))
-        return ExitCode.YES
+    if args.print_completion or args.print_man or args.print_ids:
+        return _print(args)
     if args.command is None:
         parser.print_help()
         return ExitCode.USAGE
     return int(args.run(args))
+
+
+def _print(args: argparse.Namespace) -> int:
+    """What is made of the parser of all commands, or asked for by a shell at Tab."""
+    if args.print_man:
+        from rocm_tui.cli import manual
+
+        say.out_text(manual.page(build_parser()))
+        return ExitCode.YES
+    from rocm_tui.cli import completion  # needs shtab, and what ids are read from
+
+    if args.print_completion:
+        say.out(completion.script(build_parser(), args.print_completion))
+        return ExitCode.YES
+    for line in completion.ids(Layout(cache_dir()), args.print_ids):
+        say.out(line)
+    return ExitCode.YES
 
 
 def _cut_program(words: list[str]) -> list[str] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.errors import UsageError
-from rocm_tui.launch.run import run
+from rocm_tui.launch.run import StatusLine, run
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,21 @@ def do_run(args: argparse.Namespace) -> int:
         shares=not args.no_shares,
         capture=args.capture,
         cache_dir=args.cache_dir,
+        make_line=_no_line if args.quiet else _line,
     )
+
+
+def _no_line(layout: Layout, run: str) -> None:
+    """For those who want to see nothing but the program's own."""
+
+
+def _line(layout: Layout, run: str) -> StatusLine | None:
+    """What the program is doing, where a person looks on."""
+    if not os.isatty(2):
+        return None
+    from rocm_tui.cli.run_line import run_line  # reads logs; a program without a terminal needs not
+
+    return run_line(layout, run)
 
 
 def _migrate(layout: Layout) -> None:

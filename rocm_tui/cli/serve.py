@@ -25,7 +25,9 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
         "this machine can reach it (over SSH: ssh -L 7681:localhost:7681 HOST), and nothing can be "
         "changed from there unless --allow-actions says so. Needs pip install 'rocm-tui[serve]'."
     )
-    common.add_arguments(parser, "paths")
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="file or folder (default: the cache dir)"
+    )
     parser.add_argument(
         "--allow-actions",
         action="store_true",

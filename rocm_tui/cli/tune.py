@@ -15,7 +15,7 @@ from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
     distinct,
-    is_shape,
+    is_op,
     offers_ours,
     problem_of,
     tune,
@@ -99,7 +99,7 @@ def do_tune(args: argparse.Namespace) -> int:
 def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, bool]]:
     """Each problem to tune, and whether our kernels shall be offered."""
     words, logs = args.words, args.from_log
-    if len(words) > 1 and is_shape(words[1]) and not logs:
+    if is_op(words) and not logs:
         typed = typed_problem(
             words,
             dtype=args.dtype,
@@ -109,7 +109,8 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, b
         )
         return [(typed, bool(args.templates))]
     if args.dtype or args.strides or args.precision:
-        raise UsageError("--dtype, --strides and --precision go with OP SHAPE...")
+        given = [f"--{name}" for name in ("dtype", "strides", "precision") if getattr(args, name)]
+        raise UsageError(f"{given[0]} goes with OP SHAPE...; an ID or a log has its own")
     if not words and not logs:
         raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
     model = load_model(layout, logs) if logs else load_model(layout, also=args.sources)

@@ -88,7 +88,9 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         "demo."
     )
     common.add_arguments(parser, "--python")
-    parser.add_argument("--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/rocm-tui")
+    parser.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="default: ~/.cache/rocm-tui/demo"
+    )
 
 
 def do_demo(args: argparse.Namespace) -> int:

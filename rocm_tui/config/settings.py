@@ -64,6 +64,9 @@ class Colours:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    folder_depth: int = setting(
+        6, "levels of folders read below one that is watched", least=0, most=64
+    )
     log_lines: int = setting(200, "lines of a worker's log in Jobs", least=10, most=100_000)
 
 

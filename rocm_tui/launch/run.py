@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
@@ -50,6 +50,23 @@ _KEYS = ("SIGINT", "SIGQUIT")
 """A terminal sends these to the whole group by itself: then we only have to outlive them."""
 
 
+class StatusLine(Protocol):
+    """A line on our terminal, beside the program's stderr."""
+
+    def look(self) -> None:
+        """Called at least each half second."""
+
+    def wrote(self, data: bytes) -> None:
+        """Called before the program's bytes are passed on."""
+
+    def clear(self) -> None:
+        """The program has ended."""
+
+
+MakeLine = Callable[[Layout, str], StatusLine | None]
+"""The line for a run of this id, whose logs lie below this cache dir; None for no line."""
+
+
 class Child:
     """The running program: its signals, and its stderr where a relay passes that on.
 
@@ -61,7 +78,9 @@ class Child:
         relay: StderrRelay | None = None,
         look: Callable[[], None] = lambda: None,
         record: RunRecord | None = None,
+        line: StatusLine | None = None,
     ) -> None:
+        self._line = line
         self._relay = relay
         self._look = look
         self._record = record
@@ -153,10 +172,14 @@ class Child:
                 relay.release()
             if self._record is not None:
                 self._record.look()
+            if self._line is not None:
+                self._line.look()
 
     def _rest(self) -> float | None:
         """Seconds until the next look at the child, while there is something to see of it."""
-        return PAUSE if self._record is not None and self._record.waits else None
+        if self._record is not None and self._record.waits:
+            return PAUSE
+        return None if self._line is None else LOOK_SECONDS
 
 
 def _clear(wake: int) -> None:
@@ -203,6 +226,7 @@ def run(
     capture: bool = False,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
+    make_line: MakeLine = lambda layout, run: None,
 ) -> int:
     """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
 
@@ -227,13 +251,18 @@ def run(
     if forbidden:
         _say(forbidden)
     this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
-    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None)
+    line = make_line(this.layout, this.id)
+    told = line.wrote if line is not None else None
+    relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None, told)
     record = RunRecord(this.layout, this.id, command)
     try:
-        status = Child(relay, record=record).run(command, hooked(child_env, this.id))
+        child = Child(relay, record=record, line=line)
+        status = child.run(command, hooked(child_env, this.id))
     except OSError as error:
         relay.close()
         return _cannot_start(command[0], error)
+    if line is not None:
+        line.clear()
     found = recorded(this.layout, this.id, this.started)
     if quiet or relay.terminal or found.nothing_tuned:
         _say(summary(found, this.layout))

@@ -34,13 +34,17 @@ class StderrRelay:
     """`child_end` is for the child, `descriptor` to be read when ready, `pump` reads it.
 
     `table_filter` keeps what it recognises off our stderr; the log, opened at the first byte, gets
-    all. What our stderr or the log does not take any more (closed, disk full) is dropped: the child
-    must not notice.
+    all; `told` hears what is shown before it is. What our stderr or the log does not take any more
+    (closed, disk full) is dropped: the child must not notice.
     """
 
     def __init__(
-        self, open_log: Callable[[], BinaryIO | None], table_filter: TableFilter | None
+        self,
+        open_log: Callable[[], BinaryIO | None],
+        table_filter: TableFilter | None,
+        told: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._told = told
         self._open_log: Callable[[], BinaryIO | None] | None = open_log
         self._log: BinaryIO | None = None
         self._filter = table_filter
@@ -110,6 +114,8 @@ class StderrRelay:
             self._log = None
 
     def _show(self, data: bytes) -> None:
+        if data and self._told is not None:
+            self._told(data)
         view = memoryview(data)
         while view and self._target is not None:
             try:

@@ -90,7 +90,7 @@ SHOWN: tuple[Field[_Choice], ...] = (
             f"#{line.place}" if line.choice.ms is not None and line.choice.offered else ""
         ),
     ),
-    Field("name", "CHOICE", text=_label, about="its name; * if it is pinned"),
+    Field("name", "CHOICE", least=16, good=36, text=_label, about="its name; * if it is pinned"),
     Field(
         "time", "TIME", right=True, text=lambda line: fmt.once(fmt.duration(line.choice.ms)),
         about="of one call when it was tuned; ~ taken once",
@@ -104,11 +104,11 @@ SHOWN: tuple[Field[_Choice], ...] = (
         about="the backend of Inductor that made it",
     ),
     Field(
-        "hash", "HASH", text=lambda line: plain(line.choice.hash or "?"),
+        "hash", "HASH", least=12, drop=6, text=lambda line: plain(line.choice.hash or "?"),
         about="under which Inductor caches its time",
     ),
     Field(
-        "config", "CONFIGURATION", text=_configuration,
+        "config", "CONFIGURATION", least=20, drop=5, text=_configuration,
         about="of the kernel, or why it failed",
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-from rocm_tui.render.table import Column, Span
+from rocm_tui.render.column import Column, Span
 from rocm_tui.session.numbers import shorten
 
 GAP = 2

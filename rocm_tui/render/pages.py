@@ -242,8 +242,6 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
         what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
-        if not all(disagreement.one_job for disagreement in disagreements):
-            sentence = f"Chosen differently by {words.parties(disagreements)}: {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 
 

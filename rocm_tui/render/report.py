@@ -27,6 +27,8 @@ AGREED = "Ranks and hosts agree: no problem has two choices in use."
 ALL_WORK = "Every backend that was asked for has a choice that works."
 NOT_TOLD = "Which backends were asked for is told by sessions of `rocm-tui run` only."
 TUNED_ONCE = "No problem was tuned twice."
+_FEW = 6
+"""Machines or logs that have a sentence each."""
 _LONG = 30 * 86400.0
 """Seconds between tunings from which it is said when they were made."""
 
@@ -152,25 +154,13 @@ def _disagreements(disagreements: Sequence[Disagreement]) -> list[str]:
             )
     if not lines:
         return [AGREED]
-    return [f"Chosen differently by {parties(disagreements)}:", *lines]
+    return ["Chosen differently by ranks of one job:", *lines]
 
 
 def party_time(party: Party) -> str:
     """Its own time: a median if it was measured, else what was taken once."""
     text = fmt.duration(party.ms)
     return fmt.once(text) if stats.once(party.row.tuning, party.choice) else text
-
-
-def parties(disagreements: Sequence[Disagreement]) -> str:
-    """Whose choices differ; logs may have nothing to do with each other."""
-    logs = "logs, of which it is not known whether they are of one job"
-    if all(disagreement.one_job for disagreement in disagreements):
-        return "ranks or hosts"
-    return (
-        f"ranks or hosts, or by {logs}"
-        if any(disagreement.one_job for disagreement in disagreements)
-        else logs
-    )
 
 
 def _missing(backends: Iterable[MissingBackend], known: bool) -> list[str]:
@@ -211,7 +201,12 @@ def _savings(savings: Savings) -> list[str]:
 
 def saved_lines(savings: Savings) -> list[str]:
     """What all tunings save in one run and what they cost, then what that leaves out."""
-    lines = [f"{_saves(savings)} {_took(savings)}{_paid(savings)}"]
+    lines = [_sentence(savings)]
+    if savings.by_system:
+        shown = [(fmt.shorten(plain(name), 60), own) for name, own in savings.by_system[:_FEW]]
+        lines = [f"{name}: {_sentence(own)}" for name, own in shown]
+        more = len(savings.by_system) - _FEW
+        lines += [f"And {more} more machines or logs."] if more > 0 else []
     summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
     once = sum(gain.calls is None for gain in summed)
     if once:
@@ -224,13 +219,6 @@ def saved_lines(savings: Savings) -> list[str]:
             "cold ones are added up, which is not alike: measure them in one way."
         )
     lines += _unmeasured(savings)
-    if len(savings.systems) > 1:
-        names = [plain(name, 60) for name in savings.systems[:3]]
-        more = [f"{len(savings.systems) - 3} more"] if len(savings.systems) > 3 else []
-        lines.append(
-            f"This adds up {len(savings.systems)} machines or logs, "
-            f"which no one run uses together: {', '.join([*names, *more])}."
-        )
     if savings.since and savings.until and savings.until - savings.since > _LONG:
         first, last = (
             time.strftime("%Y-%m-%d", time.localtime(when))
@@ -238,6 +226,10 @@ def saved_lines(savings: Savings) -> list[str]:
         )
         lines.append(f"Tuned between {first} and {last}.")
     return lines
+
+
+def _sentence(savings: Savings) -> str:
+    return f"{_saves(savings)} {_took(savings)}{_paid(savings)}"
 
 
 def _unmeasured(savings: Savings) -> list[str]:
@@ -319,6 +311,7 @@ def report_json(report: Report) -> dict[str, Any]:
         "backends_told": report.backends_known,
         "saved": {
             **attributes(savings, "saved_ms seconds ranks unknown runs_to_pay systems since until"),
+            "by_system": [_system_json(*known) for known in savings.by_system],
             "tuned": savings.tunings,
             "problems": len(savings.gains),
             "problems_without_aten": sum(gain.saved_ms is None for gain in savings.gains),
@@ -330,11 +323,16 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
+def _system_json(name: str, savings: Savings) -> dict[str, Any]:
+    told = attributes(savings, "saved_ms seconds ranks unknown runs_to_pay since until")
+    return {"system": name, **told, "tuned": savings.tunings, "problems": len(savings.gains)}
+
+
 def _disagreement_json(disagreement: Disagreement) -> dict[str, Any]:
     return {
         **row_problem_json(disagreement.row),
         "matters": disagreement.matters,
-        "one_job": disagreement.one_job or None,
+        "one_job": True,
         "parties": [
             {
                 "who": party.who,

@@ -11,34 +11,16 @@ from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any, Generic, TypeVar
 
+from rocm_tui import say
 from rocm_tui.harmless import plain
+from rocm_tui.render.column import Column as Column
+from rocm_tui.render.column import Span as Span
 
-Span = tuple[str, str]
-"""Text and the name of its style, which the screen's palette knows; or empty."""
 Line = tuple[Span, ...]
 Cells = Mapping[str, Span]
 """One row of the screen, by the keys of its columns."""
 _S = TypeVar("_S")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column. `title` heads it on the screen, `about` is its sentence in the help.
-
-    On the screen `least` cells are needed to show it at all, `most` is all it ever takes. `drop` is
-    the order of leaving a narrow one: the highest leaves first, 0 never leaves. Those from
-    `layout.SPARE` on leave already when another column cannot have its `good` width.
-    """
-
-    key: str
-    title: str
-    least: int = 0
-    most: int = 0
-    drop: int = 0
-    right: bool = False
-    good: int = 0
-    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +72,39 @@ def cells(fields: Iterable[Field[_T]], thing: _T) -> dict[str, Span]:
     return {field.key: field.cell(thing) for field in fields}
 
 
-def text_table(fields: Sequence[Field[_T]], things: Iterable[_T]) -> str:
-    """What a command prints: a heading, then a line a thing."""
+def text_table(fields: Sequence[Field[_T]], things: Iterable[_T], width: int | None = None) -> str:
+    """What a command prints: a heading, then a line a thing. On a terminal, or with a `width`,
+    columns that are worth less give way, and names are shortened in the middle; else it is full."""
+    width = say.width() if width is None else width
     right = "".join("r" if field.right else "l" for field in fields)
-    rows = [[field.text(thing) for field in fields] for thing in things]
+    rows = [[plain(field.text(thing)) for field in fields] for thing in things]
+    if width is not None:
+        return _fitted(fields, rows, width)
     return table([field.heading for field in fields], rows, right)
+
+
+_SHORT = 12
+"""Cells that a text needs where its column says nothing: an id or a word stays whole."""
+
+
+def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: int) -> str:
+    """The same in so many cells. Numbers and ids are never cut: they leave, or stay whole."""
+    from rich.cells import cell_len  # not loaded for what goes into a pipe
+
+    from rocm_tui.render.layout import fit
+
+    lines = ([field.heading for field in fields], *rows)
+    places, wants = {}, {}
+    for at, field in enumerate(fields):
+        want = max(cell_len(line[at]) for line in lines)
+        least = want if field.right else min(want, field.least or _SHORT)
+        drop, good = field.drop, min(want, field.good)
+        column = Column(field.key, field.heading, least, want, drop, field.right, good)
+        places[column], wants[field.key] = at, want
+    slots = fit(tuple(places), wants, width)
+    return "\n".join(
+        "  ".join(slot.cell(line[places[slot.column]]) for slot in slots).rstrip() for line in lines
+    )
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:

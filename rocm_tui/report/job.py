@@ -7,22 +7,20 @@ up over several is no run's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 from backend.model.choice import Choice
 from backend.model.origin import device_kind
-from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import spent, taken, untold, was_tuned
 from rocm_tui.compare.problems import ProblemRows, problems
 from rocm_tui.compare.types import Part, calls_of, same_choice, timed, used
+from rocm_tui.report.ranks import disagreements
+from rocm_tui.report.systems import rows_by_system
 from rocm_tui.report.types import (
-    Disagreement,
     Gain,
-    Party,
     Repeated,
     Report,
     Savings,
@@ -42,12 +40,8 @@ share of them, must look so: one of 25 does by chance."""
 def report(part: Part) -> Report:
     """What the tunings of one job tell together."""
     all_problems = problems(part)
-    labels = party_names(part)
-    disagreements = [
-        differing for problem in all_problems if (differing := disagreement(problem.rows, labels))
-    ]
     return Report(
-        disagreements=tuple(sorted(disagreements, key=lambda differing: not differing.matters)),
+        disagreements=disagreements(all_problems, part),
         missing=missing_backends(part),
         backends_known=any(session.backends for session in part.sessions.values()),
         savings=savings(all_problems, part),
@@ -56,7 +50,19 @@ def report(part: Part) -> Report:
 
 
 def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
-    """Time saved against ATen and seconds spent, over all problems."""
+    """Time saved against ATen and seconds spent, over all problems, and on each system alone: no
+    run uses several devices, hosts or logs together."""
+    tuned = tuple(row for row in part.rows if was_tuned(row))
+    apart = rows_by_system(replace(part, rows=tuned))
+    parts = ((name, replace(part, rows=tuple(rows))) for name, rows in apart.items())
+    together = replace(_savings(all_problems, part), systems=tuple(apart))
+    if len(apart) < 2:
+        return together
+    each = tuple((name, _savings(problems(own), own)) for name, own in parts)
+    return replace(together, by_system=each)
+
+
+def _savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
     tuned = [row for row in part.rows if was_tuned(row)]
     busy = _busy_cpu(tuned)
     gains = [_gain(problem, busy) for problem in all_problems if any(map(was_tuned, problem.rows))]
@@ -74,7 +80,6 @@ def savings(all_problems: Iterable[ProblemRows], part: Part) -> Savings:
         unknown=untold(tuned),
         tunings=len(tuned),
         taken=sum(map(taken, tuned)),
-        systems=systems(replace(part, rows=tuple(tuned))),
         since=min(moments, default=None),
         until=max(moments, default=None),
     )
@@ -197,135 +202,3 @@ def _repeated(problem: ProblemRows) -> Repeated | None:
         untold=untold(rows[:-1]),
         winners=tuple(Counter(label for _, label in winners).most_common()),
     )
-
-
-def systems(part: Part) -> tuple[str, ...]:
-    """A name of each: device, and host unless ranks of one job share that device; else the cache
-    file, else the log, of which nobody knows where it was written."""
-    named: dict[str, set[str]] = {}
-    for session in part.sessions.values():
-        if session.system_hash:
-            for kind in ("cpu", "gpu"):
-                label = _system_label(session, kind)
-                named.setdefault(f"{session.system_hash} {kind}", set()).add(label)
-    labels: dict[str, None] = {}
-    for row in part.rows:
-        for label in sorted(_systems_of_row(row.tuning, row.asked, part.sessions, named)):
-            labels[label] = None
-    return tuple(labels)
-
-
-def _systems_of_row(
-    tuning: Tuning,
-    asked: tuple[str, ...],
-    sessions: Mapping[str, Session],
-    named: Mapping[str, set[str]],
-) -> set[str]:
-    kind = device_kind(tuning) or ""
-    known = [sessions[name] for name in dict.fromkeys(asked) if name in sessions]
-    if known:
-        return {_system_label(session, kind) for session in known}
-    hashes = systems_of(tuning, sessions)
-    if hashes:
-        return {min(named.get(f"{hash_} {kind}", {f"cache {hash_[:12]}"})) for hash_ in hashes}
-    return set(tuning.sources[:1])
-
-
-def _system_label(session: Session, kind: str) -> str:
-    if kind == "cpu":
-        return f"CPU of {session.host or 'an unknown host'}"
-    device = session.device or session.arch or "unknown device"
-    return device if session.rank is not None or not session.host else f"{device} of {session.host}"
-
-
-def party_names(part: Part) -> dict[str, str]:
-    """What the sessions that a part's tunings are of are called, by their ids."""
-    names = {name for row in part.rows for name in row.asked}
-    return session_labels([part.sessions[name] for name in names if name in part.sessions])
-
-
-def disagreement(rows: Sequence[Row], labels: Mapping[str, str]) -> Disagreement | None:
-    """The parties of one problem, given by its tunings, latest first; None if they agree."""
-    latest, processes = _latest(rows, labels)
-    uses = [(who, row, choice) for who, row in latest if (choice := _use(row))]
-    if len(uses) < 2:
-        return None
-    different: list[Choice] = []
-    for _, _, choice in uses:
-        if not any(same_choice(choice, other) for other in different):
-            different.append(choice)
-    if len(different) < 2:
-        return None
-    parties = [_party(who, row, choice, different) for who, row, choice in uses]
-    parties.sort(key=lambda party: -(party.ms or 0.0))
-    return Disagreement(
-        rows[0].id,
-        rows[0],
-        tuple(parties),
-        matters=any(_tells_apart(row, choice, different) for _, row, choice in uses),
-        one_job=processes,
-    )
-
-
-def _use(row: Row) -> Choice | None:
-    """The choice that the model calls, with or without a time."""
-    selected = (c for c in row.tuning.choices if c.hash and c.hash == row.tuning.selected)
-    use = used(row.tuning)
-    return next(selected, None) or (use[0] if use else None)
-
-
-def _party(who: str, row: Row, choice: Choice, different: Iterable[Choice]) -> Party:
-    own = timed(row.tuning)
-    measured = stats.measured(row.tuning, choice)
-    single = next((ms for known, ms in own if known is choice), None)
-    rivals = []
-    for other in different:
-        if not same_choice(choice, other):
-            rivals += [(other.label, ms) for known, ms in own if same_choice(known, other)][:1]
-    return Party(who, row, choice, measured.ms if measured else single, tuple(rivals))
-
-
-def _tells_apart(row: Row, choice: Choice, different: Iterable[Choice]) -> bool:
-    rivals = [
-        known
-        for known, _ in timed(row.tuning)
-        if any(same_choice(known, other) for other in different) and known is not choice
-    ]
-    apart = ("clear", "ahead", "behind", "slower")
-    return any(versus(row.tuning, choice, rival) in apart for rival in rivals)
-
-
-def _latest(rows: Sequence[Row], labels: Mapping[str, str]) -> tuple[list[tuple[str, Row]], bool]:
-    """Each party's latest tuning: sessions, else ranks, else the files that tell of them; and
-    whether they are known to be ranks or processes."""
-    latest: dict[str, Row] = {}
-    for row in rows:
-        for session in row.asked:
-            latest.setdefault(labels.get(session, session), row)
-        if not row.asked and row.tuning.rank is not None:
-            latest.setdefault(f"rank {row.tuning.rank}", row)
-    if latest:
-        return list(latest.items()), True
-    for row in rows:
-        for source in row.tuning.sources:
-            latest.setdefault(source, row)
-    return list(latest.items()), False
-
-
-def session_labels(sessions: Iterable[Session]) -> dict[str, str]:
-    """A short name of each session by its id: rank and host, with the pid where that is needed."""
-    known = list(sessions)
-    short = {session.id: _label(session) for session in known}
-    names = Counter(short.values())
-    return {
-        session.id: f"{short[session.id]} pid {session.pid}"
-        if names[short[session.id]] > 1
-        else short[session.id]
-        for session in known
-    }
-
-
-def _label(session: Session) -> str:
-    rank = f"rank {session.rank}" if session.rank is not None else ""
-    program = next((Path(arg).name for arg in session.argv if arg.endswith(".py")), "")
-    return " ".join(part for part in (rank or program, session.host) if part) or session.id

@@ -39,16 +39,13 @@ class Party:
 class Disagreement:
     """Ranks or hosts that use different choices for the same problem, the slowest first.
 
-    `matters` tells that one of them found its choice and another's to differ by more than a tie;
-    `one_job`, that they are known to be ranks or processes, and not just files that may have
-    nothing to do with each other.
+    `matters` tells that one of them found its choice and another's to differ by more than a tie.
     """
 
     id: str
     row: Row
     parties: tuple[Party, ...]
     matters: bool
-    one_job: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,8 @@ class Savings:
     `saved_ms` is what one run saves that was measured and is not a tie, each problem as often as it
     is called, or once. `seconds` is what all of the `tunings` took, on all of the job's `ranks`
     together; `unknown` of them tell no duration, `taken` were taken from a cache. `systems` names
-    each device, host or log that is added up here, `since` and `until` are Unix times of the first
+    each device, host or log; where there are several, `by_system` has what is true of each, since
+    what is added up over them is true of none. `since` and `until` are Unix times of the first
     and the last tuning, where told.
     """
 
@@ -123,6 +121,7 @@ class Savings:
     tunings: int = 0
     taken: int = 0
     systems: tuple[str, ...] = ()
+    by_system: tuple[tuple[str, Savings], ...] = ()
     since: float | None = None
     until: float | None = None
 

@@ -11,6 +11,7 @@ from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from rocm_tui.errors import NoSuchChoice, NoSuchTuning
+from rocm_tui.meant import did_you_mean
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
@@ -24,7 +25,8 @@ def find_row(rows: Sequence[Row], text: str) -> Row:
     exact = [row for row in rows if row.id == wanted or wanted in row.aliases]
     rows_meant = exact or [row for row in rows if wanted and row.id.startswith(wanted)]
     if not rows_meant:
-        raise NoSuchTuning(f"no tuning has the id {text!r}; `rocm-tui ls` prints the ids")
+        near = did_you_mean(wanted, (row.id for row in rows))
+        raise NoSuchTuning(f"no tuning has the id {text!r}{near}; `rocm-tui ls` prints the ids")
     if len({row.id for row in rows_meant}) > 1:
         ids = ", ".join(sorted({row.id for row in rows_meant}))
         raise NoSuchTuning(f"{text!r} begins several ids: {ids}; give more digits")
@@ -50,8 +52,9 @@ def find_choice(tuning: Tuning, text: str) -> Choice:
         if fits:
             names = ", ".join(c.hash or c.label for c in fits)
             raise NoSuchChoice(f"{text!r} means several choices: {names}; give a hash or #PLACE")
+    near = did_you_mean(text, (c.name for c in tuning.choices if c.name))
     names = ", ".join(c.label for c in tuning.choices[:5]) or "none"
-    raise NoSuchChoice(f"tuning {tuning.id} has no choice {text!r}; it has {names}")
+    raise NoSuchChoice(f"tuning {tuning.id} has no choice {text!r}{near}; it has {names}")
 
 
 def _by_place(tuning: Tuning, text: str) -> Choice:
@@ -83,7 +86,8 @@ def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
     wanted = text.lower()
     meant = [pin for pin in pins if wanted and pin.id.startswith(wanted)]
     if not meant:
-        raise NoSuchTuning(f"no pin has the id {text!r}; `rocm-tui pins` prints the ids")
+        near = did_you_mean(wanted, (pin.id for pin in pins))
+        raise NoSuchTuning(f"no pin has the id {text!r}{near}; `rocm-tui pins` prints the ids")
     if len({pin.id for pin in meant}) > 1:
         raise NoSuchTuning(f"{text!r} begins the ids of several pins; give more digits")
     return meant

@@ -15,6 +15,7 @@ from backend.model.trial import Trial
 from rocm_tui.errors import NoSuchGraph
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import GraphSeen, KernelTime
+from rocm_tui.meant import did_you_mean
 from rocm_tui.session.graphs import Program, process_of
 from rocm_tui.session.model import Model, Row
 from rocm_tui.session.shares import Told, part_of
@@ -79,7 +80,10 @@ def find_graph(rows: Sequence[GraphRow], text: str) -> GraphRow:
     wanted = text.lower()
     meant = [row for row in rows if wanted and row.id.startswith(wanted)]
     if not meant:
-        raise NoSuchGraph(f"no graph has the id {plain(text)!r}; `rocm-tui graphs` prints the ids")
+        near = did_you_mean(wanted, (row.id for row in rows))
+        raise NoSuchGraph(
+            f"no graph has the id {plain(text)!r}{near}; `rocm-tui graphs` prints the ids"
+        )
     exact = [row for row in meant if row.id == wanted]
     if len(meant) > 1 and not exact:
         ids = ", ".join(sorted(row.id for row in meant))

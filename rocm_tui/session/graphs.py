@@ -157,7 +157,7 @@ class Graphs:
         call: a program's total is in all of them."""
         dirty, self._dirty = self._dirty, set()
         keys, self._lost = self._lost, set()
-        runs = self._all_runs()
+        runs = self._allruns_of()
         gone = [run for run in self._programs if not run.isdisjoint(dirty)]
         for run in gone:
             keys |= {(key.op, key.inputs) for key in self._programs.pop(run).uses}
@@ -167,7 +167,7 @@ class Graphs:
 
     def programs(self) -> tuple[Program, ...]:
         """One a run, the latest first."""
-        runs = dict.fromkeys(self._all_runs().values())
+        runs = dict.fromkeys(self._allruns_of().values())
         return tuple(sorted(map(self._program, runs), key=lambda p: p.latest, reverse=True))
 
     def shares(self, tunings: Sequence[Asked]) -> list[Share | None]:
@@ -176,7 +176,7 @@ class Graphs:
 
         A program that asked for one of them called that one; of any other it may be each.
         """
-        runs = self._all_runs()
+        runs = self._allruns_of()
         known = {session for _, asked in tunings for session in asked}
         loose: dict[TuningKey, list[Program]] = {}
         shares: list[Share | None] = []
@@ -196,7 +196,7 @@ class Graphs:
 
     def _latest(self, processes: Iterable[Process]) -> list[Program]:
         """The programs of these processes, the latest first."""
-        runs = self._all_runs()
+        runs = self._allruns_of()
         programs = dict.fromkeys(runs[process] for process in processes if process in runs)
         return sorted(map(self._program, programs), key=lambda p: p.latest, reverse=True)
 
@@ -227,9 +227,9 @@ class Graphs:
         system = session.system_hash if session else None
         return not systems or not system or system in systems
 
-    def _all_runs(self) -> dict[Process, Run]:
+    def _allruns_of(self) -> dict[Process, Run]:
         if self._runs is None:
-            runs = _runs(self._graphs, self._sessions)
+            runs = runs_of(self._graphs, self._sessions)
             self._runs = {process: run for run in runs for process in run}
             present = set(runs)
             self._programs = {run: p for run, p in self._programs.items() if run in present}
@@ -296,7 +296,7 @@ def program_name(process: Process, sessions: Mapping[str, Session], ranks: int =
     return f"{name} ({ranks} ranks)" if ranks > 1 else f"{name} pid {session.pid}"
 
 
-def _runs(processes: Iterable[Process], sessions: Mapping[str, Session]) -> list[Run]:
+def runs_of(processes: Iterable[Process], sessions: Mapping[str, Session]) -> list[Run]:
     """Ranks of one job are together: the same words, each rank once, started at about one time."""
     jobs: dict[tuple[str, ...], list[Session]] = {}
     runs: list[Run] = []

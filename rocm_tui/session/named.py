@@ -13,14 +13,14 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from backend.model.session import Session
-from rocm_tui.errors import UsageError
+from rocm_tui.errors import RocmTuiError
 from rocm_tui.session.processes import run_of
 
 MOST_NAMED = 5
 """Candidates that an error names."""
 
 
-class NoSuchSession(UsageError):
+class NoSuchSession(RocmTuiError):
     """No session is called so, or several are."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.tui.host import Host, Named, Requests
+from rocm_tui.tui.themes import themes_for
 
 if TYPE_CHECKING:  # types only, see above
     from backend.model.choice import Choice
@@ -39,11 +40,13 @@ def memory() -> Memory:
 
 
 def chosen_theme(host: Host, colors: str) -> str:
-    """Empty where nothing was chosen."""
+    """Empty where nothing was chosen; with colours of their own the themes are made anew."""
     if not config_path().exists() and not state_path().exists():
         return ""
-    from rocm_tui.tui.preferences import chosen_theme
+    from rocm_tui.tui.preferences import chosen_theme, own_colours
 
+    for theme in themes_for(colors):
+        host.register_theme(own_colours(theme))
     return chosen_theme(host.memory, colors)
 
 

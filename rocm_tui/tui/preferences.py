@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from textual.theme import Theme
+
 from rocm_tui.config.memory import Memory
 from rocm_tui.config.reading import Mistake, Settings, settings_now
+from rocm_tui.config.settings import Colours
 from rocm_tui.harmless import plain
 from rocm_tui.tui.host import Host
 
@@ -24,7 +27,7 @@ def begin(app: Host, colors: str) -> None:
     if keys:
         app.own_keys = keys
         app.set_keymap(keys)
-    _tell(app, [*now.mistakes, *wrong])
+    _tell(app, [*now.mistakes, *wrong, *_of_looks(now)])
 
     def changed(name: str) -> None:
         app.memory.remember(_of_theme(colors), name)
@@ -43,6 +46,24 @@ def _keys(now: Settings) -> tuple[dict[str, str], list[Mistake]]:
     from rocm_tui.tui.keymap import mistakes  # all screens, for those with keys of their own
 
     return mistakes(now)
+
+
+def _of_looks(now: Settings) -> list[Mistake]:
+    if not now.there:
+        return []
+    from rocm_tui.tui.looks import mistakes  # the columns, for those who have a file
+
+    return list(mistakes(now))
+
+
+def own_colours(theme: Theme) -> Theme:
+    """The theme with the colours of the settings."""
+    colours = settings_now().config.colours
+    if colours == Colours():
+        return theme
+    from rocm_tui.tui.looks import recoloured
+
+    return recoloured(theme, colours)
 
 
 def _tell(app: Host, mistakes: list[Mistake]) -> None:

@@ -21,7 +21,7 @@ pytest.importorskip("aiohttp", reason="pip install 'rocm-tui[serve]'")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("serve")
     (folder / "train.log").write_text(BMM)
-    with serving("--allow-actions", "--cache-dir", folder, folder / "train.log") as server:
+    with serving("--cache-dir", folder, folder / "train.log") as server:
         yield server
 
 

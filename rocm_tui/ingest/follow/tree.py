@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend.disk.layout import Layout
+from rocm_tui.config.reading import config
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 
-DEPTH = 6
-"""Levels of folders below the one that was named."""
 FOLDERS = 400
 ENTRIES = 20_000
 """Names of files and folders looked at, in the subfolders together."""
@@ -98,7 +97,7 @@ class _Search:
     bound: str = ""
 
     def tree(self) -> Tree:
-        deep = f"{_count(self.too_deep, 'folder')} more than {DEPTH} levels below"
+        deep = f"{_count(self.too_deep, 'folder')} more than {depth()} levels below"
         bounds = [self.bound] if self.bound else []
         bounds += [deep] if self.too_deep else []
         counts = (
@@ -123,7 +122,7 @@ class Walker:
         """Everything below `root`. Raises OSError if it cannot be listed itself."""
         search = _Search(root)
         level = self._visit(search, root, first=True)
-        for _ in range(DEPTH):
+        for _ in range(depth()):
             level = [below for folder in level for below in self._below(search, folder)]
         search.too_deep += len(level)
         return search.tree()
@@ -206,6 +205,11 @@ def is_member(path: str) -> bool:
 def is_searched(name: str) -> bool:
     """Whether a folder of this name is looked into."""
     return not name.startswith(".") and name not in _INSTALLED
+
+
+def depth() -> int:
+    """Levels of folders below the one that was named."""
+    return config().limits.folder_depth
 
 
 def _bound(search: _Search) -> str:

@@ -76,7 +76,7 @@ JOBS: tuple[Field[Job], ...] = (
         about="choices compiled or timed, clear verdicts or processes, of all",
     ),
     Field(
-        "left", "LEFT", 8, 10, drop=4, right=True, text=lambda job: left_cell(job, time.time()),
+        "left", "LEFT", 8, 10, drop=1, right=True, text=lambda job: left_cell(job, time.time()),
         about="seconds to go, at the pace so far; ≤ what its budget leaves",
     ),
     Field(
@@ -85,7 +85,7 @@ JOBS: tuple[Field[Job], ...] = (
         about="since it began, and what it took",
     ),
     Field(
-        "result", "RESULT", 18, 200, drop=2, text=lambda job: plain(_result(job)), style=_style,
+        "result", "RESULT", 18, 200, drop=4, text=lambda job: plain(_result(job)), style=_style,
         about="which choice is ahead, what came out, or why nothing did",
     ),
 )  # fmt: skip
@@ -186,7 +186,7 @@ class JobsScreen(BaseScreen):
     @property
     def current(self) -> Job | None:
         """The job under the cursor."""
-        cursor = self.query_one("#jobs", Grid).cursor
+        cursor = self.query_one("#jobs", Grid).at
         return self._jobs[cursor] if cursor < len(self._jobs) else None
 
     def update(self) -> None:

@@ -63,7 +63,7 @@ class PinsScreen(BaseScreen):
     @property
     def current(self) -> PinStatus | None:
         """The pin under the cursor."""
-        pins, cursor = self._pins or (), self.query_one("#pins", Grid).cursor
+        pins, cursor = self._pins or (), self.query_one("#pins", Grid).at
         return pins[cursor] if cursor < len(pins) else None
 
     def update(self) -> None:

@@ -23,6 +23,7 @@ from rocm_tui.render.pages import PAGES, Page
 from rocm_tui.render.table import Column, Line
 from rocm_tui.report.job import report
 from rocm_tui.report.roofline import Point, Roofline, rooflines
+from rocm_tui.report.systems import scopes
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import NoPeak, Peak, TunedDevice
 from rocm_tui.session.systems import device_names
@@ -49,7 +50,7 @@ class ReportPage(Grid):
     def current(self) -> Row | None:
         """The tuning that the line under the cursor is about."""
         page = self._page
-        return page.rows[self.cursor] if page and self.cursor < len(page.rows) else None
+        return page.rows[self.at] if page and self.at < len(page.rows) else None
 
     def wants(self) -> dict[str, int]:
         return {key: want for key, want in super().wants().items() if want}
@@ -71,17 +72,30 @@ _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
 
 
+_About = tuple[str, str]
+"""The kind and the name of what a report is about."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Contents:
     pages: Mapping[str, Page]
     points: tuple[tuple[Roofline, Point], ...]
+    tunings: int
+    scopes: tuple[_About, ...]
 
 
-def _look(part: Part, measured: Mapping[TunedDevice, Peak]) -> _Contents:
+def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
+    found = scopes(whole)
+    part = next((s.part for s in found if (s.kind, s.name) == about), whole)
     headers = device_names({source for row in part.rows for source in row.tuning.sources})
     curves = rooflines(part.rows, part.sessions, measured, headers)
     points = report_cells.by_share(curves)
-    return _Contents(report_cells.pages(report(part), points), tuple(points))
+    pages = report_cells.pages(report(part), points)
+    every = tuple((scope.kind, scope.name) for scope in found)
+    return _Contents(pages, tuple(points), len(part.rows), every)
+
+
+_SCOPES = "the report of the next or the last machine or session, or of all"
 
 
 def _too_low(roofline: Roofline, point: Point) -> bool:
@@ -106,6 +120,8 @@ class ReportScreen(BaseScreen):
             "report.measure",
             "measure a roof that is not known",
         ),
+        key("right_square_bracket", "scope(1)", "report.scope", _SCOPES),
+        key("left_square_bracket", "scope(-1)", "report.scope_before", _SCOPES),
         key("y", "copy", "report.copy", "copy the tuning's id"),
         key("escape", "back", "report.back", "back"),
     ]
@@ -114,9 +130,12 @@ class ReportScreen(BaseScreen):
         """Of these sessions, which are called `name`; else of all that is watched."""
         super().__init__()
         self._called, self._ids = name, frozenset(ids)
+        self._scope: _About = ("all", "")
+        self._scopes: tuple[_About, ...] = (self._scope,)
         self._page = "saved"
         self._points: tuple[tuple[Roofline, Point], ...] = ()
         self._counts: dict[str, int] = {}
+        self._count = 0
         self._busy = self._stale = False
 
     def compose_body(self) -> ComposeResult:
@@ -143,9 +162,9 @@ class ReportScreen(BaseScreen):
     async def _follow(self) -> None:
         while True:
             self._stale = False
-            part = self._part
-            measured = dict(self.program.peaks)
-            contents = await to_thread(_look, Part("", part.rows, dict(part.sessions)), measured)
+            part, measured = self._part, dict(self.program.peaks)
+            frozen = Part("", part.rows, dict(part.sessions))
+            contents = await to_thread(_look, frozen, self._scope, measured)
             self._show(contents)
             if not self._stale:
                 break
@@ -158,23 +177,31 @@ class ReportScreen(BaseScreen):
         return of_sessions(self._called, self._ids, model) if self._ids else whole("", model)
 
     def _show(self, contents: _Contents) -> None:
-        self._points = contents.points
+        self._points, self._count = contents.points, contents.tunings
+        self._scopes = contents.scopes
         for name, page in contents.pages.items():
             self.page(name).show(page)
             self._counts[name] = page.count
         self._describe()
 
     def _describe(self) -> None:
-        rows = self._part.rows
-        facts = [f"{len(rows)} tunings" if len(rows) != 1 else "1 tuning"]
-        facts[:0] = [f"session {plain(self._called)}"] if self._called else []
-        self.show_title("Report", facts)
+        kind, name = self._scope
+        about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
+        about = about or (f"session {plain(self._called)}" if self._called else "")
+        facts = [f"{self._count} tunings" if self._count != 1 else "1 tuning"]
+        others = len(self._scopes) - 1
+        if name and self._scope in self._scopes:
+            facts.append(f"{self._scopes.index(self._scope)} of {others}")
+        elif others:
+            facts.append(f"{others} machines and sessions")
+        self.show_title("Report", facts, about)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
             for at, name in enumerate(PAGES, start=1)
         ]
         self.query_one("#pages", PageBar).open(f"page('{self._page}')", pages)
         keys: list[Key] = [("tab", "next page", "turn(1)"), ("enter", "in Watch", "open")]
+        keys += [("[ ]", "machine, session", "scope(1)")] if len(self._scopes) > 1 else []
         keys += [("m", "measure the roof", "measure")] if self._unmeasured else []
         self.show_keys([*keys, ("y", "copy id", "copy")])
         self._plot()
@@ -189,7 +216,7 @@ class ReportScreen(BaseScreen):
     @property
     def _current(self) -> tuple[Roofline, Point] | None:
         """The tuning under the cursor of the roofline's table."""
-        at = self.page("roofline").cursor
+        at = self.page("roofline").at
         return self._points[at] if at < len(self._points) else None
 
     @property
@@ -224,6 +251,13 @@ class ReportScreen(BaseScreen):
         row = self.page(self._page).current
         if row is not None:
             self.program.show_row(row)
+
+    def action_scope(self, by: int) -> None:
+        """The report of another machine or session, or of all."""
+        at = self._scopes.index(self._scope) if self._scope in self._scopes else 0
+        self._scope = self._scopes[(at + by) % len(self._scopes)]
+        self._describe()
+        self.update()
 
     def action_copy(self) -> None:
         row = self.page(self._page).current

@@ -67,7 +67,7 @@ def test_an_op_with_shapes() -> None:
         (["bmm", "4x4", "4x4", "--dtype", "a b"], "is no type"),
         (["bmm", "4x4", "4x4", "--dtype", "f32", "--strides", "4x1"], "--strides"),
         (["bmm", "4x4", "4x4", "--dtype", "f32", "--precision", "low"], "no precision"),
-        (["abc1234", "--dtype", "f32"], "go with OP SHAPE"),
+        (["abc1234", "--dtype", "f32"], "--dtype goes with OP SHAPE"),
         (["abc1234", "--backends", "ATEN,TRITTON"], "no such backend: TRITTON"),
         (["abc1234", "--backends", ","], "no such backend"),
         (["abc1234", "--budget", "0"], "--budget"),

@@ -16,7 +16,8 @@ from rocm_tui.compare.comparison import compare
 from rocm_tui.render.compare import text as compare_text
 from rocm_tui.render.pages import pages
 from rocm_tui.render.report import report_json, saved_lines, text
-from rocm_tui.report.job import report, systems
+from rocm_tui.report.job import report
+from rocm_tui.report.systems import rows_by_system
 from tests.support.compare_lab import as_tuned, log, part, tuning
 from tests.support.report_lab import compare as run
 
@@ -115,11 +116,13 @@ def test_several_machines_are_counted_and_pay_nothing_together() -> None:
     b = tuning(2, WON, session="b", source="/c/b.jsonl", when=3 * YEAR)
     boxes = [session("a", host="x", device="MI300X"), session("b", host="y", device="MI210")]
     told = said(a, b, sessions=boxes)
-    assert "This adds up 2 machines or logs, which no one run uses together" in told
-    assert "MI300X of x" in told and "MI210 of y" in told and "paid" not in told
+    each = "saves 500.0 µs a run against ATen and took 2.0 s: paid for after 4,000 runs."
+    assert told.count("Tuning ") == 2 and "adds up" not in told
+    assert f"MI300X of x: Tuning {each}" in told and f"MI210 of y: Tuning {each}" in told
     assert re.search(r"Tuned between 1970-0[67]-.. and 197[23]-", told)
     found = report_json(report(part(a, b, sessions=boxes)))["saved"]
     assert found["runs_to_pay"] is None and len(found["systems"]) == 2
+    assert [own["system"] for own in found["by_system"]] == found["systems"]
     assert json.loads(json.dumps(found, allow_nan=False))["problems_without_aten"] == 0
     assert found["problems_unmeasured"] == 2
     ranks = [replace(each, device="MI300X", rank=at) for at, each in enumerate(boxes)]
@@ -132,22 +135,20 @@ def test_a_machine_is_known_by_its_session_its_cache_file_or_its_log() -> None:
     own = tuning(1, WON)
     cache = tuning(2, WON, session=None, source="/c/cache/aa")
     other = tuning(3, WON, session=None, source="/c/cache/bbbbbbbbbbbbbbbbbb")
-    assert systems(part(own, cache, sessions=[box])) == ("MI300X of x",)
-    assert len(systems(part(own, cache, other, sessions=[box]))) == 2
-    assert systems(part(other)) == ("cache bbbbbbbbbbbb",)
+    assert tuple(rows_by_system(part(own, cache, sessions=[box]))) == ("MI300X of x",)
+    assert len(rows_by_system(part(own, cache, other, sessions=[box]))) == 2
+    assert tuple(rows_by_system(part(other))) == ("cache bbbbbbbbbbbb",)
     logs = log(1, WON, source="/l/a.log"), log(2, WON, source="/l/b.log")
-    assert sorted(systems(part(*logs))) == ["/l/a.log", "/l/b.log"]
+    assert sorted(rows_by_system(part(*logs))) == ["/l/a.log", "/l/b.log"]
     cpu = replace(log(3, WON, source="/l/a.log"), device="cpu")
-    assert len(systems(part(logs[0], cpu))) == 1
+    assert len(rows_by_system(part(logs[0], cpu))) == 1
 
 
 def test_logs_that_differ_are_not_said_to_be_ranks() -> None:
     swapped = {"bmm": 1.0, "triton_a": 1.5}
     found = report(part(log(1, WON, source="/l/a.log"), log(1, swapped, source="/l/b.log")))
-    assert "logs, of which it is not known whether they are of one job" in text(found)
-    assert report_json(found)["disagreements"][0]["one_job"] is None
-    page = pages(found, ())["ranks"]
-    assert "not known whether they are of one job" in page.sentences[0][0]
+    assert report_json(found)["disagreements"] == []
+    assert "agree" in pages(found, ())["ranks"].sentences[0][0]
 
 
 # A busy CPU
@@ -198,4 +199,5 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "1 problem is not measured and not counted" in done.stdout
     assert " ~95.00 µs" in done.stdout
-    assert "This adds up 2 machines or logs" in done.stdout and "paid for" not in done.stdout
+    assert done.stdout.count("What tuning saves against ATen is not") == 2
+    assert "/a.log: What tuning" in done.stdout and "paid for" not in done.stdout

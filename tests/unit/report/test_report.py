@@ -54,11 +54,13 @@ def test_a_disagreement_inside_the_tie_band_does_not_matter() -> None:
     assert clear.matters
 
 
-def test_hosts_are_known_by_their_logs_where_no_session_tells() -> None:
+def test_only_processes_of_one_job_are_compared() -> None:
     logs = log(1, AB, source="/l/host1.log"), log(1, BA, source="/l/host2.log")
-    (found,) = report(part(*logs)).disagreements
-    assert {party.who for party in found.parties} == {"/l/host1.log", "/l/host2.log"}
-    assert report(part(log(1, AB), log(1, BA))).disagreements == ()  # one log, tuned twice
+    assert report(part(*logs)).disagreements == ()
+    other = [replace(session, started=1e6 * session.pid) for session in RANKS]
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=other)).disagreements == ()
+    alone = [replace(session, rank=None) for session in RANKS]
+    assert report(part(on_rank(0, AB), on_rank(1, BA), sessions=alone)).disagreements == ()
 
 
 def test_a_process_that_tuned_twice_counts_by_what_it_uses_in_the_end() -> None:
@@ -371,11 +373,11 @@ def test_the_command_and_its_exit_codes(tmp_path: Path) -> None:
     assert (saved["saved_ms"], saved["problems_unmeasured"]) == (0, 1)
     assert saved["tunings"][0]["saved_ms"] == pytest.approx(0.1)
     assert saved["tunings"][0]["measured"] is False
-    for words in (
-        [str(then), str(none)],
-        [str(then), "no_session"],
-        [str(then), "--fail-on-regression", "10"],
-        [str(then), str(now), "--fail-on-regression", "ten"],
+    for words, code in (
+        ([str(then), str(none)], 1),
+        ([str(then), "no_session"], 1),
+        ([str(then), "--fail-on-regression", "10"], 2),
+        ([str(then), str(now), "--fail-on-regression", "ten"], 2),
     ):
         bad = compare(*words, cache=tmp_path)
-        assert bad.returncode == 2 and bad.stdout == ""
+        assert bad.returncode == code and bad.stdout == ""

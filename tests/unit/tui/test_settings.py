@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_tui.tui import themes
 from rocm_tui.tui.screens.jobs import JobsScreen
 from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
@@ -99,3 +100,26 @@ async def test_a_remembered_theme_that_is_gone_is_no_theme(tmp_path: Path, home:
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         assert app.theme.startswith("rocm-") and panes.table.sort.name == "age"
+
+
+async def test_colours_and_columns_of_ones_own(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        home,
+        monkeypatch,
+        '[theme]\nname = "rocm-dark"\n[colours]\naccent = 208\ncursor = "#404040"\nbad = "ruby"\n'
+        '[columns]\nhide = ["AGE", "in use", "colour"]\n',
+    )
+    write_cache(tmp_path, 8)
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        styles = themes.styles(app)
+        assert styles["accent"].color.get_truecolor()[:2] in [(255, 135), (254, 135)]
+        assert "404040" in str(styles["cursor"].bgcolor) and "e08686" in str(styles["bad"].color)
+        head = screen_text(panes.table).splitlines()[0]
+        assert "AGE" not in head and "OP" in head and "IN USE" not in head
+        await until(pilot, lambda: len(app._notifications) == 2)
+        told = [one.message for one in app._notifications]
+        assert ":6: colours.bad: 'ruby' is no colour: #rrggbb, a name" in told[0]
+        assert ":8: columns.hide: no column 'colour'" in told[1]

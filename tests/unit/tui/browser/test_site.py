@@ -25,9 +25,7 @@ pytest.importorskip("textual_serve", reason="pip install 'rocm-tui[serve]'")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("serve")
     (folder / "train.log").write_text(BMM)
-    with serving(
-        "--allow-actions", "--screens", "2", "--cache-dir", folder, folder / "train.log"
-    ) as server:
+    with serving("--screens", "2", "--cache-dir", folder, folder / "train.log") as server:
         yield server
 
 
@@ -116,6 +114,14 @@ async def test_a_screen_shows_the_log_and_takes_keys(served: Served) -> None:
             pass
 
 
+async def test_nothing_can_be_changed_unless_allowed(served: Served) -> None:
+    """Nor can the browser turn that off."""
+    async with a_client() as client, (await page(client, served)).open() as screen:
+        await drawn(screen, "8×128×192×256")
+        await screen.send_json(["stdin", "\x12"])
+        await drawn(screen, "Read-only by --read-only")
+
+
 async def test_a_page_of_another_origin_opens_no_screen(served: Served) -> None:
     """It has the cookie, which a browser would send, and even the ticket."""
     async with a_client() as client:
@@ -165,7 +171,7 @@ async def test_no_more_screens_than_allowed(served: Served) -> None:
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
 async def test_no_screen_outlives_the_server(tmp_path: Path, sign: int) -> None:
     (tmp_path / "train.log").write_text(BMM)
-    with serving("--allow-actions", "--cache-dir", tmp_path, tmp_path / "train.log") as served:
+    with serving("--cache-dir", tmp_path, tmp_path / "train.log") as served:
         async with a_client() as client, (await page(client, served)).open() as screen:
             await drawn(screen, "bmm")
             (child,) = served.children()

@@ -1,0 +1,77 @@
+"""A person's own colours and columns, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from rich.color import Color as RichColor
+from textual.color import Color, ColorParseError
+from textual.theme import Theme
+
+from rocm_tui.config.reading import Mistake, Settings, nearest
+from rocm_tui.config.settings import Colours
+from rocm_tui.render.tunings import COLUMNS
+
+_MEMBERS: Mapping[str, tuple[str, ...]] = {
+    "text": ("foreground", "text", "block-cursor-foreground"),
+    "background": ("background",),
+    "dim": ("line-dim", "text-muted", "text-disabled", "foreground-muted"),
+    "accent": ("primary", "secondary", "accent", "text-accent", "border"),
+    "good": ("success", "text-success"),
+    "warn": ("warning", "text-warning"),
+    "bad": ("error", "text-error"),
+    "heading": ("line-head",),
+    "cursor": ("line-cursor", "block-cursor-background"),
+}
+"""What of a theme a colour of the settings stands for: its fields, else its variables."""
+
+
+_COLOURS = ": #rrggbb, a name such as cyan, or 0 to 255"
+
+
+def recoloured(theme: Theme, colours: Colours) -> Theme:
+    """The theme with those of the colours that are given and are any."""
+    given = {one.name: getattr(colours, one.name) for one in fields(colours)}
+    known = {one.name for one in fields(theme)}
+    changed: dict[str, Any] = {}
+    variables = dict(theme.variables)
+    for name, value in given.items():
+        colour = colour_of(value) if value else None
+        for member in _MEMBERS[name] if colour else ():
+            (changed if member in known else variables)[member] = str(colour)
+    return replace(theme, **changed, variables=variables)
+
+
+def colour_of(text: str) -> str | None:
+    """A colour as a theme has it, of `#rrggbb`, a name, or a number of the 256; None for others."""
+    if text.isdecimal():
+        number = int(text)
+        return RichColor.from_ansi(number).get_truecolor().hex if number < 256 else None
+    try:
+        Color.parse(text)
+    except ColorParseError:
+        return None
+    return text
+
+
+def hidden(names: tuple[str, ...]) -> frozenset[str]:
+    """The keys of the columns of Watch with these titles or names, in any case."""
+    wanted = {name.lower() for name in names}
+    return frozenset(
+        column.key for column in COLUMNS if {column.key.lower(), column.title.lower()} & wanted
+    )
+
+
+def mistakes(settings: Settings) -> Iterator[Mistake]:
+    """Colours that are none, columns that there are not."""
+    for one in fields(settings.config.colours):
+        value = getattr(settings.config.colours, one.name)
+        if value and colour_of(value) is None:
+            name = f"colours.{one.name}"
+            yield settings.mistake(name, f"{name}: {value!r} is no colour{_COLOURS}")
+    for title in settings.config.columns.hide:
+        if not hidden((title,)):
+            near = nearest(title.lower(), [column.title.lower() for column in COLUMNS])
+            yield settings.mistake("columns.hide", f"columns.hide: no column {title!r}{near}")
