@@ -26,7 +26,7 @@ from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.watch import WatchScreen
-from tests.support import drawing
+from tests.support import browser_lab, drawing
 
 TUI = (sys.executable, "-m", "rocm_tui")
 _PATIENCE = 120.0
@@ -153,17 +153,31 @@ async def take(cache: Path, folder: Path) -> None:
         await shoot(cache, folder, shot)
 
 
+def take_browser(cache: Path, folder: Path) -> None:
+    """`rocm-tui serve` in Chromium, where that is installed."""
+    if browser_lab.CHROMIUM is None:
+        return
+    with browser_lab.serving("--cache-dir", cache) as served, browser_lab.chromium() as browser:
+        page = browser.new_page()
+        page.goto(served.url)
+        page.wait_for_selector("body.-first-byte .textual-terminal.-connected")
+        page.wait_for_timeout(_READ * 1000)
+        page.screenshot(path=folder / "serve.png")
+
+
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[0]).absolute()
     folder.mkdir(exist_ok=True)
     os.environ["PYTHONWARNINGS"] = "ignore"  # they name paths of this machine
     if len(arguments) > 1:
         asyncio.run(take(Path(arguments[1]), folder))
+        take_browser(Path(arguments[1]), folder)
         return
     with tempfile.TemporaryDirectory() as temporary:
         os.chdir(temporary)
         prepare(Path("inductor"))
         asyncio.run(take(Path("inductor"), folder))
+        take_browser(Path("inductor"), folder)
 
 
 if __name__ == "__main__":

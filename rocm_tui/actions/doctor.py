@@ -23,6 +23,7 @@ from backend.cache.autotune import read_caches
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import BundleInvalid, StoreError, brief
+from backend.measure.machine.devices import Readers, gpus
 from backend.pins.leftovers import DAYS, leftovers
 from backend.sharing.bundle import (
     Artifact,
@@ -42,6 +43,7 @@ from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.limits import JobTimeout
 from rocm_tui.jobs.worker import run_job
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session.devices import told
 
 PATIENCE = 120.0
 """Seconds that the Python with torch has to answer: a first import from a slow disk takes one
@@ -66,6 +68,7 @@ def examine(layout: Layout, python: str | None, patience: float = PATIENCE) -> l
         *_program(),
         *_terminal(os.environ),
         *_torch(layout, python, patience),
+        *gpu_checks(),
         *_cache(layout),
         *_pins(layout),
         *_inotify(),
@@ -88,6 +91,29 @@ def _terminal(env: Mapping[str, str]) -> Iterator[Check]:
     encoding = sys.getfilesystemencoding()
     if encoding.lower() != "utf-8":
         yield Check("encoding", "note", encoding, "set LANG=C.UTF-8, else × and µ do not show")
+
+
+_DRIVER_PATIENCE = 6.0
+"""Seconds that drivers have to say how their GPUs are: from 5 on one counts as silent."""
+
+
+def gpu_checks() -> Iterator[Check]:
+    """What each GPU tells of itself without torch: what the strip in `watch` shows."""
+    try:
+        readers = Readers(gpus())
+    except Exception as error:  # a library or a driver of any kind
+        yield Check("gpus", "note", "cannot be asked", brief(str(error)))
+        return
+    readers.ask()
+    end = time.monotonic() + _DRIVER_PATIENCE
+    while any(one.reading is None and not one.why for one in readers.seen()):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    for one in readers.seen():
+        value, missing = told(one)
+        yield Check(f"gpu {one.device.label}", "note" if missing else "ok", value, missing)
+    readers.stop()
 
 
 def _torch(layout: Layout, wanted: str | None, patience: float) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""The strip of devices: one cell a device, as wide as there is room for; and what `doctor` says.
+"""The strip of devices: one cell a device, as wide as there is room for.
 
 A bar is the share of the time that a device is busy, and nothing else.
 """
@@ -6,11 +6,10 @@ A bar is the share of the time that a device is busy, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from backend.measure.machine.devices import NOTHING, Seen
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line, Span
+from rocm_tui.session.devices import Shown, memory
 from rocm_tui.session.numbers import shorten
 
 NONE = "–"
@@ -19,53 +18,6 @@ LEAST = 38
 LINES = 4
 """That the strip takes at most."""
 _GAP = 2
-_GIB = float(1 << 30)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What stands in the cell of a device: numbers that change by less than is worth a repaint
-    stay. None is not known; `why` says so of all of it."""
-
-    label: str
-    name: str
-    busy: float | None = None
-    used: float | None = None
-    total: float | None = None
-    power: float | None = None
-    temperature: float | None = None
-    clock: float | None = None
-    throttled: tuple[str, ...] = ()
-    why: str = ""
-
-
-def shown(seen: Seen, before: Shown | None = None) -> Shown:
-    """The cell of a device that now tells this, where `before` stands there."""
-    device, reading = seen.device, seen.reading or NOTHING
-    old = before or Shown(device.label, device.name)
-    usage, state = reading.usage, reading.state
-    total = usage.memory_total
-    return Shown(
-        device.label,
-        device.name,
-        _settled(old.busy, usage.busy, 3, whole=(0, 100)),
-        _settled(old.used, usage.memory_used, max(0.05 * _GIB, (total or 0) / 256)),
-        total,
-        _settled(old.power, state.power_w, max(4, (state.power_w or 0) * 0.03)),
-        _settled(old.temperature, state.temperature_c, 2),
-        _settled(old.clock, state.clock_mhz, 50),
-        state.throttled,
-        seen.why,
-    )
-
-
-def _settled(
-    before: float | None, now: float | None, least: float, whole: tuple[float, ...] = ()
-) -> float | None:
-    """What stood there, where `now` differs by less than `least` and is none of `whole`."""
-    if before is None or now is None or now in whole:
-        return now
-    return before if abs(now - before) < least else now
 
 
 def lines(devices: Sequence[Shown], width: int, height: int) -> list[Line]:
@@ -104,14 +56,15 @@ def _more(rest: Sequence[Shown], each: int) -> Span:
 
 def cell(one: Shown, width: int) -> Line:
     """A device, in exactly or less than `width` cells."""
-    head: Span = (f"{plain(one.label, 4):>2} ", "dim")
+    label = f"{plain(one.label, 4):>2}"
+    head: Span = (f"{label}  ", "dim")
     if one.why:
-        return head, (f"{NONE} ", ""), (shorten(plain(one.why), width - 5), "warn")
+        return head, (f"{NONE} ", ""), (shorten(plain(one.why), width - 6), "warn")
     narrow = width < 50
     bar = 6 if narrow else 10
     hot, capped = "too hot" in one.throttled, bool(one.throttled)
     spans: list[Span] = [
-        head if not capped else (f"{plain(one.label, 4):>2}!", "warn"),
+        (f"{label}! ", "warn") if capped else head,
         *_bar(one.busy, bar),
         (f"{_number(one.busy, 4)}%", ""),
         (_memory(one, narrow), ""),
@@ -144,29 +97,7 @@ def _number(value: float | None, width: int) -> str:
 
 def _memory(one: Shown, narrow: bool) -> str:
     """`142/192G`, or with its unit written out."""
-    if one.used is None or one.total is None:
+    text = memory(one)
+    if text is None:
         return NONE.rjust(10 if narrow else 14)
-    text = f"{_gib(one.used)}/{_gib(one.total)}"
     return f"{text}G".rjust(10) if narrow else f"{text} GiB".rjust(14)
-
-
-def _gib(count: float) -> str:
-    value = count / _GIB
-    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
-
-
-def told(seen: Seen) -> tuple[str, str]:
-    """For `doctor`: what a device tells, and why it tells not all of it."""
-    one = shown(seen)
-    place = f" at {seen.device.place}" if seen.device.place else ""
-    facts = [
-        f"{one.busy:.0f} % busy" if one.busy is not None else "",
-        f"{_memory(one, False).strip()} in use" if one.used is not None else "",
-        f"{one.power:.0f} W" if one.power is not None else "",
-        f"{one.temperature:.0f} °C" if one.temperature is not None else "",
-        f"{one.clock:.0f} MHz" if one.clock is not None else "",
-        *(f"throttled: {reason}" for reason in one.throttled),
-    ]
-    text = ", ".join(filter(None, facts)) or "tells nothing"
-    missing = seen.why or "; ".join((seen.reading or NOTHING).unread)
-    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(missing)

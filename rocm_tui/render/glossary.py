@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rocm_tui.render import improve, prove
 from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
 from rocm_tui.render.compare import ALONE, PAIRS
 from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
@@ -19,6 +20,7 @@ from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
 from rocm_tui.render.table import Column, Field
 from rocm_tui.render.trials import ARMS, SIDES
 from rocm_tui.render.tunings import COLUMNS, ID
+from rocm_tui.session.query.fields import FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def groups() -> tuple[Group, ...]:
         _words("States of a tuning", TUNING_STATES.items()),
         _words("States of a pin", ((state, sign.about) for state, sign in PIN_SIGNS.items())),
         _columns("Tunings: ls and Watch", (ID, *COLUMNS)),
+        _filter_fields(),
         _columns("Choices: show", SHOWN),
         _columns("Choices on the screen", PANE),
         _columns("What a kernel takes", RESOURCES),
@@ -103,10 +106,18 @@ def groups() -> tuple[Group, ...]:
         _columns("A graph's kernels", KERNELS),
         _columns("Tried in a graph: trial", ARMS),
         _columns("Tried in a program: trial -- CMD", SIDES),
+        _columns("Improved: improve", improve.GAINS),
+        _columns("Pins that improve proposes", improve.PINS),
+        _columns("Proved: prove", prove.PROOFS),
         _columns("History of a problem: show --history", HISTORY),
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),
     )
+
+
+def _filter_fields() -> Group:
+    entries = ((f.name, f.name, f"{f.about}: {f.example}") for f in FIELDS)
+    return Group("Fields of a filter: / and ls --filter", tuple(Entry(*one) for one in entries))
 
 
 def _words(title: str, words: Iterable[tuple[str, str]]) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from backend.model.activity import Activity
@@ -54,7 +54,12 @@ def _state_style(row: SessionRow) -> str:
 
 def command_text(row: SessionRow) -> str:
     """As it could be typed."""
-    words = [plain(word, MOST_COMMAND) for word in row.session.argv]
+    return words_text(row.session.argv)
+
+
+def words_text(argv: Sequence[str]) -> str:
+    """A command's words, as they could be typed."""
+    words = [plain(word, MOST_COMMAND) for word in argv]
     return fmt.shorten(shlex.join(words), MOST_COMMAND)
 
 

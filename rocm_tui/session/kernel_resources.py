@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.cache.code import read_file
 from backend.cache.triton import Kernel
 from backend.model.choice import Choice, parse_config
 from backend.model.origin import (
@@ -116,15 +117,20 @@ class KernelResources:
 
 def of_triton(kernel: Kernel) -> Known | Unknown:
     """Of a kernel that Triton compiled: all that an AMD code object tells, else its LDS alone."""
-    if not kernel.arch.startswith("gfx"):
-        return Known(cuda(kernel.arch), Resources(kernel.name, lds=kernel.shared, wave=32), None)
+    try:
+        target = amdgpu(kernel.arch) if kernel.arch.startswith("gfx") else cuda(kernel.arch)
+    except ValueError:
+        return Unknown(f"{kernel.folder} is for an arch that is none")
+    if target.kind == "cuda":
+        return Known(target, Resources(kernel.name, lds=kernel.shared, wave=32), None)
+    if read_file(kernel.code_object) is None:  # a pipe, a link, or of no size that one has
+        return Unknown(f"cannot read {kernel.code_object}")
     try:
         told = resources_of_file(kernel.code_object)
     except OSError as error:
         return Unknown(f"cannot read {kernel.code_object}: {error.strerror}")
     if isinstance(told, Unknown):
         return told
-    target = amdgpu(kernel.arch)
     # Its code object tells no LDS: a launch of Triton's asks for it.
     shared = 0 if told[0].lds else kernel.shared or 0
     held = occupancy(target, told[0], kernel.threads or 0, shared)

@@ -243,7 +243,10 @@ def _target(tuning: Tuning, session: Session | None) -> Target:
         raise NoKernelSource(
             f"the arch of device {tuning.device or '?'} is not known, because no session tells it"
         )
-    return amdgpu(arch) if arch.startswith("gfx") else cuda(arch)
+    try:
+        return amdgpu(arch) if arch.startswith("gfx") else cuda(arch)
+    except ValueError as error:
+        raise NoKernelSource(str(error)) from error
 
 
 _AROUND = 3

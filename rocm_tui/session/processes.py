@@ -117,7 +117,7 @@ def _as_starter(process: Process) -> Process:
     """It has started what loads torch, and does not load torch itself."""
     activity = process.activity
     if process.starter and activity.state == "starting":
-        return replace(process, activity=replace(activity, state="running"))
+        return replace(process, activity=replace(activity, state="running", told="running"))
     return process
 
 

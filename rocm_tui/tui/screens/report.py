@@ -50,7 +50,7 @@ class ReportPage(Grid):
     def current(self) -> Row | None:
         """The tuning that the line under the cursor is about."""
         page = self._page
-        return page.rows[self.cursor] if page and self.cursor < len(page.rows) else None
+        return page.rows[self.at] if page and self.at < len(page.rows) else None
 
     def wants(self) -> dict[str, int]:
         return {key: want for key, want in super().wants().items() if want}
@@ -220,7 +220,7 @@ class ReportScreen(BaseScreen):
     @property
     def _current(self) -> tuple[Roofline, Point] | None:
         """The tuning under the cursor of the roofline's table."""
-        at = self.page("roofline").cursor
+        at = self.page("roofline").at
         return self._points[at] if at < len(self._points) else None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from asyncio import to_thread
 from textwrap import wrap
 from typing import ClassVar
@@ -14,6 +15,7 @@ from rocm_tui.compare.comparison import compare, of_sessions
 from rocm_tui.compare.types import Comparison, Pair, Part
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import PAIRS, pairs_shown, summary
+from rocm_tui.render.sessions import moment, words_text
 from rocm_tui.render.table import Line, cells
 from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Named
@@ -28,8 +30,14 @@ class PairsTable(Grid):
 
     def __init__(self) -> None:
         super().__init__(PAIRS, "", id="pairs")
+        self._names: list[str] = []
         self._sentences: list[str] = ["Comparing…"]
         self.pairs: list[Pair] = []
+
+    def head(self, names: list[str]) -> None:
+        """What A and B are."""
+        self._names = names
+        self.sync()
 
     def show(self, comparison: Comparison) -> None:
         self._sentences = summary(comparison)
@@ -37,9 +45,9 @@ class PairsTable(Grid):
         self.put([cells(PAIRS, pair) for pair in self.pairs])
 
     def heading(self, width: int) -> list[Line]:
-        lines: list[Line] = [()]
+        lines: list[Line] = [(), *((("  " + name, "strong"),) for name in self._names), ()]
         for text in self._sentences:
-            lines += [((f" {part}", ""),) for part in wrap(text, width - 2)]
+            lines += [((f"  {part}", ""),) for part in wrap(text, width - 2)]
         return [*lines, (), *(super().heading(width) if self.pairs else ())]
 
     def empty(self, width: int) -> list[Line]:
@@ -71,8 +79,21 @@ class SessionComparisonScreen(BaseScreen):
         super().on_mount()
         self.show_title("Compare", [f"A {plain(self._a[0])} · B {plain(self._b[0])}"])
         model = self.program.feed.model
+        known = [(self._a, "A"), (self._b, "B")]
+        self.query_one(PairsTable).head([self._about(label, named) for named, label in known])
         a, b = (of_sessions(name, set(ids), model) for name, ids in (self._a, self._b))
         self.run_worker(self._compare(a, b))
+
+    def _about(self, label: str, named: Named) -> str:
+        """`A  vm-5163  2.13.0  python train.py`."""
+        name, ids = named
+        session = self.program.feed.model.sessions.get(next(iter(ids), ""))
+        if session is None:
+            return f"{label}  {plain(name)}"
+        when = moment(session.started, time.time())
+        torch = f"torch {plain(session.torch)}" if session.torch else ""
+        facts = (plain(name), when, torch, words_text(session.argv))
+        return f"{label}  {'   '.join(filter(None, facts))}"
 
     async def _compare(self, a: Part, b: Part) -> None:
         found = await to_thread(compare, a, b)
@@ -82,7 +103,7 @@ class SessionComparisonScreen(BaseScreen):
     @property
     def current(self) -> Row | None:
         table = self.query_one(PairsTable)
-        return table.pairs[table.cursor].b.row if table.cursor < len(table.pairs) else None
+        return table.pairs[table.at].b.row if table.at < len(table.pairs) else None
 
     @on(LineView.Chosen)
     def action_open(self) -> None:

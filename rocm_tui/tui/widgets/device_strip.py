@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from backend.measure.machine.devices import Device, Readers
 from rocm_tui.render import devices as cells
-from rocm_tui.render.devices import Shown
 from rocm_tui.render.table import Line
+from rocm_tui.session.devices import Shown, shown
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
 """Seconds between two readings, while it is seen."""
+SELDOM = 5.0
+"""The same while nothing changes."""
+_QUIET = 4
+"""Readings in turn that changed nothing, after which it is asked seldom."""
 _SOON = 0.3
 """Seconds after which what was asked for is there, if a driver does not hang."""
 
@@ -25,9 +29,9 @@ class DeviceStrip(LineView, can_focus=False):
         super().__init__(id=id)
         self._readers = Readers(devices)
         self._cells: list[Shown] = []
+        self._same = 0
 
     def on_mount(self) -> None:
-        self.set_interval(EVERY, self._ask)
         self._ask()
 
     def on_unmount(self) -> None:
@@ -36,14 +40,19 @@ class DeviceStrip(LineView, can_focus=False):
     def _ask(self) -> None:
         if self.screen.is_current:
             self._readers.ask()
-            self.set_timer(_SOON, self._take)
+        self.set_timer(_SOON, self._take)
 
     def _take(self) -> None:
+        """Show what they have told since; ask less often while that is always the same."""
         seen = self._readers.seen()
         before: list[Shown] | list[None] = self._cells or [None] * len(seen)
-        self._cells = [cells.shown(one, old) for one, old in zip(seen, before, strict=True)]
-        self._fit()
-        self.sync()
+        now = [shown(one, old) for one, old in zip(seen, before, strict=True)]
+        self._same = self._same + 1 if now == self._cells else 0
+        if not self._same:
+            self._cells = now
+            self._fit()
+            self.sync()
+        self.set_timer((EVERY if self._same < _QUIET else SELDOM) - _SOON, self._ask)
 
     def _fit(self) -> None:
         lines = len(self._lines())

@@ -103,6 +103,7 @@ def test_a_job_of_two_ranks_from_its_start_to_its_end(tmp_path: Path) -> None:
         head, first, second = seen.until("both compiled", "running", "running", "running")
         assert head.starter and [first.session.rank, second.session.rank] == [0, 1]
         assert head.run == first.run == second.run != ""
+        assert head.activity.told == "running"
         _in_order(seen.states[first.session.pid])
         os.kill(second.session.pid, signal.SIGKILL)
         _, _, dead = seen.until("one was killed", "running", "running", "died")

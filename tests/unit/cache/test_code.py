@@ -115,4 +115,9 @@ def test_triton_folders_with_anything_in_them(tmp_path: Path) -> None:
     for text in ("", "[" * 100_000, "[]", '{"target": 3}', '{"target": {"arch": ["\x1b"]}}'):
         (place / "k.json").write_text(text)
         kernels = triton.kernels_of(module, folders)
-        assert len(kernels) <= 1 and not any(kernel.stages for kernel in kernels[1:])
+        assert len(kernels) <= 1
+        assert all(isinstance(of_triton(kernel), Unknown) for kernel in kernels)
+    (place / "k.json").write_text('{"target": {"backend": "hip", "arch": "gfx942"}}')
+    (kernel,) = triton.kernels_of(module, folders)
+    os.mkfifo(kernel.code_object)
+    assert isinstance(of_triton(kernel), Unknown)

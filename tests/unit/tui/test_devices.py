@@ -11,7 +11,9 @@ import pytest
 from backend.measure.machine import devices
 from backend.measure.machine.devices import Device, Seen
 from backend.measure.machine.state import Reading, State, Usage
-from rocm_tui.render.devices import Shown, cell, lines, shown, told
+from rocm_tui.actions import doctor
+from rocm_tui.render.devices import cell, lines
+from rocm_tui.session.devices import Shown, shown, told
 from rocm_tui.tui.widgets.device_strip import DeviceStrip
 from tests.support.fake_gpus import GIB, Card, cards
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
@@ -23,15 +25,16 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Card]
     root = tmp_path / "sys"
     found = cards(root, 8)
     real = devices.gpus
-    monkeypatch.setattr(devices, "gpus", lambda: real(root))
+    for module in (devices, doctor):
+        monkeypatch.setattr(module, "gpus", lambda: real(root))
     yield found
 
 
 def test_the_width_decides_what_is_told() -> None:
     one = Shown("3", "MI300X", 87, 142 * GIB, 192 * GIB, 642, 78, 2100, ("power cap",))
     text = "".join(span[0] for span in cell(one, 38))
-    assert text == " 3!━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
-    assert (" 3!", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
+    assert text == " 3! ━━━━━─  87%  142/192G  642 W  78°" and len(text) <= 38
+    assert (" 3! ", "warn") in cell(one, 38) and ("  642 W", "warn") in cell(one, 38)
     text = "".join(span[0] for span in cell(one, 100))
     assert text.endswith("142/192 GiB  642 W  78 °C  2100 MHz  power cap  MI300X")
 
@@ -105,7 +108,7 @@ async def test_the_key_shows_and_hides_it(
         before = strip.painted
         for index in (0, 5):
             gpus[index].tell(hwmon0__power1_average=142_000_000 + index // 5 * 480_000_000)
-        await pilot.pause(3)
+        await pilot.pause(2.5)
         assert strip.painted == before  # 2 W are worth no repaint
         gpus[5].work(20)
         await until(pilot, lambda: "20%" in screen_text(strip))
@@ -172,3 +175,11 @@ async def test_a_driver_that_hangs_holds_no_key(
         assert panes.table.cursor == 1
         free.set()
         await until(pilot, lambda: "has not answered" not in screen_text(strip))
+
+
+def test_doctor_has_a_line_for_each(gpus: list[Card]) -> None:
+    gpus[3].tell(gpu_busy_percent=None)
+    checks = list(doctor.gpu_checks())
+    assert [check.name for check in checks] == [f"gpu {n}" for n in range(8)]
+    assert [check.verdict for check in checks] == ["ok"] * 3 + ["note"] + ["ok"] * 4
+    assert checks[3].advice == "use: gpu_busy_percent: No such file or directory"

@@ -1,0 +1,85 @@
+"""What is shown of a device: numbers that keep still while they hardly change, and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.measure.machine.devices import NOTHING, Seen
+from rocm_tui.harmless import plain
+
+_GIB = float(1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What stands in the cell of a device: numbers that change by less than is worth a repaint
+    stay. None is not known; `why` says so of all of it."""
+
+    label: str
+    name: str
+    busy: float | None = None
+    used: float | None = None
+    total: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+    clock: float | None = None
+    throttled: tuple[str, ...] = ()
+    why: str = ""
+
+
+def shown(seen: Seen, before: Shown | None = None) -> Shown:
+    """The cell of a device that now tells this, where `before` stands there."""
+    device, reading = seen.device, seen.reading or NOTHING
+    old = before or Shown(device.label, device.name)
+    usage, state = reading.usage, reading.state
+    total = usage.memory_total
+    return Shown(
+        device.label,
+        device.name,
+        _settled(old.busy, usage.busy, 3, whole=(0, 100)),
+        _settled(old.used, usage.memory_used, max(0.05 * _GIB, (total or 0) / 256)),
+        total,
+        _settled(old.power, state.power_w, max(4, (state.power_w or 0) * 0.03)),
+        _settled(old.temperature, state.temperature_c, 2),
+        _settled(old.clock, state.clock_mhz, 50),
+        state.throttled,
+        seen.why,
+    )
+
+
+def _settled(
+    before: float | None, now: float | None, least: float, whole: tuple[float, ...] = ()
+) -> float | None:
+    """What stood there, where `now` differs by less than `least` and is none of `whole`."""
+    if before is None or now is None or now in whole:
+        return now
+    return before if abs(now - before) < least else now
+
+
+def memory(one: Shown) -> str | None:
+    """GiB in use and all: `142/192`."""
+    if one.used is None or one.total is None:
+        return None
+    return f"{_gib(one.used)}/{_gib(one.total)}"
+
+
+def _gib(count: float) -> str:
+    value = count / _GIB
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def told(seen: Seen) -> tuple[str, str]:
+    """For `doctor`: what a device tells, and why it tells not all of it."""
+    one = shown(seen)
+    place = f" at {seen.device.place}" if seen.device.place else ""
+    facts = [
+        f"{one.busy:.0f} % busy" if one.busy is not None else "",
+        f"{memory(one)} GiB in use" if memory(one) else "",
+        f"{one.power:.0f} W" if one.power is not None else "",
+        f"{one.temperature:.0f} °C" if one.temperature is not None else "",
+        f"{one.clock:.0f} MHz" if one.clock is not None else "",
+        *(f"throttled: {reason}" for reason in one.throttled),
+    ]
+    text = ", ".join(filter(None, facts)) or "tells nothing"
+    missing = seen.why or "; ".join((seen.reading or NOTHING).unread)
+    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(missing)
