@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
@@ -36,8 +36,11 @@ def source_text(row: Row, names: Mapping[str, str]) -> str:
     return plain(names.get(source, source))
 
 
-def shown(rows: Sequence[Row]) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
-    """The columns that differ among these rows, by key; and short names of their sources."""
-    keys = facets.differing(rows)
+def shown(
+    rows: Sequence[Row], of: Callable[[Row], facets.Told] = facets.told
+) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
+    """The columns that differ among these rows, by key; and short names of their sources. `of` may
+    remember what `facets.told` says."""
+    keys = facets.differing(rows, of)
     names = facets.short_names(map(facets.source_of, rows)) if "source" in keys else {}
     return {field.key: field for field in FACETS if field.key in keys}, names

@@ -244,12 +244,25 @@ PROBLEM: tuple[Field[Row], ...] = (
 """What stands first wherever a table has a line a problem; the screen leaves the id out."""
 
 
-def cells(row: Row, now: float, names: Mapping[str, str] = _NO_NAMES) -> dict[str, Span]:
-    """The text and style of every column of Watch; `names` are those of sources."""
-    told = table.cells(_ALL, row)
-    told["source"] = facets.source_text(row, names), "dim"
-    told[_AGE.key] = fmt.age(row.when, now), "dim"
+_BY_KEY: Mapping[str, Field[Row]] = {field.key: field for field in _ALL}
+_KEYS = tuple(column.key for column in COLUMNS)
+
+
+def cells(
+    row: Row, now: float, names: Mapping[str, str] = _NO_NAMES, keys: Iterable[str] = _KEYS
+) -> dict[str, Span]:
+    """The text and style of columns of Watch, all or those of `keys`; `names` are of sources."""
+    told = {key: field.cell(row) for key in keys if (field := _BY_KEY.get(key))}
+    if "source" in told:
+        told["source"] = facets.source_text(row, names), "dim"
+    if _AGE.key in keys:
+        told[_AGE.key] = age_text(row, now), "dim"
     return told
+
+
+def age_text(row: Row, now: float) -> str:
+    """The one cell that changes with time alone."""
+    return fmt.age(row.when, now)
 
 
 def tunings_text(rows: Iterable[Row]) -> str:

@@ -78,17 +78,24 @@ FACETS: Mapping[str, Callable[[Row], str]] = {
 """By the column that shows it; empty where it is not known."""
 
 
-def differing(rows: Iterable[Row]) -> tuple[str, ...]:
-    """Those of FACETS of which more than one is known among the rows."""
-    seen: dict[str, str] = {}
-    found: set[str] = set()
-    for row in rows:
-        for name, tell in FACETS.items():
-            if name not in found and (value := tell(row)) and seen.setdefault(name, value) != value:
-                found.add(name)
-        if len(found) == len(FACETS):
-            break
-    return tuple(name for name in FACETS if name in found)
+Told = tuple[str, ...]
+"""What each of FACETS says of a row."""
+
+
+def told(row: Row) -> Told:
+    return tuple([tell(row) for tell in FACETS.values()])
+
+
+def differing(rows: Iterable[Row], of: Callable[[Row], Told] = told) -> tuple[str, ...]:
+    """Those of FACETS of which more than one is known among the rows. `of` may remember what
+    `told` says of them."""
+    seen = dict.fromkeys(map(of, rows))
+    columns = zip(*seen, strict=True)
+    return tuple(
+        name
+        for name, values in zip(FACETS, columns, strict=False)
+        if len({value for value in values if value}) > 1
+    )
 
 
 def short_names(sources: Iterable[str]) -> dict[str, str]:

@@ -48,6 +48,7 @@ class WatchScreen(BaseScreen):
     ) -> None:
         super().__init__()
         self._make_panes = make_panes
+        self._counts: list[str] = []
         self._make_devices = make_devices
 
     def compose_body(self) -> ComposeResult:
@@ -92,6 +93,7 @@ class WatchScreen(BaseScreen):
     def update(self) -> None:
         """Show what the model holds now."""
         rows = self.program.feed.model.rows()
+        self._counts = _of_rows(rows)
         if self.panes is None and rows:
             self._open_panes()
         if self.panes is not None and self.panes.is_mounted:
@@ -135,18 +137,8 @@ class WatchScreen(BaseScreen):
 
     def describe(self) -> None:
         """Bring the title and the keys up to date."""
-        model = self.program.feed.model
-        rows = model.rows()
-        running = sum(row.tuning.state == "running" for row in rows)
         problems = self.program.count_troubles()
-        cached = sum(row.tuning.borrowed for row in rows)
-        tuned = len(rows) - cached
-        facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
-        facts += [f"{cached} from a cache"] if cached else []
-        facts += [f"{running} running"] if running else []
-        suspects = sum(row.suspect is not None for row in rows)
-        facts += [f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else []
-        facts += self.program.doing_facts()
+        facts = [*self._counts, *self.program.doing_facts()]
         facts += _of_jobs(self.program.unfinished)
         facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
         notice = ""
@@ -322,6 +314,18 @@ class WatchScreen(BaseScreen):
             self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
         else:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
+
+
+def _of_rows(rows: list[Row]) -> list[str]:
+    """`12 tunings, 3 from a cache, 1 running, 2 suspects (M)`."""
+    running = sum(row.tuning.state == "running" for row in rows)
+    cached = sum(row.tuning.borrowed for row in rows)
+    suspects = sum(row.suspect is not None for row in rows)
+    tuned = len(rows) - cached
+    facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+    facts += [f"{cached} from a cache"] if cached else []
+    facts += [f"{running} running"] if running else []
+    return facts + ([f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else [])
 
 
 def _of_jobs(jobs: list[Job]) -> list[str]:

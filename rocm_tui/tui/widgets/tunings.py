@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
-from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.message import Message
 
-from rocm_tui.config.reading import config
 from rocm_tui.harmless import plain
-from rocm_tui.render import facets, groups
-from rocm_tui.render import tunings as tuning_cells
-from rocm_tui.render.job_progress import mark
-from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
+from rocm_tui.render.layout import heading, slot_at
 from rocm_tui.render.table import Line, Span
-from rocm_tui.session.facets import short_names, source_of
 from rocm_tui.session.grouping import Arrangement, Entry, Folded, Heading, arrange
 from rocm_tui.session.model import Row
 from rocm_tui.session.news import News, names_of
@@ -30,45 +24,15 @@ from rocm_tui.session.query.tree import EVERYTHING, Query
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.tuning_lines import TuningLines
 
 if TYPE_CHECKING:  # types only: jobs are asked for later
     from rocm_tui.jobs.queue import Job
-
-_Answer = TypeVar("_Answer")
-_SAMPLE = 400
-"""Rows that decide how wide the columns are."""
-_MEASURED = ("op", "shape", "dtype", "winner", "lead", "pin", "device", "layout", "rank")
-
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
 _COLUMNS = {field.column or field.name: field for field in FIELDS}
 """The field that orders a column, by the column's key."""
-
-
-def _widths(row: Row) -> tuple[int, ...]:
-    """Cells that the contents of the measured columns take."""
-    cells = tuning_cells.cells(row, 0.0)
-    return tuple(cell_len(cells[key][0]) for key in _MEASURED)
-
-
-class _OfRows(Generic[_Answer]):
-    """What a function says of each row, asked again only when the row has changed."""
-
-    def __init__(self, ask: Callable[[Row], _Answer]) -> None:
-        self._ask = ask
-        self._answers: dict[str, tuple[Row, _Answer]] = {}
-
-    def of(self, row: Row) -> _Answer:
-        known = self._answers.get(row.key)
-        if known is None or known[0] is not row:
-            known = self._answers[row.key] = row, self._ask(row)
-        return known[1]
-
-    def keep(self, rows: list[Row]) -> None:
-        """Forget the rows that are gone, once they are as many as these."""
-        if len(self._answers) > 2 * len(rows):
-            self._answers = {row.key: (row, self.of(row)) for row in rows}
 
 
 def _alike(entry: Entry, other: Entry) -> bool:
@@ -106,14 +70,10 @@ class TuningsTable(LineView):
         self.now = time.time()
         self._all: list[Row] = []
         self._follow = True
-        self._slots: tuple[Slot, ...] = ()
-        self._fitted: object = None
-        self._wants: dict[str, int] = {}
-        self._names: Mapping[str, str] = {}
         self._jobs: Sequence[Job] = ()
         self._query: Query = EVERYTHING
         self._facts: Facts | None = None
-        self._widths = _OfRows(_widths)
+        self._lines = TuningLines()
 
     @property
     def current(self) -> Row | None:
@@ -165,6 +125,8 @@ class TuningsTable(LineView):
         self._order(follow=self._follow and not hold and newest and self.top == 0)
         if newest:
             self._news.take(before, rows)
+        if self._follow and self.cursor <= self._first:
+            self._news.clear()  # the cursor went with what came
         self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()
@@ -223,7 +185,6 @@ class TuningsTable(LineView):
         current, rows, facts = self.entry, self._all, self.facts
         facts.known.now = time.time()
         facts.keep(rows, len(rows))
-        self._widths.keep(rows)
         if self._query != EVERYTHING:
             rows = list(filter(predicate(self._query, facts), rows))
         if not self.newest_first:
@@ -237,7 +198,7 @@ class TuningsTable(LineView):
         else:
             self._find(current)
         self._clamp()
-        self._measure()
+        self._lines.measure(self._all, how.by)
 
     def _find(self, current: Entry) -> None:
         offset = self.cursor - self.top
@@ -296,43 +257,6 @@ class TuningsTable(LineView):
 
     # Layout.
 
-    def _measure(self) -> None:
-        """The widest content of each column, among the newest rows."""
-        sample = self._all[:_SAMPLE]
-        widths = [self._widths.of(row) for row in sample]
-        self._wants = {
-            key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
-        }
-        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "age"), 0)
-        differing, self._names = facets.shown(self._all)
-        for key in facets.KEYS - differing.keys():
-            self._wants.pop(key, None)
-        if self.arrangement.by == "session" and not self._names:
-            self._names = short_names(map(source_of, sample))
-        if "source" in differing:
-            self._wants["source"] = max(map(cell_len, self._names.values()))
-        if any(row.tuning.measured is not None for row in sample):
-            self._wants["error"] = 4
-        if any(row.share is not None for row in sample):
-            self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
-        self._hide()
-
-    def _hide(self) -> None:
-        """Leave out what the settings hide."""
-        names = config().columns.hide
-        if names:
-            from rocm_tui.tui.looks import hidden  # for those who hide some
-
-            for key in hidden(names):
-                self._wants.pop(key, None)
-
-    def _layout(self, width: int) -> tuple[Slot, ...]:
-        state = (width, *self._wants.items())
-        if state != self._fitted:
-            self._fitted = state
-            self._slots = fit(tuning_cells.COLUMNS, self._wants, width)
-        return self._slots
-
     def count(self) -> int:
         return len(self.entries)
 
@@ -341,34 +265,22 @@ class TuningsTable(LineView):
             return []
         by = self.sort.column or self.sort.name
         line: list[Span] = [(" ", "head")]
-        for slot in self._layout(width - 2):
+        for slot in self._lines.slots(width - 2):
             falls = self.sort.largest != self.reverse if slot.column.key == by else None
             line += heading(slot, falls)
         return [(*line, (" " * width, "head"))]
 
     def choose_heading(self, x: int) -> None:
         """Order by the column there; by the one that orders already, the other way."""
-        slot = slot_at(self._layout(self.size.width - 2), x - 1)
+        slot = slot_at(self._lines.slots(self.size.width - 2), x - 1)
         field = _COLUMNS.get(slot.column.key) if slot else None
         if field is not None:
             self.post_message(self.SortAsked(field))
 
     def line(self, index: int, width: int) -> Line:
-        entry = self.entries[index]
-        if isinstance(entry, Heading):
-            return groups.heading_line(entry, self.arrangement.by, self._names)
-        if isinstance(entry, Folded):
-            return groups.folded_line(entry)
-        cells = tuning_cells.cells(entry, self.now, self._names)
-        job = self._job(entry)
-        if job is not None:
-            own = cells["lead"][0] if entry.tuning.state == "running" else ""
-            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
-        line: list[tuple[str, str]] = []
-        for slot in self._layout(width):
-            text, style = cells[slot.column.key]
-            line += [(slot.cell(text), style), (" " * GAP, "")]
-        return tuple(line[:-1])
+        entry, by = self.entries[index], self.arrangement.by
+        job = self._job(entry) if self._jobs and isinstance(entry, Row) else None
+        return self._lines.line(entry, by, width, self.now, job)
 
     def _job(self, row: Row) -> Job | None:
         """The newest job about this tuning that is not over."""

@@ -32,7 +32,7 @@ async def test_single_choices_fold_away_and_a_search_finds_them(tmp_path: Path) 
     async with running(tmp_path, size=(140, 40)) as (app, pilot):
         panes = await panes_of(app, pilot, 7)
         table = panes.table
-        assert "5 with a single choice (f)" in screen_text(table)
+        await until(pilot, lambda: "5 with a single choice (f)" in screen_text(table))
         assert len(table.entries) == 3 and len(table.rows) == 7
         await pilot.press("f")
         assert len(table.entries) == 7 and "single choice" not in screen_text(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from backend.model.session import Fault
 from backend.pins.store import PinStore
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.session.model import Row
+from rocm_tui.session.query import match
+from rocm_tui.session.query.fields import SEARCHED, Known, Value
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen, TuneScreen
 from rocm_tui.tui.screens.help import HelpScreen
@@ -23,7 +26,6 @@ from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets import tunings
 from rocm_tui.tui.widgets.line_view import Grid, LineView
 from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 from tests.support.screen_lab import (
@@ -181,13 +183,13 @@ async def test_the_filter_makes_the_text_of_an_unchanged_row_once(
 ) -> None:
     write_cache(tmp_path, *range(1, 101))
     made: list[str] = []
-    real = tunings.searched
+    real = SEARCHED.read
 
-    def counted(row: Row) -> str:
+    def counted(row: Row, known: Known) -> Value:
         made.append(row.key)
-        return real(row)
+        return real(row, known)
 
-    monkeypatch.setattr(tunings, "searched", counted)
+    monkeypatch.setattr(match, "SEARCHED", replace(SEARCHED, read=counted))
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 100)
         await pilot.press("slash", *"f32", "enter")

@@ -11,6 +11,7 @@ from backend.model.graph import Graph
 from backend.model.session import GraphCompiled
 from rocm_tui.cli.entry import main
 from rocm_tui.render.shares import SIGNS, share_line
+from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.session.shares import Part, Share, Told
 from tests.support.graph_log import tune, use, write_program, writer_of
 from tests.support.profile_lab import FORWARD, training
@@ -25,13 +26,13 @@ async def test_columns_and_orders(tmp_path: Path) -> None:
         text = screen_text(app.screen)
         for word in ("CALLS", "SHARE", "TO GAIN", "370", "~37.0 %", "≤37.0 %", " 16.0 %", "3.2 %"):
             assert word in text, word
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         sizes = [row.tuning.shapes[0][0] for row in panes.table.rows]
         assert sizes == [8, 24, 16, 32]
         await pilot.press("home")
         await pilot.pause()
         assert "4× in aaaaaa1: 80 calls, 40.0 % of it" in screen_text(app.screen)
-        panes.sort_by("to gain")
+        panes.sort_by(BY_NAME["to_gain"])
         assert [row.tuning.shapes[0][0] for row in panes.table.rows][-2:] == [16, 32]
 
 
@@ -42,7 +43,7 @@ async def test_narrow_screens_leave_columns_out(tmp_path: Path) -> None:
         await pilot.pause(0.2)
         text = screen_text(app.screen)
         assert "SHARE" not in text and "VS ATEN" in text
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
         await pilot.pause()
         text = screen_text(app.screen)

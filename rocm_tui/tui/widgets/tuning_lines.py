@@ -1,0 +1,140 @@
+"""The columns that a table of tunings needs, and its lines, made anew only where they changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rich.cells import cell_len
+
+from rocm_tui.config.reading import config
+from rocm_tui.render import facets, groups
+from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.job_progress import mark
+from rocm_tui.render.layout import GAP, Slot, fit
+from rocm_tui.render.table import Line
+from rocm_tui.session.facets import short_names, source_of, told
+from rocm_tui.session.grouping import Entry, Folded, Heading
+from rocm_tui.session.model import Row
+
+if TYPE_CHECKING:  # types only: jobs are asked for later
+    from rocm_tui.jobs.queue import Job
+
+_Answer = TypeVar("_Answer")
+_SAMPLE = 400
+"""Rows that decide how wide the columns are."""
+_MEASURED = ("op", "shape", "dtype", "winner", "pin", "device", "layout", "rank")
+_BEATEN = 9
+"""Cells of a lead that names the choice which is faster."""
+_KEPT = 500
+"""Lines that are remembered, of those that were shown."""
+
+
+def _widths(row: Row) -> tuple[int, ...]:
+    """Cells that the contents of the measured columns take."""
+    cells = tuning_cells.cells(row, 0.0, keys=_MEASURED)
+    return tuple([cell_len(text) for text, _ in cells.values()])
+
+
+class _OfRows(Generic[_Answer]):
+    """What a function says of each row, asked again only when the row has changed."""
+
+    def __init__(self, ask: Callable[[Row], _Answer]) -> None:
+        self._ask = ask
+        self._answers: dict[str, tuple[Row, _Answer]] = {}
+
+    def of(self, row: Row) -> _Answer:
+        known = self._answers.get(row.key)
+        if known is None or known[0] is not row:
+            known = self._answers[row.key] = row, self._ask(row)
+        return known[1]
+
+    def keep(self, rows: list[Row]) -> None:
+        """Forget the rows that are gone, once they are as many as these."""
+        if len(self._answers) > 2 * len(rows):
+            self._answers = {row.key: (row, self.of(row)) for row in rows}
+
+
+class TuningLines:
+    """What `measure` was last told of decides the columns."""
+
+    def __init__(self) -> None:
+        self._slots: tuple[Slot, ...] = ()
+        self._fitted: object = None
+        self._wants: dict[str, int] = {}
+        self._names: Mapping[str, str] = {}
+        self._widths = _OfRows(_widths)
+        self._told = _OfRows(told)
+        self._lines: dict[str, tuple[Row, object, Line]] = {}
+
+    def measure(self, rows: list[Row], by: str) -> None:
+        """The widest content of each column, among the first of these rows, grouped `by` that."""
+        self._widths.keep(rows)
+        self._told.keep(rows)
+        sample = rows[:_SAMPLE]
+        widths = [self._widths.of(row) for row in sample]
+        self._wants = {
+            key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
+        }
+        self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
+        differing, names = facets.shown(rows, self._told.of)
+        for key in facets.KEYS - differing.keys():
+            self._wants.pop(key, None)
+        if "source" in differing:
+            self._wants["source"] = max(map(cell_len, names.values()))
+        elif by == "session":
+            names = short_names(map(source_of, sample))
+        if names != self._names:
+            self._names = names
+            self._lines.clear()
+        if any(row.tuning.measured is not None for row in sample):
+            self._wants |= {"error": 4, "lead": _BEATEN}
+        if any(row.share is not None for row in sample):
+            self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
+        self._hide()
+
+    def _hide(self) -> None:
+        """Leave out what the settings hide."""
+        names = config().columns.hide
+        if names:
+            from rocm_tui.tui.looks import hidden  # for those who hide some
+
+            for key in hidden(names):
+                self._wants.pop(key, None)
+
+    def slots(self, width: int) -> tuple[Slot, ...]:
+        """The columns that so many cells have room for."""
+        state = (width, *self._wants.items())
+        if state != self._fitted:
+            self._fitted = state
+            self._slots = fit(tuning_cells.COLUMNS, self._wants, width)
+        return self._slots
+
+    def line(self, entry: Entry, by: str, width: int, now: float, job: Job | None) -> Line:
+        """How an entry of a list grouped `by` that is shown; `job` is about it."""
+        if isinstance(entry, Heading):
+            return groups.heading_line(entry, by, self._names)
+        if isinstance(entry, Folded):
+            return groups.folded_line(entry)
+        slots = self.slots(width)
+        if job is not None:
+            return self._drawn(entry, slots, now, job)
+        state = tuning_cells.age_text(entry, now), slots
+        known = self._lines.get(entry.key)
+        if known is None or known[0] is not entry or known[1] != state:
+            if len(self._lines) > _KEPT:
+                self._lines.clear()
+            known = entry, state, self._drawn(entry, slots, now, None)
+            self._lines[entry.key] = known
+        return known[2]
+
+    def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:
+        cells = tuning_cells.cells(row, now, self._names, [slot.column.key for slot in slots])
+        if job is not None and "lead" in cells:
+            own = cells["lead"][0] if row.tuning.state == "running" else ""
+            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
+        line: list[tuple[str, str]] = []
+        for slot in slots:
+            text, style = cells[slot.column.key]
+            line += [(slot.cell(text), style), (" " * GAP, "")]
+        return tuple(line[:-1])
