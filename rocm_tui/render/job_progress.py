@@ -28,12 +28,13 @@ def counts(job: Job) -> tuple[int, int] | None:
 
 
 def progress_cell(job: Job) -> str:
-    """`━━━╸     3/12`; what it does where it counts nothing."""
+    """`━━━╸     3/12`; what it does, in a word, where it counts nothing."""
     found = counts(job)
-    if job.state == "queued":
+    if job.state != "running" and not (found and job.over):
         return ""
     if found is None:
-        return job.step or (job.progress.what if job.state == "running" else "")
+        first, _, _ = job.step.partition(",")
+        return first or job.progress.what.partition(" ")[0]
     done, total = found
     return f"{bar(done / total, _BAR)} {done}/{total}"
 
@@ -43,7 +44,7 @@ def mark(job: Job, own: str = "") -> str:
     found = counts(job)
     if job.state == "queued":
         return "queued"
-    return f"▶ {own or (f'{found[0]}/{found[1]}' if found else job.kind)}"
+    return f"▶ {own or (f'{found[0]}/{found[1]}' if found else 'runs')}"
 
 
 def left(job: Job, now: float) -> tuple[float, bool] | None:

@@ -12,6 +12,8 @@ from textual.screen import Screen
 _WRITTEN = {
     "slash": "/",
     "question_mark": "?",
+    "left_square_bracket": "[",
+    "right_square_bracket": "]",
     "escape": "esc",
     "down": "↓",
     "up": "↑",

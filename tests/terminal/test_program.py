@@ -64,6 +64,8 @@ def test_output_search_exit_code(tmp_path: Path) -> None:
         assert "line 299" not in terminal.screen()
         terminal.press("G")
         terminal.wait_for("end of it")
+        terminal.press("Escape")
+        terminal.wait_for("No tuning yet.")
         terminal.press("q")  # nothing runs any more, so nothing is asked
         terminal.wait_until(lambda: terminal.status == 3, "its exit code")
         assert "ended: exit code 3; its output: " in terminal.screen().replace("\n", "")
@@ -98,6 +100,8 @@ def test_the_program_gets_its_ctrl_c_by_x(tmp_path: Path) -> None:
         terminal.wait_for("caught 2")
         terminal.wait_for("exit code 7")
         assert ended(pid) and terminal.status is None
+        terminal.press("Escape")
+        terminal.wait_for("No tuning yet.")
         terminal.press("q")
         terminal.wait_until(lambda: terminal.status == 7, "the program's exit code")
 

@@ -76,7 +76,7 @@ JOBS: tuple[Field[Job], ...] = (
         about="choices compiled or timed, clear verdicts or processes, of all",
     ),
     Field(
-        "left", "LEFT", 8, 10, drop=4, right=True, text=lambda job: left_cell(job, time.time()),
+        "left", "LEFT", 8, 10, drop=1, right=True, text=lambda job: left_cell(job, time.time()),
         about="seconds to go, at the pace so far; ≤ what its budget leaves",
     ),
     Field(
@@ -85,7 +85,7 @@ JOBS: tuple[Field[Job], ...] = (
         about="since it began, and what it took",
     ),
     Field(
-        "result", "RESULT", 18, 200, drop=2, text=lambda job: plain(_result(job)), style=_style,
+        "result", "RESULT", 18, 200, drop=4, text=lambda job: plain(_result(job)), style=_style,
         about="which choice is ahead, what came out, or why nothing did",
     ),
 )  # fmt: skip
@@ -160,9 +160,7 @@ class JobsScreen(BaseScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("x", "cancel", "jobs.cancel", "cancel the job, and whatever it started"),
         key("y", "copy", "jobs.copy", "copy what became of the job"),
-        key(
-            "d", "app.done", "jobs.done", "what was done from the screen, pins too; d again closes"
-        ),
+        key("d", "app.done", "jobs.done", "all that was done from the screen, pins too"),
         key("c", "copy_command", "jobs.command", "copy the command that does the same"),
         key("tab", "app.focus_next", "jobs.other", "between the jobs and the log"),
         key("escape", "back", "jobs.back", "back"),
@@ -188,7 +186,7 @@ class JobsScreen(BaseScreen):
     @property
     def current(self) -> Job | None:
         """The job under the cursor."""
-        cursor = self.query_one("#jobs", Grid).cursor
+        cursor = self.query_one("#jobs", Grid).at
         return self._jobs[cursor] if cursor < len(self._jobs) else None
 
     def update(self) -> None:

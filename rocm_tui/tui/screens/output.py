@@ -133,7 +133,6 @@ class OutputScreen(BaseScreen):
         ("x", "interrupt", "press"),
         ("y", "copy file name", "copy"),
         ("G", "follow", "follow"),
-        ("esc", "back", "back"),
     )
 
     def compose_body(self) -> ComposeResult:
@@ -187,10 +186,10 @@ class OutputScreen(BaseScreen):
         if launched is None:
             self.show_title("Output", [])
             return
-        state: Span = (f"running {fmt.running(launched.age)}", "accent")
+        state: Span = (f"running {fmt.running(launched.age)}", "title")
         if launched.code is not None:
-            text = f"{ending(launched.code)} after {fmt.seconds(launched.age)}"
-            state = (text, "good" if launched.code == 0 else "bad")
+            sign = "✗" if launched.code else "✓"
+            state = (f"{sign} {ending(launched.code)} after {fmt.seconds(launched.age)}", "title")
         lines, view = launched.lines, self.view
         count = f"{lines.end:,} line{'s' * (lines.end != 1)}"
         count += f", the last {lines.end - lines.first:,} here" if lines.first else ""
@@ -199,7 +198,8 @@ class OutputScreen(BaseScreen):
         about = self.query_one("#about", OneLine)
         title = fmt.shorten(launched.title, max(20, self.size.width - 32))
         about.put(((f" {title}  ", "head"), state))
-        kept = f" All of it: {plain(str(launched.log))}"
+        path = fmt.shorten(plain(str(launched.log)), max(20, self.size.width - 14))
+        kept = f" All of it: {path}"
         self.query_one("#kept", OneLine).put(((kept, "head"),))
 
     # Keys.

@@ -90,6 +90,14 @@ PROBLEMS: tuple[Field[Trouble], ...] = (
 )  # fmt: skip
 
 
+class SourcesGrid(Grid):
+    """What is said of folders takes room only where anything is."""
+
+    def wants(self) -> dict[str, int]:
+        wants = super().wants()
+        return wants if wants["words"] else {k: n for k, n in wants.items() if k != "words"}
+
+
 class SourcesScreen(BaseScreen):
     """The sources above, the problems below."""
 
@@ -106,7 +114,7 @@ class SourcesScreen(BaseScreen):
     )
 
     def compose_body(self) -> ComposeResult:
-        yield Grid(SOURCES, "No file yet.", id="sources")
+        yield SourcesGrid(SOURCES, "No file yet.", id="sources")
         yield OneLine(id="about")
         yield Grid(PROBLEMS, "No problem.", id="problems")
 
@@ -140,13 +148,13 @@ class SourcesScreen(BaseScreen):
     @property
     def _source(self) -> SourceStatus | None:
         """The source under the cursor."""
-        at = self._sources.cursor
+        at = self._sources.at
         return self._statuses[at] if at < len(self._statuses) else None
 
     @property
     def _problem(self) -> Trouble | None:
         """The problem under the cursor, for a person who is among the problems."""
-        at = self._trouble.cursor
+        at = self._trouble.at
         there = self.focused is self._trouble and at < len(self._problems)
         return self._problems[at] if there else None
 

@@ -27,8 +27,8 @@ def test_verdicts_processes_budgets() -> None:
     proof = replace(JOB, kind="prove", done=2, total=10)
     assert (mark(proof), left_cell(proof, 140.0)) == ("▶ 2/10", "2 min 40 s")
     assert left_cell(replace(proof, done=1), 140.0) == "–"
-    search = replace(JOB, kind="improve", step="tuning 1 of 7", until=400.0)
-    assert (progress_cell(search), mark(search)) == ("tuning 1 of 7", "▶ improve")
+    search = replace(JOB, kind="improve", step="tuning 1 of 7, mm 8×8", until=400.0)
+    assert (progress_cell(search), mark(search)) == ("tuning 1 of 7", "▶ runs")
     assert left_cell(search, 150.0) == "≤ 4 min 10 s"
 
 

@@ -1,0 +1,32 @@
+"""README names what is there: commands, options, keys, files."""
+
+from __future__ import annotations
+
+import re
+
+from rocm_tui.cli.entry import COMMANDS, build_parser
+from rocm_tui.tui.screens.help import key_groups
+from tests.support.places import ROOT
+
+TEXT = (ROOT / "README.md").read_text()
+
+
+def test_every_command_is_there_and_every_option_exists() -> None:
+    choices = next(a.choices for a in build_parser()._actions if a.dest == "command")
+    parsers = [build_parser(), *dict(choices or {}).values()]
+    known = {option for parser in parsers for option in parser._option_string_actions}
+    assert [name for name in COMMANDS if not re.search(rf"`(rocm-tui )?{name}\b", TEXT)] == []
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT)) - known == set()
+
+
+def test_every_key_exists() -> None:
+    (table,) = re.findall(r"\| move \|.*?\n\n", TEXT, re.DOTALL)
+    named = set(re.findall(r"`([A-Za-z/]|space|ctrl\+.)`", table))
+    written = {key for group in key_groups() for e in group.entries for key in e.name.split()}
+    assert len(named) > 20 and named <= written
+
+
+def test_every_file_exists() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
