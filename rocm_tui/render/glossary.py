@@ -20,6 +20,7 @@ from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, PIN_SIGNS
 from rocm_tui.render.table import Column, Field
 from rocm_tui.render.trials import ARMS, SIDES
 from rocm_tui.render.tunings import COLUMNS, ID
+from rocm_tui.session.query.fields import FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def groups() -> tuple[Group, ...]:
         _words("States of a tuning", TUNING_STATES.items()),
         _words("States of a pin", ((state, sign.about) for state, sign in PIN_SIGNS.items())),
         _columns("Tunings: ls and Watch", (ID, *COLUMNS)),
+        _filter_fields(),
         _columns("Choices: show", SHOWN),
         _columns("Choices on the screen", PANE),
         _columns("What a kernel takes", RESOURCES),
@@ -111,6 +113,11 @@ def groups() -> tuple[Group, ...]:
         _columns("Pins", PIN_COLUMNS),
         _columns("History of pins", HISTORY_COLUMNS),
     )
+
+
+def _filter_fields() -> Group:
+    entries = ((f.name, f.name, f"{f.about}: {f.example}") for f in FIELDS)
+    return Group("Fields of a filter: / and ls --filter", tuple(Entry(*one) for one in entries))
 
 
 def _words(title: str, words: Iterable[tuple[str, str]]) -> Group:

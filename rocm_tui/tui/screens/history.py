@@ -56,7 +56,6 @@ class HistoryScreen(BaseScreen):
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("enter", "the tuning", "choose"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def __init__(self, row: Row) -> None:
@@ -84,7 +83,7 @@ class HistoryScreen(BaseScreen):
     @property
     def current(self) -> Entry | None:
         """The event under the cursor."""
-        at = self.query_one("#events", Grid).cursor
+        at = self.query_one("#events", Grid).at
         return self._entries[at] if at < len(self._entries) else None
 
     def update(self) -> None:

@@ -133,7 +133,6 @@ class OutputScreen(BaseScreen):
         ("x", "interrupt", "press"),
         ("y", "copy file name", "copy"),
         ("G", "follow", "follow"),
-        ("esc", "back", "back"),
     )
 
     def compose_body(self) -> ComposeResult:

@@ -14,7 +14,7 @@ from backend.errors import StoreError
 from backend.pins.state import PinStatus
 from rocm_tui.actions.pin import pin_history
 from rocm_tui.harmless import plain
-from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS
+from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text
 from rocm_tui.render.table import Line, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
@@ -63,7 +63,7 @@ class PinsScreen(BaseScreen):
     @property
     def current(self) -> PinStatus | None:
         """The pin under the cursor."""
-        pins, cursor = self._pins or (), self.query_one("#pins", Grid).cursor
+        pins, cursor = self._pins or (), self.query_one("#pins", Grid).at
         return pins[cursor] if cursor < len(pins) else None
 
     def update(self) -> None:
@@ -86,7 +86,8 @@ class PinsScreen(BaseScreen):
         line: Line = ((" History", "head"),)
         if status is not None:
             text = status.detail or "every later torch.compile takes this choice"
-            line = ((f" {status.state}: {plain(text)}", "head"),)
+            proof = proof_text(status) or "not verified yet (v)"
+            line = ((f" {status.state}: {plain(text)} · {proof}", "head"),)
         self.query_one("#about", OneLine).put(line)
 
     @on(LineView.CursorMoved, "#pins")

@@ -50,7 +50,7 @@ class ReportPage(Grid):
     def current(self) -> Row | None:
         """The tuning that the line under the cursor is about."""
         page = self._page
-        return page.rows[self.cursor] if page and self.cursor < len(page.rows) else None
+        return page.rows[self.at] if page and self.at < len(page.rows) else None
 
     def wants(self) -> dict[str, int]:
         return {key: want for key, want in super().wants().items() if want}
@@ -68,6 +68,8 @@ class ReportPage(Grid):
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
 
 
+_HEAD, _LEAST = 1, 6
+"""Lines above the points, and of the table at least; the plot has what it leaves."""
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
 
@@ -212,11 +214,13 @@ class ReportScreen(BaseScreen):
         plot.display = self._page == "roofline" and shown is not None
         if shown is not None:
             plot.put(*shown)
+            lines = len(self._points) + _HEAD
+            self.page("roofline").styles.height = max(_LEAST, min(lines, self.size.height // 3))
 
     @property
     def _current(self) -> tuple[Roofline, Point] | None:
         """The tuning under the cursor of the roofline's table."""
-        at = self.page("roofline").cursor
+        at = self.page("roofline").at
         return self._points[at] if at < len(self._points) else None
 
     @property

@@ -103,7 +103,7 @@ class SessionComparisonScreen(BaseScreen):
     @property
     def current(self) -> Row | None:
         table = self.query_one(PairsTable)
-        return table.pairs[table.cursor].b.row if table.cursor < len(table.pairs) else None
+        return table.pairs[table.at].b.row if table.at < len(table.pairs) else None
 
     @on(LineView.Chosen)
     def action_open(self) -> None:

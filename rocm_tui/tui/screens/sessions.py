@@ -67,7 +67,7 @@ class SessionsScreen(BaseScreen):
     @property
     def current(self) -> SessionRow | None:
         """The session under the cursor."""
-        at = self._grid.cursor
+        at = self._grid.at
         return self._rows[at] if at < len(self._rows) else None
 
     def update(self) -> None:

@@ -198,7 +198,7 @@ class TrialsScreen(BaseScreen):
     @property
     def current(self) -> GraphRow | None:
         """The graph under the cursor."""
-        cursor = self.query_one("#graphs", Grid).cursor
+        cursor = self.query_one("#graphs", Grid).at
         return self._rows[cursor] if cursor < len(self._rows) else None
 
     def update(self) -> None:

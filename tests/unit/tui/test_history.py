@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets.line_view import Grid
 from tests.support.history_lab import KEY, write_week
 from tests.support.screen_lab import SIZES, panes_of, running, screen_text, until
 
@@ -27,6 +29,18 @@ async def test_history(tmp_path: Path, size: tuple[int, int]) -> None:
         text = screen_text(app.screen)
         assert "┊torch" in text and "● " in text and "pin by" in text
         assert all(len(line) <= size[0] for line in text.splitlines())
+        events = app.screen.query_one("#events", Grid)
+        own = screen_text(events).replace("▌", " ")
+        title, *_ = own.splitlines()
+        for times in ("▼150.0 ~140.0 ~80.00", "▲~80.00 ~140.0 150.0"):
+            await pilot.click("#events", offset=(title.index("TIME"), 0))
+            await until(pilot, lambda: f"TIME{times[0]}" in screen_text(events))  # noqa: B023
+            shown = re.findall(r"(\S+) µs", screen_text(events))
+            assert shown == times[1:].split(), "what has no time stands below"
+        await pilot.press("y")
+        assert app.clipboard == "triton_mm-aa", "the line under the cursor is what is shown there"
+        await pilot.click("#events", offset=(title.index("TIME"), 0))
+        await until(pilot, lambda: screen_text(events).replace("▌", " ") == own)
         await pilot.press("end")  # the oldest
         await pilot.press("y")
         assert app.clipboard == "mm-bb"

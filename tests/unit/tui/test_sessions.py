@@ -152,4 +152,4 @@ async def test_what_comes_from_the_cache_is_no_news(cache: Path) -> None:
         tune(again, 1, 128, "cache")
         tune(again, 2, 2048, "timing")
         await until(pilot, lambda: panes.table.unseen == 1)
-        assert "1 new ↑" in screen_text(app.screen)
+        await until(pilot, lambda: "1 new ↑" in screen_text(app.screen))

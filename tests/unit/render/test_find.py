@@ -1,0 +1,32 @@
+"""docs/find.md lists the fields that there are."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rocm_tui.render.find import fields_markdown
+from rocm_tui.session.query.grammar import parse
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "find.md"
+_FIELDS = re.compile(r"(<!-- fields -->\n).*?(<!-- end of fields -->)", re.DOTALL)
+
+
+def test_the_page_has_the_fields_of_the_table() -> None:
+    """`ACCEPT_FIND=1` writes them."""
+    table = "\n".join(fields_markdown())
+    page = PAGE.read_text()
+    wanted = _FIELDS.sub(lambda found: f"{found[1]}{table}\n{found[2]}", page)
+    if os.environ.get("ACCEPT_FIND"):
+        PAGE.write_text(wanted)
+        page = wanted
+    assert table in page and page == wanted
+
+
+def test_its_examples_can_be_read() -> None:
+    block = PAGE.read_text().split("```")[1]
+    examples = [line.partition("   ")[0] for line in block.strip().splitlines()]
+    assert len(examples) == 4
+    for example in examples:
+        parse(example)
