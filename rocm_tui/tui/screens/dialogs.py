@@ -38,7 +38,7 @@ class ConfirmScreen(Dialog[str]):
     """
 
     CSS_PATH = "dialogs.tcss"
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012 - as Textual has it
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "yes", "confirm.yes", "yes"),
         key("y", "copy", "confirm.copy", "copy the command that does the same"),
