@@ -41,6 +41,7 @@ _LISTING = re.compile(
     r'|(?P<string>"[^"]*")'
     r"|(?P<label>^[\w.$@^]+:)"
     r"|(?P<directive>(?<=\s)\.[a-z_]\w*|^\.[a-z_]\w*)"
+    r"|(?P<mnemonic>(?<==\s)[a-z_][\w.]*)"
     r"|(?P<first>^\s+(?![.;%/#@!])[a-z][\w.]*(?=\s|$))"
 )
 _LISTING_STYLES = {
@@ -49,6 +50,7 @@ _LISTING_STYLES = {
     "string": "warn",
     "label": "strong",
     "directive": "dim",
+    "mnemonic": "accent",
     "first": "accent",
 }
 

@@ -50,7 +50,9 @@ def _taken(kernel: Kernel, width: int) -> Iterator[Line]:
 
 def _share(row: Row, choice: Choice, width: int) -> Iterator[Line]:
     yield (("In the program", "accent"),)
-    time = "not timed" if choice.ms is None else fmt.duration(choice.ms)
+    time = fmt.duration(stats.time_ms(row.tuning, choice))
+    if stats.once(row.tuning, choice):
+        time = fmt.once(time, fmt.SUSPECT if row.suspect else fmt.ONCE)
     best = stats.winner(row.tuning)
     place = row.tuning.choices.index(choice) + 1 if choice in row.tuning.choices else None
     of = f", #{place} of {len(row.tuning.choices)}" if place else ""

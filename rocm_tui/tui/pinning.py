@@ -124,7 +124,8 @@ async def apply_again(host: Host) -> None:
 
 def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     """What a pin does, and what exactly it will change."""
-    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}", *pin_effect(row, choice)]
+    about = f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"
+    lines = [*pin_effect(row, choice), about]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from backend.measure.machine import amd, cpu, nvidia
@@ -49,12 +50,24 @@ def gpus(root: Path = SYSFS, library: str | None = None) -> list[Device]:
     """
     found: list[Device] = []
     for address in amd.addresses(root):
-        sensor = Amd(address, root)
-        found.append(Device(str(len(found)), sensor.name, address, sensor.reading))
+        found.append(_device(len(found), address, partial(Amd, address, root)))
     for address in _nvidia_addresses(library):
-        gpu = Nvidia(address, None, library or nvidia.LIBRARY)
-        found.append(Device(str(len(found)), gpu.name, address, gpu.reading))
+        made = partial(Nvidia, address, None, library or nvidia.LIBRARY)
+        found.append(_device(len(found), address, made))
     return found
+
+
+def _device(index: int, address: str, make: Callable[[], Amd | Nvidia]) -> Device:
+    """One that cannot be opened is there, and says why when it is read."""
+    try:
+        gpu = make()
+        return Device(str(index), gpu.name, address, gpu.reading)
+    except Exception as error:  # a library or a driver of any kind
+        return Device(str(index), "", address, partial(_fail, str(error) or repr(error)))
+
+
+def _fail(why: str) -> Reading:
+    raise LookupError(why)
 
 
 def _nvidia_addresses(library: str | None) -> list[str]:

@@ -56,7 +56,6 @@ class HistoryScreen(BaseScreen):
     KEYS: ClassVar[tuple[Key, ...]] = (
         ("enter", "the tuning", "choose"),
         ("y", "copy", "copy"),
-        ("esc", "back", "app.pop_screen"),
     )
 
     def __init__(self, row: Row) -> None:

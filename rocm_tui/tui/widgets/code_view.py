@@ -54,16 +54,21 @@ class CodeView(LineView):
         self.cursor = self.top = self._first = 0
         self.search(self._word)
 
+    @property
+    def _texts(self) -> list[str]:
+        if self._code is not None:
+            return self._code.lines
+        return ["".join(text for text, _ in line) for line in self._lines]
+
     def search(self, word: str) -> None:
         """Let these letters, small or capital, be the ones that are set off; none for none."""
         self._word = word.lower()
-        lines = self._code.lines if self._code and word else []
-        self.found = sum(self._word in line.lower() for line in lines)
+        self.found = sum(self._word in line.lower() for line in self._texts) if word else 0
         self.repaint()
 
     def find(self, step: int, begin: int | None = None) -> bool:
         """Go to the next line with what is searched for, round the end; whether there is one."""
-        texts = self._code.lines if self._code else ["".join(s for s, _ in x) for x in self._lines]
+        texts = self._texts
         at = self.cursor if begin is None else begin - step
         for line in ((at + step * by) % len(texts) for by in range(1, len(texts) + 1)):
             if self._word in texts[line].lower():

@@ -106,6 +106,16 @@ def test_both_kinds_are_counted_on(tmp_path: Path, nvml: str) -> None:
     assert [device.label for device in gpus(tmp_path, nvml)] == ["0", "1", "2"]
 
 
+def test_a_gpu_that_cannot_be_opened_says_so(
+    tmp_path: Path, nvml: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices.nvidia, "addresses", lambda library: ["00000000:77:00.0"])
+    cards(tmp_path, 1)
+    _, broken = gpus(tmp_path, nvml)
+    with pytest.raises(LookupError, match="NVML knows no GPU"):
+        broken.read()
+
+
 def test_a_machine_without(tmp_path: Path) -> None:
     assert gpus(tmp_path) == []
     assert gpus(tmp_path, "libnot-there.so.1") == []
