@@ -223,7 +223,7 @@ def draw(
     """The plot: a title line, `y.cells` lines, and two for the horizontal axis."""
     dots = [_curve(x, y, curve) for curve in curves]
     points = {(x.cell(mark.x), y.cell(mark.y)): mark for mark in marks}
-    labels = {y.cell(value): number(value) for value in y.ticks(2)}
+    labels = {y.cell(value): _tick(value) for value in y.ticks(2)}
     lines: list[Line] = [((" " * _LABEL + title, "dim"),)]
     for row in reversed(range(y.cells)):
         tick = labels.get(row, "")
@@ -240,6 +240,11 @@ def number(value: float) -> str:
     if not 1e-3 <= value < 1e6:
         return f"{value:.0e}"
     return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
+
+
+def _tick(value: float) -> str:
+    """The same where ticks may be less than one apart: `1.02`."""
+    return number(value) if value < 1 or value == round(value) else f"{value:.5g}"
 
 
 def _cells(
@@ -288,7 +293,7 @@ def _curve(x: Axis | Even, y: Axis | Even, curve: Curve) -> dict[tuple[int, int]
 
 def _below(x: Axis | Even) -> list[Line]:
     """The horizontal axis: its ticks and their values."""
-    ticks = {x.cell(value): number(value) for value in x.ticks(8)}
+    ticks = {x.cell(value): _tick(value) for value in x.ticks(8)}
     rule = "".join("┬" if at in ticks else "─" for at in range(x.cells))
     values = [" "] * (x.cells + 8)
     for at, text in ticks.items():

@@ -25,6 +25,9 @@ from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
+_DIGITS = 16
+"""Of the name of a cache file, a hash of the system."""
+
 
 async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
     """Show what pinning it will change; pin it, if the person says so."""
@@ -124,15 +127,17 @@ async def apply_again(host: Host) -> None:
 
 def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     """What a pin does, and what exactly it will change."""
-    lines = [f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}", *pin_effect(row, choice)]
+    about = f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"
+    lines = [*pin_effect(row, choice), about]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
     aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
     numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
+    file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
     return [
         *lines,
         "",
-        f"{numbers} raised out of reach in {plan.path}",
+        f"{numbers} raised out of reach in {file}",
         f"{aside} moved aside. Unpin brings everything back.",
     ]

@@ -203,7 +203,7 @@ LIGHT_256 = _theme(
     head="#4e4e4e",
     idle="#6c6c6c",
     cursor="#d7ffff",
-    blurred="#ffffd7",
+    blurred="#ffffff",
     rail="#949494",
     dark=False,
 )
@@ -239,7 +239,7 @@ BLUE_ORANGE_LIGHT_256 = _theme(
     head="#4e4e4e",
     idle="#6c6c6c",
     cursor="#ffffd7",
-    blurred="#ffffd7",
+    blurred="#ffffff",
     rail="#949494",
     dark=False,
     bad_style="underline",

@@ -267,7 +267,8 @@ class CompareScreen(BaseScreen):
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
         keys += [("o", "source", "read"), ("y", "copy", "copy")]
-        told = {"diff": self._why_no_diff(), "read": self._why_not_read()}
+        pin = possible.why_not_pinned(self._row, self.view.chosen)
+        told = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
         self.show_keys(keys, {action for action, why in told.items() if why})
 
     def _why_not_read(self) -> str | None:

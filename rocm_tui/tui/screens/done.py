@@ -67,7 +67,8 @@ class DoneScreen(BaseScreen):
         for grid in self.query("#done").results(Grid):  # none where this screen was left
             grid.put([cells(DONE, one) for one in self._done])
         failed = sum(not one.ok for one in known)
-        self.show_title("Done", [f"{len(known)} actions", f"{failed} with trouble"])
+        facts = [f"{len(known)} action{'s' * (len(known) != 1)}"]
+        self.show_title("Done", facts + ([f"{failed} with trouble"] if failed else []))
 
     def action_copy(self) -> None:
         cursor = self.query_one("#done", Grid).cursor

@@ -68,6 +68,8 @@ class ReportPage(Grid):
         return [(), (("  Reading…", "dim"),)] if self._page is None else []
 
 
+_HEAD, _LEAST = 1, 6
+"""Lines above the points, and of the table at least; the plot has what it leaves."""
 _EVERY = 1.0
 """Seconds between two reports while tunings keep coming."""
 
@@ -212,6 +214,8 @@ class ReportScreen(BaseScreen):
         plot.display = self._page == "roofline" and shown is not None
         if shown is not None:
             plot.put(*shown)
+            lines = len(self._points) + _HEAD
+            self.page("roofline").styles.height = max(_LEAST, min(lines, self.size.height // 3))
 
     @property
     def _current(self) -> tuple[Roofline, Point] | None:

@@ -10,7 +10,7 @@ from rocm_tui.tui.widgets.one_line import KeyBar
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 from tests.support.terminal_lab import table
 
-ABOUT = {"pin", "unpin", "verify", "cancel", "mark", "tune", "measure", "compare"}
+ABOUT = {"pin", "unpin", "verify", "cancel", "mark", "tune", "measure", "compare", "read"}
 """Keys whose reasons are told here."""
 
 

@@ -1,0 +1,30 @@
+"""docs/config.md has every setting, as the code has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from rocm_tui.config.settings import SECTIONS, default_of, settings
+from rocm_tui.config.writing import said, toml
+from tests.support.places import ROOT
+
+PAGE = ROOT / "docs" / "config.md"
+BEGIN, END = "<!-- settings -->", "<!-- end of settings -->"
+
+
+def table() -> Iterator[str]:
+    yield "| setting | by itself | meaning |"
+    yield "|---|---|---|"
+    for section, one in settings():
+        yield f"| `{section}.{one.name}` | `{toml(default_of(one))}` | {said(one.metadata)} |"
+    yield f"| `keys.ID` | | {SECTIONS['keys']} `rocm-tui config` lists the ids |"
+
+
+def test_the_page_has_every_setting() -> None:
+    text = PAGE.read_text()
+    before, _, rest = text.partition(BEGIN)
+    made = "\n".join((BEGIN, *table(), END))
+    if os.environ.get("ACCEPT_SETTINGS"):
+        PAGE.write_text(before + made + rest.partition(END)[2])
+    assert made in PAGE.read_text()
