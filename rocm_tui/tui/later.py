@@ -33,10 +33,10 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.tui.widgets.panes import Panes
 
 
-def memory() -> Memory:
+def memory(read_only: bool) -> Memory:
     from rocm_tui.config.memory import Memory
 
-    return Memory(state_path())
+    return Memory(state_path(), read_only)
 
 
 def chosen_theme(host: Host, colors: str) -> str:

@@ -27,6 +27,7 @@ from backend.inductor.torch import versions
 _active: bool | None = None
 
 UNRECORDED = "the hooks of compiled graphs are off"
+UNTOLD = "what the process does is not recorded"
 
 
 def autoload() -> None:
@@ -62,7 +63,7 @@ def _activate() -> bool:
     version = str(torch.__version__)
     _active = versions.known(version)
     if _active:
-        with quietly("what the process does is not recorded"):
+        with quietly(UNTOLD):
             _tell_activity()
         watch = shielded(
             "temporary cache dirs are not noticed",
@@ -85,11 +86,17 @@ def _tell_activity() -> None:
     another process begins with what it compiles."""
     if "compile_worker" in "".join(sys.argv[:1]):
         return
-    from backend.inductor.hooks import activity  # heavy: what logs are made of
-
     if environment.is_program():
+        from backend.inductor.hooks import activity  # heavy: what logs are made of
+
         activity.imported()
-    when_imported(versions.CALLBACKS, shielded(activity.UNRECORDED, activity.watch_compiles))
+    when_imported(versions.CALLBACKS, shielded(UNTOLD, _watch_compiles))
+
+
+def _watch_compiles() -> None:
+    from backend.inductor.hooks import activity  # heavy, see above
+
+    activity.watch_compiles()
 
 
 def _install() -> None:
