@@ -42,6 +42,8 @@ class Bare(App):
 Bare().run()
 """
 ROWS, COLUMNS = 40, 120
+_NOBODYS = dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), "/dev/null")
+"""Nobody's settings and memory: another order would hide the row that is waited for."""
 CHOICES = tuple(Choice(name=f"triton_mm_{n}", hash=f"triton_mm_{n}-x") for n in range(20))
 
 
@@ -57,7 +59,7 @@ class Screen:
     def start(cls, command: Sequence[str]) -> Screen:
         pid, fd = pty.fork()
         if pid == 0:
-            env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+            env = {**os.environ, "TERM": "xterm-256color", "LANG": "C.UTF-8", **_NOBODYS}
             # Each start would compile our modules, but not those of Textual.
             uncompiled = "PYTHONDONTWRITEBYTECODE"
             for name in ("COLORTERM", "NO_COLOR", "LINES", "COLUMNS", uncompiled):

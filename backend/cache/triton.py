@@ -11,17 +11,19 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from backend.cache.code import read_file, read_text
+from backend.cache.code import read_text
+from backend.disk.safe import open_regular
 
 STAGES = ("amdgcn", "ptx", "llir", "ttgir", "ttir")
 """Texts, the nearest to the machine first."""
 MOST_FOLDERS = 20_000
-_HEAD = 1 << 16
+_PART = 1 << 14
 _MAX_JSON = 1 << 20
 _LOCATION = re.compile(rb'loc\("([^"\n]{1,4096})":\d')
 
@@ -95,9 +97,13 @@ def _head_of(place: Path) -> tuple[str, int, int] | None:
 @lru_cache(maxsize=MOST_FOLDERS)
 def _modules(path: str, size: int, changed: int) -> frozenset[str]:
     """The names of the files that a kernel's IR says it comes from."""
-    data = read_file(Path(path)) or b""
-    parts = {data[:_HEAD], data[-_HEAD:]}
-    places = {place for part in parts for place in _LOCATION.findall(part)}
+    places: set[bytes] = set()
+    with suppress(OSError), open_regular(Path(path)) as file:
+        for start in (0, max(0, size - _PART)):  # older versions of MLIR print them at the end
+            file.seek(start)
+            places.update(_LOCATION.findall(file.read(_PART)))
+            if places:
+                break
     return frozenset(Path(place.decode("utf-8", "replace")).name for place in places)
 
 

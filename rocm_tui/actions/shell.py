@@ -49,7 +49,7 @@ class Shell:
         return self._work("measure", row.id, *_named(row.tuning, choices), *self._from(row))
 
     def measure_suspects(self) -> str:
-        return self._work("measure", "--suspects")
+        return self._work("measure", "--suspects", *self._outside())
 
     def tune(self, row: Row, options: TuneOptions, device: str | None) -> str:
         words = ["--backends", ",".join(options.backends)] if options.backends else []
@@ -83,8 +83,12 @@ class Shell:
     def _from(self, row: Row) -> list[str]:
         """The sources outside the cache dir, where one of them tells of this tuning."""
         root = self.layout.root
-        if all(Path(source).is_relative_to(root) for source in row.tuning.sources):
-            return []
+        inside = all(Path(source).is_relative_to(root) for source in row.tuning.sources)
+        return [] if inside else self._outside()
+
+    def _outside(self) -> list[str]:
+        """The sources that are watched besides the cache dir."""
+        root = self.layout.root
         paths = [Path(path).absolute() for path in self.paths if path != STDIN]
         return [w for path in paths if not path.is_relative_to(root) for w in ("--from", str(path))]
 

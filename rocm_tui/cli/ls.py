@@ -8,6 +8,7 @@ from rocm_tui import say
 from rocm_tui.actions.named import load_named
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.filtered import add_filter, passing, query_of
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.looked import look_at
 from rocm_tui.render.nothing import why_nothing
@@ -15,8 +16,6 @@ from rocm_tui.render.problems import problem_json, troubles
 from rocm_tui.render.tunings import row_json, tunings_text
 from rocm_tui.session import stats
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known
-from rocm_tui.session.query.grammar import parse
-from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered
 
 
@@ -27,11 +26,7 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
     )
     common.add_arguments(parser, "paths")
     parser.add_argument("--tied", action="store_true", help="only ties of the best choices")
-    parser.add_argument(
-        "--filter",
-        metavar="FILTER",
-        help="only those that pass, as in `/` of watch: 'op:mm gain>1.2 !pinned' (docs/find.md)",
-    )
+    add_filter(parser)
     parser.add_argument(
         "--sort",
         choices=[field.name for field in FIELDS],
@@ -44,13 +39,13 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 
 @no_collector()
 def do_ls(args: argparse.Namespace) -> int:
-    query = parse(args.filter or "")  # what cannot be read is said before anything is
+    query = query_of(args)
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
-    facts = Facts(Known(model.sessions))
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]
-    rows = list(filter(predicate(query, facts), rows))
+    rows = passing(rows, query, model.sessions)
     if args.sort or args.reverse:
+        facts = Facts(Known(model.sessions))
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
     if args.json:
         problems = [problem_json(problem) for problem in model.problems]

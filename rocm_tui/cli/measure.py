@@ -14,6 +14,7 @@ from rocm_tui.actions.measure import Measuring, check_percent, choices_to_measur
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.filtered import add_filter
 from rocm_tui.cli.suspects import measure_suspects
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
@@ -98,6 +99,7 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="measure every tuning whose times are not to be believed, one after another",
     )
+    add_filter(parser, "; with --suspects")
     common.add_arguments(parser, "--device", "--from", "--python", "--cache-dir", "--json")
 
 
@@ -109,6 +111,8 @@ def do_measure(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     if args.suspects:
         return measure_suspects(args, layout, partial(_measure, args, layout))
+    if args.filter:
+        raise UsageError("--filter is for --suspects: an ID is one tuning")
     if args.id is None:
         raise UsageError("which tuning? measure ID, or measure --suspects")
     _, row = pick_tuning(layout, args.sources, args.id)

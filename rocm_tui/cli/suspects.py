@@ -13,6 +13,7 @@ from rocm_tui.actions.measure import NotMeasured
 from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.suspects import Suspect, find_suspects
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.cli.filtered import passing, query_of
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
@@ -30,7 +31,9 @@ def measure_suspects(args: argparse.Namespace, layout: Layout, measure: Measure)
     """One after another; what cannot be measured is said, and the others are measured."""
     if args.id is not None:
         raise UsageError("--suspects measures all suspects: without an ID")
-    suspects = find_suspects(load_model(layout, also=args.sources).rows())
+    query = query_of(args)
+    model = load_model(layout, also=args.sources)
+    suspects = find_suspects(passing(model.rows(), query, model.sessions))
     results: list[dict[str, Any]] = []
     clear = not suspects.others
     for suspect in suspects.suspects:

@@ -31,10 +31,11 @@ _PATIENCE = 2.0
 
 
 class Memory:
-    """The file at `path`; read when it is first asked."""
+    """The file at `path`; read when it is first asked, and written unless it is `read_only`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
         self._known: dict[str, Any] | None = None
         self._pending: list[Edit] = []
         self._mutex = threading.Lock()
@@ -86,6 +87,8 @@ class Memory:
             if self._known is None:
                 self._known = _read(self._path)
             edit(self._known)
+            if self._read_only:
+                return
             self._pending.append(edit)
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="memory", daemon=True)

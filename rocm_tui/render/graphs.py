@@ -26,7 +26,7 @@ def _captured(row: GraphRow) -> str:
 GRAPHS: tuple[Field[GraphRow], ...] = (
     Field("id", "ID", text=lambda row: row.id, about="of the graph's text and its inputs"),
     Field(
-        "kind", "KIND", text=lambda row: row.graph.kind,
+        "kind", "KIND", drop=5, text=lambda row: row.graph.kind,
         about="inference, forward or backward",
     ),
     Field(
@@ -34,15 +34,15 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="where in the program it comes from",
     ),
     Field(
-        "device", "DEVICE", text=lambda row: plain(row.graph.device or ""),
+        "device", "DEVICE", drop=4, text=lambda row: plain(row.graph.device or ""),
         about="where it runs",
     ),
     Field(
-        "nodes", "NODES", right=True, text=lambda row: str(row.graph.nodes or ""),
+        "nodes", "NODES", drop=8, right=True, text=lambda row: str(row.graph.nodes or ""),
         about="how many ops it has",
     ),
     Field(
-        "tunings", "TUNINGS", right=True, text=lambda row: str(len(row.tunings)),
+        "tunings", "TUNINGS", drop=3, right=True, text=lambda row: str(len(row.tunings)),
         about="whose choices it calls, as far as they are known",
     ),
     Field(
@@ -58,11 +58,11 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="of that program's time in compiled graphs, as far as it was seen",
     ),
     Field(
-        "captured", "CAPTURED", text=_captured,
+        "captured", "CAPTURED", drop=6, text=_captured,
         about="whether its text is kept, for trials; gone: it was removed",
     ),
     Field(
-        "program", "PROGRAM", text=lambda row: plain(row.program),
+        "program", "PROGRAM", drop=2, text=lambda row: plain(row.program),
         about="that program: its process, or a profiler's trace",
     ),
 )  # fmt: skip

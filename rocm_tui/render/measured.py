@@ -54,7 +54,10 @@ def _ratios(line: _Line) -> str:
 
 
 MEASURED: tuple[Field[_Line], ...] = (
-    Field("choice", "CHOICE", text=lambda line: line.label, about="the choice that was measured"),
+    Field(
+        "choice", "CHOICE", least=16, text=lambda line: line.label,
+        about="the choice that was measured",
+    ),
     Field(
         "median", "MEDIAN", right=True, text=_median,
         about="of many calls, those of all choices in turn",
@@ -64,14 +67,16 @@ MEASURED: tuple[Field[_Line], ...] = (
         about="where the true median lies, 19 times of 20",
     ),
     Field(
-        "spread", "SPREAD", right=True, text=_spread,
+        "spread", "SPREAD", drop=3, right=True, text=_spread,
         about="how far single calls lie apart, relative",
     ),
     Field(
         "extra", "VS BEST", right=True, text=_versus_best,
         about="how much longer than the best choice a call takes",
     ),
-    Field("ratios", "INTERVAL", right=True, text=_ratios, about="95 % interval of that"),
+    Field(
+        "ratios", "INTERVAL", drop=2, right=True, text=_ratios, about="95 % interval of that"
+    ),
     Field(
         "verdict", "VERDICT",
         text=lambda line: line.choice.verdict if line.choice else f"failed: {line.reason}",
@@ -117,7 +122,10 @@ class _Repeats:
 
 
 REPEATS: tuple[Field[_Repeats], ...] = (
-    Field("choice", "CHOICE", text=lambda line: line.label, about="the choice that was measured"),
+    Field(
+        "choice", "CHOICE", least=16, text=lambda line: line.label,
+        about="the choice that was measured",
+    ),
     Field(
         "least", "LEAST", right=True, text=lambda line: fmt.duration(line.ends[0]),
         about="the smallest of its medians",

@@ -227,14 +227,14 @@ def history_json(entry: HistoryEntry) -> dict[str, Any]:
 
 def undo_lines(step: UndoStep) -> list[str]:
     """What an undo does, and to what: a sentence each."""
-    entry, again = step.entry, step.again
-    made = f"{plain(entry.op)}, {moment(entry.when)}, by {plain(entry.who)}"
+    entry, again, op = step.entry, step.again, plain(step.entry.op)
+    label, made = plain(entry.label), f"{moment(entry.when)} by {plain(entry.who)}."
     if again is None:
-        return [f"Takes back the pin to {plain(entry.label)}.", f"It was made of {made}."]
-    does = f"Pins {plain(again.label)} again."
+        return [f"Takes back the pin of {op} to {label}.", f"Pinned {made}"]
+    does = f"Pins {plain(again.label)} for {op} again"
     if entry.what == "unpin":
-        return [does, f"It was unpinned of {made}."]
-    return [does, f"{plain(entry.label)} had taken its place: {made}."]
+        return [f"{does}.", f"Unpinned {made}"]
+    return [f"{does}, in the place of {label}.", f"That was pinned {made}"]
 
 
 def undo_json(step: UndoStep | None) -> dict[str, Any]:
@@ -281,13 +281,11 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
     if now is None:
         return [plain(f"{instead}.")]
     if ours is not None and theirs is not None and tuning.measured is not None:
-        how = f"measured, {tuning.measured.caches}"
-        times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)}, {how}"
-        return [plain(f"{instead}: {times}."), plain(f"Now they use {now.label}.")]
+        times = f"{fmt.duration(ours.ms)} instead of {fmt.duration(theirs.ms)} with {now.label}"
+        return [plain(f"{instead}: {times}, measured, {tuning.measured.caches}.")]
     if choice.ms is None or now.ms is None:
         return [plain(f"{instead} instead of {now.label}; its time is not known.")]
     times = f"{fmt.once(fmt.duration(choice.ms))} instead of {fmt.once(fmt.duration(now.ms))}"
-    return [
-        plain(f"{instead}: {times}."),
-        plain(f"Now they use {now.label}. Nothing was measured: each time was taken once."),
-    ]
+    which = "Nothing was" if ours is None and theirs is None else "Not both were"
+    how = f"{which} measured: each time was taken once."
+    return [plain(f"{instead}: {times} with {now.label}. {how}")]

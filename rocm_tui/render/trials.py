@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
@@ -15,11 +15,13 @@ from backend.model.trial import Trial, TrialArm
 from backend.model.tuning import Tuning
 from backend.wire.codec import to_json
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.program import ProgramRun, ProgramTrial
 from rocm_tui.render.measured import pinnable
 from rocm_tui.render.table import Field, Line, attributes, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+
+if TYPE_CHECKING:  # types only: what runs programs is not needed to draw a tuning
+    from rocm_tui.jobs.program import ProgramRun, ProgramTrial
 
 BASELINE = "without"
 NAMED = 3

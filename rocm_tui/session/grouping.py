@@ -80,10 +80,11 @@ def arrange(rows: Sequence[Row], how: Arrangement) -> Sequence[Entry]:
 
 
 def _folded(rows: Sequence[Row], group: str) -> Sequence[Entry]:
-    alone = [row for row in rows if folds(row)]
-    if len(alone) < 2 or len(alone) == len(rows):
-        return rows
-    return [*(row for row in rows if not folds(row)), Folded(group, tuple(alone))]
+    alone: list[Row] = []
+    others: list[Entry] = []
+    for row in rows:
+        (alone if folds(row) else others).append(row)
+    return [*others, Folded(group, tuple(alone))] if others and len(alone) > 1 else rows
 
 
 def folds(row: Row) -> bool:

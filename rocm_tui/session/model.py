@@ -375,7 +375,7 @@ class Model:
     def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str]:
         measured = self._measurements.attach(tuning, self.sessions)
         pin, device, peak = self._pins.of(measured), measured.device or "", None
-        if device != "cpu":
+        if device != "cpu" and self.sessions:
             machine = machine_of(measured, self.sessions, {})
             device, peak = device_of(machine) or device, published(machine)
         return measured, pin, suspicion(measured, peak), device

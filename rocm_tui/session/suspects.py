@@ -42,7 +42,7 @@ def suspicion(tuning: Tuning, peak: Peak | None = None) -> str | None:
     if not timed:
         return None
     best, slowest = timed[0].ms or 0.0, timed[-1].ms or 0.0
-    on_cpu = device_kind(tuning) == "cpu"
+    on_cpu = slowest > SCHEDULER_TICK / 2 and device_kind(tuning) == "cpu"  # else none waited
     impossible = _too_fast(tuning, timed[0], peak)
     if impossible or not (on_cpu or slowest >= OFF * best):
         return impossible

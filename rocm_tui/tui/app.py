@@ -93,7 +93,7 @@ class RocmTui(Host):
     @property
     def memory(self) -> Memory:
         if self._memory is None:
-            self._memory = later.memory()
+            self._memory = later.memory(self._stays)
         return self._memory
 
     @property

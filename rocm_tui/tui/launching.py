@@ -125,7 +125,7 @@ def _process_line(process: Process) -> Line:
 
 def _state(activity: Activity) -> str:
     waits = activity.state == "running"
-    return "torch is loaded, nothing is being compiled" if waits else state_text(activity)
+    return "torch is loaded, not compiling" if waits else state_text(activity)
 
 
 def _name(process: Process) -> str:

@@ -25,6 +25,9 @@ from rocm_tui.session.model import Row
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
+_DIGITS = 16
+"""Of the name of a cache file, a hash of the system."""
+
 
 async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
     """Show what pinning it will change; pin it, if the person says so."""
@@ -131,9 +134,10 @@ def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     graphs = len(plan.graphs)
     aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
     numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
+    file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
     return [
         *lines,
         "",
-        f"{numbers} raised out of reach in {plan.path}",
+        f"{numbers} raised out of reach in {file}",
         f"{aside} moved aside. Unpin brings everything back.",
     ]

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
+from rocm_tui import say
 from rocm_tui.errors import RocmTuiError
 
 if TYPE_CHECKING:  # types only: most screens start no program
@@ -195,5 +196,13 @@ def run_watch(
         finally:
             app.stop_feed()
             if launched is not None:
-                launched.end()
+                _end_program(launched)
     return app.return_code or 0
+
+
+def _end_program(launched: Launched) -> None:
+    """It may take its time, and the screen is gone by then."""
+    if launched.running:
+        with suppress(OSError, ValueError):
+            say.err(f"ending {launched.title}: killed if it takes more than 10 s", flush=True)
+        launched.end()

@@ -41,10 +41,11 @@ def _theme(
     rail: str,
     dark: bool = True,
     bad_style: str = "none",
+    notice: str = "",
 ) -> Theme:
     """Textual's own widgets have the same few colours: what it would mix of them, no palette has.
 
-    `bad_style` tells what is bad by more than its colour.
+    `bad_style` tells what is bad by more than its colour, `notice` is behind notices.
     """
     return Theme(
         name=name,
@@ -78,7 +79,7 @@ def _theme(
             "text-primary": accent,
             "foreground-muted": dim,
             "foreground-disabled": dim,
-            "panel-lighten-1": panel,
+            "panel-lighten-1": notice or panel,
             "panel-darken-1": surface,
             "border": accent,
             "border-blurred": rail,
@@ -206,6 +207,7 @@ LIGHT_256 = _theme(
     blurred="#ffffff",
     rail="#949494",
     dark=False,
+    notice="#ffffd7",
 )
 BLUE_ORANGE_256 = _theme(
     "rocm-blue-orange",
@@ -243,6 +245,7 @@ BLUE_ORANGE_LIGHT_256 = _theme(
     rail="#949494",
     dark=False,
     bad_style="underline",
+    notice="#ffffd7",
 )
 
 ANSI = Theme(

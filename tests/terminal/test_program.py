@@ -64,7 +64,7 @@ def test_output_search_exit_code(tmp_path: Path) -> None:
         assert "line 299" not in terminal.screen()
         terminal.press("G")
         terminal.wait_for("end of it")
-        terminal.press("Escape")
+        terminal.press("q")  # back to Watch
         terminal.wait_for("No tuning yet.")
         terminal.press("q")  # nothing runs any more, so nothing is asked
         terminal.wait_until(lambda: terminal.status == 3, "its exit code")

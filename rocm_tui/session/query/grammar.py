@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from math import inf
 
 from rocm_tui.errors import QueryError
+from rocm_tui.meant import nearest
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.session.query.tree import (
     EVERYTHING,
@@ -190,7 +190,7 @@ class _Parser:
                 return self._condition(start, field, sign)
             if sign != "=":
                 self._bare()
-                self._fault(start, f"no field is called {name}{_nearest(name)}")
+                self._fault(start, _no_field(name))
                 return None
         return Text(_small(self._bare()))
 
@@ -218,8 +218,8 @@ class _Parser:
         name = self._bare()[1:]
         text = self._saved.get(name)
         if text is None:
-            near = get_close_matches(name, self._saved, 1)
-            hint = f"; did you mean @{near[0]}?" if near else ""
+            near = nearest(name, self._saved)
+            hint = f"; did you mean @{near}?" if near else ""
             self._fault(start, f"no filter is saved as {name or 'that'}{hint}")
             return None
         self._named_so_far.append(name)
@@ -337,8 +337,7 @@ def _all(terms: list[Query]) -> Query:
     return kept[0] if len(kept) == 1 else All(kept)
 
 
-def _nearest(name: str) -> str:
-    near = get_close_matches(name.lower(), BY_NAME, 1)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return "; in quotes it is text"
+def _no_field(name: str) -> str:
+    near = nearest(name.lower(), BY_NAME)
+    hint = f"did you mean {near}?" if near else "in quotes it is text"
+    return f"no field is called {name}; {hint}"

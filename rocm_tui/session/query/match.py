@@ -26,12 +26,29 @@ def predicate(query: Query, facts: Facts) -> Predicate:
         term = predicate(query.term, facts)
         return lambda row: not term(row)
     terms = [predicate(term, facts) for term in query.terms]
-    if isinstance(query, Either):
-        return lambda row: any(term(row) for term in terms)
-    if len(terms) == 2:
-        first, second = terms
-        return lambda row: first(row) and second(row)
-    return lambda row: all(term(row) for term in terms)
+    return _either(terms) if isinstance(query, Either) else _all(terms)
+
+
+def _all(terms: list[Predicate]) -> Predicate:
+    """Loops written out, here and below: this runs for each row at each key."""
+
+    def passes(row: Row) -> bool:
+        for term in terms:  # noqa: SIM110
+            if not term(row):
+                return False
+        return True
+
+    return passes
+
+
+def _either(terms: list[Predicate]) -> Predicate:
+    def passes(row: Row) -> bool:
+        for term in terms:  # noqa: SIM110
+            if term(row):
+                return True
+        return False
+
+    return passes
 
 
 def _text(text: str, facts: Facts) -> Predicate:

@@ -265,8 +265,9 @@ class CompareScreen(BaseScreen):
         self.show_title(place, [fact for fact in facts if fact])
         keys: list[Key] = [("h l", "choice", "next")]
         keys.append(("d", "choices" if self.diff.display else "source diff", "diff"))
+        keys.append(("o", "source", "read"))
         keys += [] if self.diff.display else [("e", "equal keys", "equal"), ("p", "pin", "pin")]
-        keys += [("o", "source", "read"), ("y", "copy", "copy")]
+        keys.append(("y", "copy", "copy"))
         pin = possible.why_not_pinned(self._row, self.view.chosen)
         told = {"diff": self._why_no_diff(), "read": self._why_not_read(), "pin": pin}
         self.show_keys(keys, {action for action, why in told.items() if why})

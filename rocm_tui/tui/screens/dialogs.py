@@ -38,6 +38,7 @@ class ConfirmScreen(Dialog[str]):
     """
 
     CSS_PATH = "dialogs.tcss"
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012 - as Textual has it
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "yes", "confirm.yes", "yes"),
         key("y", "copy", "confirm.copy", "copy the command that does the same"),
@@ -190,7 +191,7 @@ class TuneScreen(Dialog[TuneAnswer]):
 
     def on_mount(self) -> None:
         self.query_one("#yes").focus()
-        self.show_command()
+        self.call_after_refresh(self.show_command)
 
     def _shown_command(self) -> Content:
         """As it is answered by now; empty while that makes no sense."""

@@ -61,7 +61,7 @@ class HistoryScreen(BaseScreen):
     def __init__(self, row: Row) -> None:
         super().__init__()
         self._row = row
-        self._beside = Beside()
+        self._beside: Beside | None = None
         self._entries: list[Entry] = []
 
     def compose_body(self) -> ComposeResult:
@@ -71,7 +71,6 @@ class HistoryScreen(BaseScreen):
 
     def on_mount(self) -> None:
         self.query_one("#problem", OneLine).put(detail.title(self._row))
-        self.update()
         self.run_worker(self._look_beside())
 
     async def _look_beside(self) -> None:
@@ -89,6 +88,8 @@ class HistoryScreen(BaseScreen):
     def update(self) -> None:
         """Show what is known now; the latest is on top."""
         beside = self._beside
+        if beside is None:
+            return
         told = history(self.program.feed.model, self._row, beside.pins, beside.versions)
         dated = [entry for entry in entries(told) if entry.number is not None]
         undated = [entry for entry in entries(told) if entry.number is None]

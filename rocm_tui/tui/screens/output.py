@@ -238,9 +238,6 @@ class OutputScreen(BaseScreen):
     def action_back(self) -> None:
         if self.query(Input):
             self._close_search()
-        elif self.view.words:
-            self.view.words = ""
-            self.view.repaint()
         else:
             self.app.pop_screen()
 

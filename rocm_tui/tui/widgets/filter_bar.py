@@ -96,9 +96,10 @@ class Offers(LineView, can_focus=False):
     def line(self, index: int, width: int) -> Line:
         offer = self._offers[index]
         word = f"{shorten(plain(offer.word), _WORD):<{_WORD}}"
-        room = max(0, width - _WORD - 1)
+        room = max(0, width - _WORD - 2)
         about = shorten(plain(offer.about), room)
-        return ((word, "strong" if index == self.chosen else "accent"), (f" {about}", "dim"))
+        mark = ("›", "title") if index == self.chosen else (" ", "head")
+        return (mark, (word, "title"), (f" {about}", "head"), (" " * width, "head"))
 
 
 class _Ghost(Suggester):

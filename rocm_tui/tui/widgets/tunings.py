@@ -123,10 +123,10 @@ class TuningsTable(LineView):
         self._jobs = cast(Host, self.app).unfinished
         newest = self.newest_first
         self._order(follow=self._follow and not hold and newest and self.top == 0)
-        if newest:
-            self._news.take(before, rows)
         if self._follow and self.cursor <= self._first:
-            self._news.clear()  # the cursor went with what came
+            self._news.clear()  # the cursor goes with what comes
+        elif newest:
+            self._news.take(before, rows)
         self.unseen = min(self._news.count(self.rows), self.cursor)
         self.now = time.time()
         self.sync()

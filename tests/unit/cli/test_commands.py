@@ -177,7 +177,9 @@ def test_doctor_finds_torch_and_says_what_to_do(tmp_path: Path) -> None:
     assert bad and all(check["advice"] for check in bad)
 
 
-def test_ls_filters_and_sorts_as_the_screen_does(tmp_path: Path) -> None:
+def test_ls_filters_and_sorts_as_the_screen_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "train.log"
     other = BLOCK.replace("mm(64x32, 32x16)", "addmm(128x32, 32x16)")
     log.write_text(BLOCK + other)
@@ -195,6 +197,11 @@ def test_ls_filters_and_sorts_as_the_screen_does(tmp_path: Path) -> None:
     none = call("ls", str(log), "--filter", "op:bmm", cache=tmp_path / "cache")
     assert none.returncode == 1
     assert none.stderr == b"rocm-tui: 2 tunings found, none of which passes the filter\n"
+    state = tmp_path / "state" / "rocm-tui" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text('{"filters": {"mine": "!op:mm"}}')
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert ops("--filter", "@mine") == ["addmm"]
     wrong = call("ls", str(log), "--filter", "mm dtpe:bf16", cache=tmp_path / "cache")
     assert wrong.returncode == 2
     place = b"rocm-tui: filter, character 4: no field is called dtpe; did you mean dtype?\n"

@@ -11,7 +11,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.entry import COMMANDS, build_parser
 from rocm_tui.errors import NoSuchTuning, UsageError
 
-SHARED = {"entry", "exits", "parser", "common", "consent", "work", "suspects"}
+SHARED = {"entry", "exits", "parser", "common", "consent", "filtered", "work", "suspects"}
 
 
 def loaded(*words: str) -> set[str]:

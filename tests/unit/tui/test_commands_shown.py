@@ -15,6 +15,9 @@ from textual.pilot import Pilot
 from backend.disk.layout import Layout
 from backend.pins.store import PinStore
 from rocm_tui.actions.done import KEPT, Done, list_done, note_done
+from rocm_tui.actions.shell import Shell
+from rocm_tui.actions.tune import TuneOptions
+from rocm_tui.cli.entry import build_parser
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import TuneScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -94,6 +97,9 @@ async def test_tune_shows_what_is_answered(tmp_path: Path) -> None:
         await panes_of(app, pilot, 1)
         await pilot.press("t")
         await until(pilot, lambda: isinstance(app.screen, TuneScreen))
+        await until(
+            pilot, lambda: "rocm-tui tune" in str(app.screen.query_one("#command").render())
+        )
         app.screen.query_one("#backends").value = "ATEN,TRITON"  # type: ignore[attr-defined]
         app.screen.query_one("#space").action_turn()  # type: ignore[attr-defined]
         wanted = "--backends ATEN,TRITON --search-space exhaustive"
@@ -145,7 +151,7 @@ async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
         store.unpin(row.tuning.key)
         await pilot.press("U")
         await asked(app, pilot)
-        assert "Pins mm again." in str(app.screen.query_one("#lines").render())
+        assert "Pins mm for mm again." in str(app.screen.query_one("#lines").render())
         command = await copied(app, pilot)
         await pilot.press("enter")
         await until(pilot, lambda: pins(tmp_path))
@@ -156,3 +162,48 @@ async def test_undo_goes_back_beyond_this_screen(tmp_path: Path) -> None:
         await pilot.press("U")
         said = "Nothing is left to undo"
         await until(pilot, lambda: any(said in note.message for note in app._notifications))
+
+
+async def test_every_command_is_one_that_the_parser_takes(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        row = panes.table.current
+        assert row is not None and row.tuning.key is not None
+        choices, make = row.tuning.choices[:2], Shell(app.layout, app.paths, sys.executable)
+        pin = PinStore(app.layout).pin(None, row.tuning.key, "mm-bb").pin
+        for command in (
+            make.pin(row, choices[1], "why"),
+            make.unpin(pin),
+            make.undo(),
+            make.reapply(),
+            make.verify(pin),
+            make.measure(row, choices),
+            make.measure_suspects(),
+            make.tune(row, TuneOptions(("ATEN",), "default", True, 1.5), "cpu"),
+            make.trial(row, choices, "abc"),
+            make.improve("abc"),
+            make.prove("abc"),
+        ):
+            words = shlex.split(command)
+            assert words[0] == "rocm-tui"
+            args = build_parser().parse_args(words[1:])
+            assert args.cache_dir == tmp_path, command
+        (tmp_path / "cache" / next((tmp_path / "cache").iterdir()).name).write_bytes(b"{}")
+        write_cache(tmp_path, 8)  # it has drifted
+        assert shell(make.reapply()).returncode == 0
+        (status,) = PinStore(app.layout).status()
+        assert status.state == "active"
+
+
+async def test_the_whole_question_fits_the_smallest_common_terminal(tmp_path: Path) -> None:
+    cache = tmp_path / ("a" * 60)
+    write_cache(cache, 8)
+    async with running(cache, size=(80, 24)) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("tab", "j", "j", "p")
+        await asked(app, pilot)
+        assert app.screen.query("#warning")
+        for name in ("#what", "#warning", "#lines", "#command", "Input", "#yes"):
+            region = app.screen.query_one(name).region
+            assert region.height and region.bottom < 24, name

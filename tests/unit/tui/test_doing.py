@@ -50,7 +50,7 @@ async def test_each_phase_is_said(tmp_path: Path) -> None:
         await shows("train.py: importing torch")
         assert "rocm-tui demo" not in screen_text(app.screen)
         writer.write(ActivityChanged(2.0, "running"))
-        await shows("torch is loaded, nothing is being compiled")
+        await shows("torch is loaded, not compiling")
         writer.write(ActivityChanged(3.0, "compiling"))
         await shows("train.py: compiling")
         writer.write(ProcessExited(4.0, 3))

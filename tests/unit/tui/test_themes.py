@@ -16,6 +16,7 @@ from textual.theme import Theme
 
 from rocm_tui.config.settings import THEMES
 from rocm_tui.tui import themes
+from tests.support import colours
 
 XTERM = TerminalTheme(
     (0, 0, 0),
@@ -37,26 +38,17 @@ def line_styles(theme: Theme) -> dict[str, Style]:
     return themes.line_styles(tuple(variables.get(name, "") for name in themes.NAMES))
 
 
-def rgb(color: RichColor | None, system: str, *, front: bool) -> tuple[int, int, int]:
+def shown(color: RichColor | None, system: str, *, front: bool) -> str:
+    """As `#rrggbb`, as a terminal of that many colours has it."""
     color = color or RichColor.default()
     if system == "256":
         color = color.downgrade(ColorSystem.EIGHT_BIT)
-    return tuple(color.get_truecolor(XTERM, foreground=front))  # type: ignore[return-value]
-
-
-def luminance(color: tuple[int, int, int]) -> float:
-    """WCAG 2.1, relative luminance."""
-    parts = [one / 255 for one in color]
-    low = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * low[0] + 0.7152 * low[1] + 0.0722 * low[2]
+    return color.get_truecolor(XTERM, foreground=front).hex
 
 
 def contrast(style: Style, system: str) -> float:
-    shown = [
-        luminance(rgb(color, system, front=front))
-        for color, front in ((style.color, True), (style.bgcolor, False))
-    ]
-    return (max(shown) + 0.05) / (min(shown) + 0.05)
+    front, back = shown(style.color, system, front=True), shown(style.bgcolor, system, front=False)
+    return colours.contrast(front, back)
 
 
 def pairs(theme: Theme) -> list[tuple[str, Style]]:
@@ -73,11 +65,11 @@ def pairs(theme: Theme) -> list[tuple[str, Style]]:
 
 
 @pytest.mark.parametrize(("theme", "system"), CASES, ids=lambda one: getattr(one, "name", one))
-@pytest.mark.parametrize("colours", [True, False], ids=["", "NO_COLOR"])
-def test_everything_can_be_read(theme: Theme, system: str, colours: bool) -> None:
+@pytest.mark.parametrize("coloured", [True, False], ids=["", "NO_COLOR"])
+def test_everything_can_be_read(theme: Theme, system: str, coloured: bool) -> None:
     weak = []
     for name, style in pairs(theme):
-        if not colours and not theme.ansi:
+        if not coloured and not theme.ansi:
             ((_, seen, _),) = Monochrome().apply([Segment("x", style)], Color(0, 0, 0))
             style = seen or style
         word = name.split()[0]
@@ -87,14 +79,25 @@ def test_everything_can_be_read(theme: Theme, system: str, colours: bool) -> Non
     assert weak == []
 
 
+@pytest.mark.parametrize(("theme", "system"), CASES, ids=lambda one: getattr(one, "name", one))
+def test_notices_can_be_read(theme: Theme, system: str) -> None:
+    """Textual draws them on `panel-lighten-1`, their titles in the colour of what they say."""
+    behind = theme.variables.get("panel-lighten-1")
+    fronts = (theme.foreground, theme.success, theme.warning, theme.error)
+    for front in fronts if behind else ():
+        assert front is not None
+        style = Style(color=RichColor.parse(front), bgcolor=RichColor.parse(behind or ""))
+        assert contrast(style, system) >= 4.5, front
+
+
 @pytest.mark.parametrize("theme", themes.OF_256, ids=lambda theme: theme.name)
 def test_the_palette_has_the_colours_of_a_twin(theme: Theme) -> None:
     """So nothing shifts where the terminal has no others."""
     given = [theme.foreground, theme.background, theme.surface, theme.panel, theme.accent]
     given += [theme.success, theme.warning, theme.error, *theme.variables.values()]
-    colours = {one for one in given if one and one.startswith("#")}
-    assert theme.ansi or len(colours) > 8
-    for colour in colours:
+    named = {one for one in given if one and one.startswith("#")}
+    assert theme.ansi or len(named) > 8
+    for colour in named:
         full = RichColor.parse(colour)
         nearest = full.downgrade(ColorSystem.EIGHT_BIT)
         assert nearest.get_truecolor() == full.triplet, colour

@@ -25,6 +25,13 @@ pytest.importorskip("textual_serve", reason="pip install 'rocm-tui[serve]'")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("serve")
     (folder / "train.log").write_text(BMM)
+    (folder / "state").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        yield from _served(folder)
+
+
+def _served(folder: Path) -> Iterator[Served]:
     with serving("--screens", "2", "--cache-dir", folder, folder / "train.log") as server:
         yield server
 
@@ -115,11 +122,17 @@ async def test_a_screen_shows_the_log_and_takes_keys(served: Served) -> None:
 
 
 async def test_nothing_can_be_changed_unless_allowed(served: Served) -> None:
-    """Nor can the browser turn that off."""
+    """Nor can the browser turn that off, nor is it remembered how the screen was sorted there."""
     async with a_client() as client, (await page(client, served)).open() as screen:
         await drawn(screen, "8×128×192×256")
+        await screen.send_json(["stdin", "s"])
+        await drawn(screen, "sort: vs ATen")
         await screen.send_json(["stdin", "\x12"])
         await drawn(screen, "Read-only by --read-only")
+        await screen.send_json(["stdin", "q"])
+        while (await screen.receive(timeout=10)).type != aiohttp.WSMsgType.CLOSED:
+            pass
+    assert not list(Path(os.environ["XDG_STATE_HOME"]).iterdir())
 
 
 async def test_a_page_of_another_origin_opens_no_screen(served: Served) -> None:

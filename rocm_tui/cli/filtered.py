@@ -1,0 +1,36 @@
+"""`--filter`: which tunings of a list a command is about, as in `/` of Watch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from backend.model.session import Session
+from rocm_tui.config.memory import Memory
+from rocm_tui.config.places import state_path
+from rocm_tui.session.model import Row
+from rocm_tui.session.query.fields import Facts, Known
+from rocm_tui.session.query.grammar import parse
+from rocm_tui.session.query.match import predicate
+from rocm_tui.session.query.tree import EVERYTHING, Query
+
+
+def add_filter(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument(
+        "--filter",
+        metavar="FILTER",
+        help="only those that pass, as in `/` of watch: 'op:mm gain>1.2 !pinned' or a saved "
+        f"'@name' (docs/find.md){more}",
+    )
+
+
+def query_of(args: argparse.Namespace) -> Query:
+    """Raises QueryError: ask before anything is read. The saved filters are the screen's."""
+    if not args.filter:
+        return EVERYTHING
+    saved: dict[str, str] = Memory(state_path()).recall("filters", {})
+    return parse(args.filter, saved)
+
+
+def passing(rows: Sequence[Row], query: Query, sessions: Mapping[str, Session]) -> list[Row]:
+    return list(filter(predicate(query, Facts(Known(sessions))), rows))
