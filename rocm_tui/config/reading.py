@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from backend.disk import safe
 from backend.errors import CacheUnreadable
+from rocm_tui import meant
 from rocm_tui.config.places import config_path
 from rocm_tui.config.settings import SECTIONS, Config, Value, section_of
 
@@ -186,11 +187,9 @@ _KINDS: Mapping[type, str] = {
 
 def nearest(word: str, known: Collection[str]) -> str:
     """`: did you mean X?`, or all that there are where none is near."""
-    from difflib import get_close_matches  # for a mistake alone
-
-    near = get_close_matches(word, known, 1)
-    if near:
-        return f": did you mean {near[0]!r}?"
+    near = meant.nearest(word, known)
+    if near is not None:
+        return f": did you mean {near!r}?"
     return f"; there are {', '.join(known)}" if len(known) < 12 else ""
 
 

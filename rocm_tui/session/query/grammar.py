@@ -14,11 +14,12 @@ What cannot be read is a fault with its place. `read` leaves it out and goes on,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
 from rocm_tui.errors import QueryError
+from rocm_tui.meant import nearest
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.session.query.tree import (
     EVERYTHING,
@@ -217,7 +218,7 @@ class _Parser:
         name = self._bare()[1:]
         text = self._saved.get(name)
         if text is None:
-            near = _nearest(name, self._saved)
+            near = nearest(name, self._saved)
             hint = f"; did you mean @{near}?" if near else ""
             self._fault(start, f"no filter is saved as {name or 'that'}{hint}")
             return None
@@ -337,12 +338,6 @@ def _all(terms: list[Query]) -> Query:
 
 
 def _no_field(name: str) -> str:
-    near = _nearest(name.lower(), BY_NAME)
+    near = nearest(name.lower(), BY_NAME)
     hint = f"did you mean {near}?" if near else "in quotes it is text"
     return f"no field is called {name}; {hint}"
-
-
-def _nearest(name: str, known: Collection[str]) -> str | None:
-    from difflib import get_close_matches  # for a mistake alone
-
-    return next(iter(get_close_matches(name, known, 1)), None)

@@ -1,0 +1,59 @@
+"""`rocm-tui config`: what it prints, writes and checks, with its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rocm_tui.cli import main
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the settings would be; there is no file yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path / "rocm-tui" / "config.toml"
+
+
+def test_write_check_print(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "--write"]) == 0 and path.exists()
+    assert main(["config", "--write"]) == 1
+    assert "--yes writes it anew and keeps a copy" in capsys.readouterr().err
+    mine = '[limits]\nlog_lines = 77\n[keys]\nwatch.pin = "f5"\n'
+    path.write_text(mine)
+    assert main(["config", "--write", "--yes"]) == 0
+    assert path.with_name("config.toml.1").read_text() == mine
+
+
+def test_a_good_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.parent.mkdir()
+    path.write_text('[limits]\nlog_lines = 77\n[keys]\nwatch.pin = "f5"\n')
+    assert main(["config", "--check"]) == 0
+    assert capsys.readouterr().out == f"{path}: 2 settings\n"
+    assert main(["config"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["limits.log_lines", "77", "line", "2"] in lines
+    assert ["keys.watch.pin", '"f5"', "line", "4"] in lines
+    assert ["keys.watch.unpin", '"u"', "default"] in lines
+    assert main(["config", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["settings"]["limits.log_lines"] == {"value": 77, "from": "line 2"}
+    assert told["path"] == str(path) and told["mistakes"] == []
+
+
+def test_a_bad_file(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = path.parent.with_name("bad.toml")
+    bad.write_text('[keys]\nwatch.pin = "u"\n[colours]\nbad = "ruby"\n[columns]\nhide = ["tim"]\n')
+    monkeypatch.setenv("ROCM_TUI_CONFIG", str(bad))
+    assert main(["config", "--check"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == f"{bad}: 2 settings, 3 not used\n"
+    lines = shown.err.splitlines()
+    assert "2: watch.pin and watch.unpin would both be 'u'" in lines[0]
+    assert "4: colours.bad: 'ruby' is no colour" in lines[1]
+    assert "6: columns.hide: no column 'tim': did you mean 'time'?" in lines[2]
+    assert main(["config"]) == 0, "it prints what holds"
