@@ -51,6 +51,7 @@ def _few(b_k_fast: bool) -> Binary:
         for b in binaries()
         if isinstance(b.config, SkinnyConfig)
         and (b.config.unit, b.problem_class.b_k_fast) == ("mma", b_k_fast)
+        and b.problem_class.a_k_fast
     )
 
 

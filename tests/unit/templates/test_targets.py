@@ -65,7 +65,9 @@ def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path
                 if isinstance(offer.config, GemmConfig) and offer.config.pipelined:
                     assert main.lds == 0, name  # a launch asks for it; the source checks the count
                 else:
-                    assert main.lds == lds_bytes(offer.config, offer.problem), name
+                    # Beside a kernel whose LDS a launch asks for, whole kilobytes.
+                    counted = lds_bytes(offer.config, offer.problem)
+                    assert main.lds in (counted, -(-counted // 1024) * 1024), name
 
 
 @pytest.mark.skipif(Path("/dev/kfd").exists(), reason="a machine with an AMD GPU")
