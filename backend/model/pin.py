@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from backend.model.problem import TuningKey
+from backend.model.session import LATEST
 
 PinState = Literal["active", "unproven", "drifted", "orphaned", "shadowed"]
 """What was seen of a pin: code calls it; a compiled graph may hide it; see docs/pins.md."""
+
+
+def _is_moment(seconds: float) -> str:
+    return "" if abs(seconds) <= LATEST else "is no time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class Proof:
     stood on: a digest of the tuning's times, and how often it had drifted. `when` is Unix time.
     """
 
-    when: float
+    when: Annotated[int | float, _is_moment]
     ok: bool
     by: str
     torch: str = ""

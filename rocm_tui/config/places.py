@@ -20,6 +20,12 @@ def state_path(env: Mapping[str, str] = os.environ) -> Path:
     return _home(env, "XDG_STATE_HOME", ".local/state") / "state.json"
 
 
+def name_of_theme(colors: str) -> str:
+    """What the theme is remembered as, on terminals of so many colours: over SSH one may tell of
+    256 that has all, and then looks otherwise."""
+    return f"theme {colors}"
+
+
 def _home(env: Mapping[str, str], name: str, usual: str) -> Path:
     """A relative path is to be ignored, says the specification; so is a user without a home."""
     given = env.get(name, "")

@@ -17,6 +17,7 @@ from rocm_tui.render.table import Line, Span
 from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
 
@@ -35,9 +36,10 @@ def title(row: Row) -> Line:
 _BY_SINGLE = " by single times, not measured"
 
 
-def verdict(tuning: Tuning) -> Line:
+def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
-    times that were taken once is no win."""
+    times that were taken once is no win. Where `own`, a pinned choice, is in use instead of the
+    winner, how that stands."""
     best, lead = stats.winner(tuning), stats.lead(tuning)
     if tuning.state == "running":
         return _progress(tuning, best)
@@ -46,7 +48,9 @@ def verdict(tuning: Tuning) -> Line:
     if best is None:
         return ((" No choice has a time.", "warn"),)
     spans: list[Span]
-    if lead is None:
+    if own is not None and own is not best:
+        best, spans = own, _own_verdict(tuning, own, best)
+    elif lead is None:
         spans = [(" Only one choice was timed", "")]
     elif stats.measured(tuning, best) is not None:
         spans = _measured_verdict(tuning, best)
@@ -56,13 +60,33 @@ def verdict(tuning: Tuning) -> Line:
     else:
         ahead = fmt.once(fmt.percent(lead))
         spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (_BY_SINGLE, "dim")]
-    spans += _against_aten(tuning)
+    spans += _against_aten(tuning, best)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
         text = fmt.throughput(rate)
         text = fmt.once(text) if stats.once(tuning, best) else text
         spans.append((f" · {text}", ""))
     return tuple(spans)
+
+
+def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
+    """How the pinned choice stands, which is in use though another won the tuning."""
+    spans: list[Span] = [(f" {plain(own.label)}", "strong"), (" is in use", "")]
+    standing, lead = stats.standing(tuning, own), stats.lead(tuning, own)
+    if standing == "clear":
+        return [*spans, (f", and fastest by {fmt.percent(lead)}", "good")]
+    if standing == "tied":
+        return [*spans, (": a tie", "")]
+    if standing == "unclear":
+        return [*spans, (": unclear whether another is faster", "")]
+    better = stats.faster(tuning, own)
+    rival = better[1] if better else best
+    over = stats.ratio(tuning, own, rival)
+    if over is None:
+        return spans
+    by, single = fmt.percent(over - 1), stats.once(tuning, own, rival)
+    text = f", {fmt.once(by) if single else by} slower than {plain(rival.label)}"
+    return [*spans, (text, "" if single else "warn"), (_BY_SINGLE * single, "dim")]
 
 
 def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
@@ -152,16 +176,18 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
     return tuple(spans)
 
 
-def _against_aten(tuning: Tuning) -> list[Span]:
-    gain, saved = stats.gain(tuning), stats.saved_ms(tuning)
-    best, rival = stats.winner(tuning), stats.aten(tuning)
-    if gain is None or saved is None or best is None or rival is None:
+def _against_aten(tuning: Tuning, best: Choice) -> list[Span]:
+    gain, saved = stats.gain(tuning, best), stats.saved_ms(tuning, best)
+    rival = stats.aten(tuning)
+    if gain is None or saved is None or rival is None:
         return []
     if rival is best:
-        return [(" · ATen itself wins", "")] if stats.standing(tuning) == "clear" else []
+        return [(" · ATen itself wins", "")] if stats.standing(tuning, best) == "clear" else []
     standing = stats.versus(tuning, best, rival)
     if standing == "slower":
-        said_before = stats.standing(tuning) == "slower"  # the sentence before says what is faster
+        said_before = (
+            stats.standing(tuning, best) == "slower"
+        )  # the sentence before says what is faster
         return [] if said_before else [(" · slower than ATen", "warn")]
     if standing == "ahead":
         return [(f" · {fmt.once(fmt.factor(gain))} ATen", "")]
@@ -260,6 +286,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
         ("device", tuning.device or ""),
         ("precision", tuning.precision or ""),
         ("fastest", _fastest(row)),
+        ("in use", _in_use(row)),
         (
             "throughput",
             _marked(tuning, rate) if throughput else "",
@@ -292,6 +319,14 @@ def _saved(tuning: Tuning) -> str:
 def _marked(tuning: Tuning, text: str) -> str:
     """What is made of the winner's time."""
     return fmt.once(text) if stats.once(tuning, stats.winner(tuning)) else text
+
+
+def _in_use(row: Row) -> str:
+    """Where that is not the fastest."""
+    own = in_use(row)
+    if own is None or own is stats.winner(row.tuning):
+        return ""
+    return f"{own.label}, pinned, {time_text(row.tuning, own)}"
 
 
 def _fastest(row: Row) -> str:

@@ -286,5 +286,6 @@ def pin_effect(row: Row, choice: Choice) -> list[str]:
     if choice.ms is None or now.ms is None:
         return [plain(f"{instead} instead of {now.label}; its time is not known.")]
     times = f"{fmt.once(fmt.duration(choice.ms))} instead of {fmt.once(fmt.duration(now.ms))}"
-    how = "Nothing was measured: each time was taken once."
+    which = "Nothing was" if ours is None and theirs is None else "Not both were"
+    how = f"{which} measured: each time was taken once."
     return [plain(f"{instead}: {times} with {now.label}. {how}")]

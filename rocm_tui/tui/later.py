@@ -6,12 +6,13 @@ before it; that is why these imports are not at the top.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
-from rocm_tui.config.places import config_path, state_path
+from rocm_tui.config.places import config_path, name_of_theme, state_path
 from rocm_tui.tui.host import Host, Named, Requests
 from rocm_tui.tui.themes import themes_for
 
@@ -51,9 +52,16 @@ def chosen_theme(host: Host, colors: str) -> str:
 
 
 def take_up_settings(host: Host, colors: str) -> None:
-    from rocm_tui.tui.preferences import begin
+    """A person's keys, what is wrong with their file; from now on themes are remembered."""
 
-    begin(host, colors)
+    def changed(name: str) -> None:
+        host.memory.remember(name_of_theme(colors), name)
+
+    host.watch(host, "theme", changed, init=False)
+    if config_path().exists() or "ROCM_TUI_CONFIG" in os.environ:
+        from rocm_tui.tui.preferences import begin
+
+        begin(host)
 
 
 def devices(screen: BaseScreen) -> Devices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.theme import Theme
 
 from rocm_tui.config.memory import Memory
+from rocm_tui.config.places import name_of_theme
 from rocm_tui.config.reading import Mistake, Settings, settings_now
 from rocm_tui.config.settings import Colours
 from rocm_tui.harmless import plain
@@ -17,27 +18,17 @@ _TOLD = 3
 def chosen_theme(memory: Memory, colors: str) -> str:
     """The theme of the settings, else what was chosen the last time on such a terminal."""
     name = settings_now().config.theme.name
-    return memory.recall(_of_theme(colors), "") if name == "auto" else name
+    return memory.recall(name_of_theme(colors), "") if name == "auto" else name
 
 
-def begin(app: Host, colors: str) -> None:
-    """Take up the keys, say what is wrong in the file, remember the themes that are chosen."""
+def begin(app: Host) -> None:
+    """Take up the keys, say what is wrong in the file."""
     now = settings_now()
     keys, wrong = _keys(now)
     if keys:
         app.own_keys = keys
         app.set_keymap(keys)
     _tell(app, [*now.mistakes, *wrong, *_of_looks(now)])
-
-    def changed(name: str) -> None:
-        app.memory.remember(_of_theme(colors), name)
-
-    app.watch(app, "theme", changed, init=False)
-
-
-def _of_theme(colors: str) -> str:
-    """Terminals of 256 colours have another choice than those of all: SSH may not tell of more."""
-    return f"theme {colors}"
 
 
 def _keys(now: Settings) -> tuple[dict[str, str], list[Mistake]]:

@@ -314,7 +314,7 @@ def footer(spot: Spot, read_only: bool) -> tuple[list[Key], frozenset[str]]:
     """The line of keys, and the actions of those that do nothing on this tuning."""
     entries = [entry for entry in KEYS if entry.footer]
     keys = [
-        (written(entry.binding.key), (spot.inside and entry.inside) or entry.footer, entry.action)
+        (written(entry.keys), (spot.inside and entry.inside) or entry.footer, entry.action)
         for entry in entries
     ]
     return keys, frozenset(entry.action for entry in entries if entry.why_not(spot, read_only))
@@ -324,5 +324,5 @@ def commands(spot: Spot | None, read_only: bool) -> Iterator[tuple[str, str, str
     """What the command palette offers now: its name, what stands beside it, the action."""
     for entry in KEYS:
         if entry.palette and entry.why_not(spot, read_only) is None:
-            beside = f"Key {written(entry.binding.key)}" + (f"; {entry.hint}" if entry.hint else "")
+            beside = f"Key {written(entry.keys)}" + (f"; {entry.hint}" if entry.hint else "")
             yield entry.palette, beside, entry.action

@@ -76,6 +76,7 @@ class LineView(Widget, can_focus=True):
         self.top = 0
         self.painted = 0
         self._shown: dict[int, Line] = {}
+        self._fitted_lines: dict[int, tuple[Line, object, Line]] = {}
         self._head: list[Line] = []
 
     # What a subclass gives.
@@ -131,9 +132,14 @@ class LineView(Widget, can_focus=True):
                 continue
             at = index == self.cursor
             mark: Span = ("▌" if self.has_focus else "▏", "accent") if at else (" ", "")
-            line = _fit((mark, *self.line(index, inner - 1)), inner)
             rail: Span = ("┃" if y - len(self._head) in thumb else " ", "rail")
-            lines.append((*line, rail, ("", "cursor" if at else "")))
+            given, frame = self.line(index, inner - 1), (mark, rail, at, inner)
+            known = self._fitted_lines.get(y)
+            if known is None or known[0] is not given or known[1] != frame:
+                line = _fit((mark, *given), inner)
+                known = given, frame, (*line, rail, ("", "cursor" if at else ""))
+                self._fitted_lines[y] = known
+            lines.append(known[2])
         return lines[:height]
 
     def _thumb(self, count: int) -> range:

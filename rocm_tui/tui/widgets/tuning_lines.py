@@ -130,9 +130,11 @@ class TuningLines:
 
     def _drawn(self, row: Row, slots: tuple[Slot, ...], now: float, job: Job | None) -> Line:
         cells = tuning_cells.cells(row, now, self._names, [slot.column.key for slot in slots])
-        if job is not None and "lead" in cells:
-            own = cells["lead"][0] if row.tuning.state == "running" else ""
-            cells["lead"] = mark(job, own), "dim" if job.state == "queued" else "accent"
+        place = "lead" if "lead" in cells else "gain"  # a narrow screen has no lead
+        if job is not None and place in cells:
+            runs = row.tuning.state == "running" and place == "lead"
+            own = cells[place][0] if runs else ""
+            cells[place] = mark(job, own), "dim" if job.state == "queued" else "accent"
         line: list[tuple[str, str]] = []
         for slot in slots:
             text, style = cells[slot.column.key]

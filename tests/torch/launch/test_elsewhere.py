@@ -77,11 +77,13 @@ def test_the_hooks_reach_each_rank_of_an_environment_without_us(
     for line in done.stdout.splitlines():
         assert json.loads(line) == [[True, True, True], [str(hook_env.HOOKS)]]
     found = sessions(tmp_path / "cache")
-    headers = [events[0] for events in found]
-    assert {h.session.rank for h in headers if isinstance(h, SessionStarted)} == {0, 1}
+    tuned = {}
     for events in found:
-        assert [start.op for start, _ in by_tuning(events)] == ["bmm"]
-    assert len(found) == len(done.stdout.splitlines()) == 2
+        header = events[0]
+        assert isinstance(header, SessionStarted)
+        tuned[header.session.rank] = [start.op for start, _ in by_tuning(events)]
+    assert tuned == {None: [], 0: ["bmm"], 1: ["bmm"]}  # torchrun itself imports torch, too
+    assert len(found) == 3 and len(done.stdout.splitlines()) == 2
     assert "2 tunings recorded" in done.stderr and "AUTOTUNE" not in done.stderr
 
 

@@ -79,6 +79,7 @@ async def test_a_tuning_is_asked_for_followed_and_cancelled(
         await start_tuning(app, pilot)
         await until(pilot, lambda: "1 job running (J)" in screen_text(app.screen))
         await until(pilot, lambda: only(app).progress.total == 4)
+        await until(pilot, lambda: "▶ 1/4" in screen_text(app.screen))
         assert "x cancel" in screen_text(app.screen)
         await pilot.press("J")
         await until(pilot, lambda: isinstance(app.screen, JobsScreen))

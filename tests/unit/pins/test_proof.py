@@ -84,7 +84,8 @@ def test_json_and_a_file_that_does_not_hold_a_proof(
     assert when > 0
     assert told["verified"] == {"ok": True, "by": "verify", "torch": "2.13.0", "stale": None}
     document = json.loads(layout.pins.read_text())
-    document["pins"][0]["proof"] = {"when": "yesterday"}
-    layout.pins.write_text(json.dumps(document))
-    with pytest.raises(StoreError):
-        PinStore(layout).pins()
+    for when in ("yesterday", 1e300):
+        document["pins"][0]["proof"] = {"when": when, "ok": True, "by": "verify"}
+        layout.pins.write_text(json.dumps(document))
+        with pytest.raises(StoreError):
+            PinStore(layout).pins()

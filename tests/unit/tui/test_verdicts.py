@@ -14,8 +14,10 @@ from backend.model.tuning import Tuning
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.pins import pin_effect
 from rocm_tui.render.plot import interval, scale_of, single
 from rocm_tui.render.table import Line
+from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 
 
@@ -162,4 +164,31 @@ def test_the_pane_says_hot_or_cold_and_trouble_before_how_the_device_was_doing()
         "the clock fell by 9 % meanwhile",
         "calls told apart by 0.016 µs",
         "1,980 MHz, 54 °C",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "offered"),
+    [(WON, "mm-aten"), (TIED, "mm-aten"), (UNCLEAR, "mm-aten"), (BEATEN, "triton_mm-bb")],
+)
+def test_the_fastest_is_offered_to_pin_as_measured(shown: Row, offered: str) -> None:
+    best = stats.fastest(shown.tuning)
+    assert best is not None and best.hash == offered
+
+
+def test_a_pin_says_first_what_it_does_and_how_well_that_is_known() -> None:
+    aten, other, best = BEATEN.tuning.choices
+    assert pin_effect(BEATEN, best) == [
+        "Later compiles use triton_mm-bb: 2.000 ms instead of 2.062 ms with mm-aten, measured, hot."
+    ]
+    assert pin_effect(BEATEN, aten) == ["Later compiles use mm-aten already; the pin keeps it so."]
+    assert pin_effect(BEATEN, other) == [
+        "Later compiles use triton_mm-aa: ~2.050 ms instead of ~2.000 ms with mm-aten. "
+        "Not both were measured: each time was taken once."
+    ]
+    single = replace(BEATEN, tuning=replace(BEATEN.tuning, measured=None))
+    assert stats.fastest(single.tuning) == aten
+    unknown = Choice(hash="mm-x")
+    assert pin_effect(single, unknown) == [
+        "Later compiles use mm-x instead of mm-aten; its time is not known."
     ]
