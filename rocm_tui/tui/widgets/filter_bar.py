@@ -154,16 +154,18 @@ class FilterBar(Horizontal):
         self,
         offers: Callable[[str], list[Offer]],
         past: Callable[[], Sequence[str]],
+        check: Callable[[str], str],
         shown: Offers,
         *,
         id: str | None = None,
     ) -> None:
-        """`past` are the filters of before, the latest first; `shown` shows the offers."""
+        """`past` are the filters of before, the latest first; `check` says what cannot be read of
+        one; `shown` shows the offers."""
         super().__init__(id=id)
         self.text = ""
-        self.fault = ""
         self._ask = offers
         self._past = past
+        self._check = check
         self._list = shown
         self._typed = ""
         self._offers: list[Offer] = []
@@ -206,7 +208,6 @@ class FilterBar(Horizontal):
 
     def count(self, passed: int, total: int, fault: str = "") -> None:
         """Say what the filter does, or what cannot be read of it."""
-        self.fault = fault
         self._list.complain(fault if self.has_class("-open") and not self._offers else "")
         banner = self.query_one("#banner", OneLine)
         opened = self.has_class("-open")
@@ -243,7 +244,13 @@ class FilterBar(Horizontal):
         first = offers[0].text if offers else ""
         return first if first.startswith(value) and first != value else None
 
+    def _catch_up(self, value: str) -> None:
+        """Keys may come in a burst: before it is told that the text changed."""
+        if self._place == 0 and value != self._typed:
+            self._begin(value)
+
     def _go(self, by: int) -> None:
+        self._catch_up(self.query_one(Input).value)
         past = self._past()
         self._place = max(-len(past), min(self._place + by, len(self._offers)))
         place = self._place
@@ -263,34 +270,39 @@ class FilterBar(Horizontal):
     def take_offer(self, index: int = 0) -> None:
         """Go on with this offer; with the one that stands in the line already, if one does."""
         entry = self.query_one(Input)
+        self._catch_up(entry.value)
         if self._place == 0 and self._offers:
             entry.value = self._offers[index].text
             entry.cursor_position = len(entry.value)
         else:
             self._begin(entry.value)
-        entry.focus()
+        if not entry.has_focus:
+            entry.focus()
 
     @on(Input.Changed)
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.text = event.value.strip()
+        value = event.input.value  # keys may come in a burst: what is told may be old
+        self.text = value.strip()
         self.set_class(bool(self.text), "-active")
-        if event.value == self._set:
+        if value == self._set:
             self._set = None
         elif self.has_class("-open"):
-            self._begin(event.value)
+            self._begin(value)
         self.post_message(self.Changed(self.text, typing=self.has_class("-open")))
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
+        self.text = event.input.value.strip()  # in a burst tab may have come in between
         text, order, name = order_in(self.text)
-        if order and name:
+        fault = self._check(text)
+        if fault or (order and not name):
+            self._list.complain(fault)
+            return
+        if order:
             self.post_message(self.Ordered(order, name, text))
             self.take(text)
-        elif self.fault or order:
-            self._list.complain(self.fault)
-            return
         else:
             self.post_message(self.Changed(self.text, typing=False))
         self._close()

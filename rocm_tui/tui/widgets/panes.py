@@ -66,7 +66,9 @@ class Panes(Vertical):
         self.table = TuningsTable(id="tunings")
         self.detail = Detail(id="detail")
         self.offers = Offers()
-        self.filter = FilterBar(self._offers, self._past_filters, self.offers, id="filter")
+        self.filter = FilterBar(
+            self._offers, self._past_filters, self._fault, self.offers, id="filter"
+        )
 
     def compose(self) -> ComposeResult:
         yield self.filter
@@ -201,6 +203,10 @@ class Panes(Vertical):
 
     def _past_filters(self) -> list[str]:
         return self.memory.recall("filter history", [])
+
+    def _fault(self, text: str) -> str:
+        """What cannot be read of a filter; empty where all can."""
+        return next((fault.what for fault in read(text, self.saved_filters).faults), "")
 
     def _offers(self, text: str) -> list[Offer]:
         if self._completion is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual import events
 from textual.widgets import Input
 
 from rocm_tui.tui.widgets.filter_bar import order_in
@@ -162,3 +163,16 @@ async def test_new_rows_pass_the_filter_too(tmp_path: Path) -> None:
 )
 def test_orders_at_the_end(text: str, order: tuple[str, str, str]) -> None:
     assert order_in(text) == order
+
+
+async def test_keys_in_one_burst_are_taken_as_typed(tmp_path: Path) -> None:
+    log = sources(tmp_path)
+    async with running(tmp_path, tmp_path, log) as (app, pilot):
+        panes = await panes_of(app, pilot, 4)
+        await pilot.press("slash")
+        entry = app.screen.query_one(Input)
+        for key, char in [*((c, c) for c in "op:add"), ("tab", "\t"), ("enter", "\r")]:
+            app.post_message(events.Key(key, char))
+        await until(pilot, lambda: app.screen.focused is panes.table)
+        await until(pilot, lambda: len(panes.table.rows) == 1)
+        assert entry.value == "op:addmm"
