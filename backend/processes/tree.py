@@ -90,6 +90,11 @@ def read(pid: int) -> Process | None:
     return Process(pid, parent, group, session, int(fields[21]) * _PAGE, int(fields[19]))
 
 
+def mapped(pid: int) -> bytes:
+    """The files and regions in a process's memory, as /proc tells them. Raises OSError."""
+    return Path(f"/proc/{pid}/maps").read_bytes()
+
+
 def _fields(pid: int) -> list[bytes]:
     """See proc(5); the first is the state. Nothing if it has ended."""
     try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
@@ -19,6 +18,7 @@ from backend.model.session import (
     Session,
     SessionStarted,
 )
+from backend.processes import tree
 from backend.processes.identity import identity
 
 SUFFIX = ".run.jsonl"
@@ -75,7 +75,7 @@ class RunRecord:
             return
         self._due = now + PAUSE
         try:
-            loads = _TORCH in Path(f"/proc/{self._pid}/maps").read_bytes()
+            loads = _TORCH in tree.mapped(self._pid)
         except OSError:  # it has ended, or this is no Linux
             self._last = 0.0
             return

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.filter import LineFilter
@@ -329,6 +330,14 @@ class RocmTui(Host):
 
         running = self.launched if runs else None
         self.push_screen(later.quit_question(running, self.unfinished), answered)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """What was typed in one burst with the key that opened a field belongs into the field: it
+        was sent to what had the focus before."""
+        field = self.focused
+        if field is not None and field.check_consume_key(event.key, event.character):
+            event.prevent_default()
+            field.post_message(events.Key(event.key, event.character))
 
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""

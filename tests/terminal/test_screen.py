@@ -252,3 +252,14 @@ def test_a_stalled_terminal_stops_no_thread_and_no_signal(tmp_path: Path) -> Non
             os.kill(pid, signal.SIGKILL)
         os.close(fd)
         os.waitpid(pid, 0)
+
+
+def test_letters_that_come_with_the_slash_are_a_filter(tmp_path: Path) -> None:
+    """Over a slow line keys arrive together: `p` would ask to pin, `q` would quit."""
+    log = tmp_path / "train.log"
+    log.write_text(table(16))
+    with Terminal(watch(tmp_path, str(log))) as terminal:
+        terminal.wait_for("16×64×64")
+        terminal.press(*"/pq")
+        terminal.wait_for(" pq ")
+        terminal.wait_for("No tuning matches")

@@ -190,7 +190,7 @@ class FilterBar(Horizontal):
         entry = self.query_one(Input)
         if entry.value != self.text:
             self._write(self.text)
-        entry.focus()
+        self.screen.set_focus(entry)  # now: the next key may be waiting
         self._begin(self.text)
 
     def clear(self) -> None:

@@ -13,6 +13,7 @@ from backend.model.session import GraphTried
 from backend.model.trial import Trial, TrialArm
 from rocm_tui.actions.trial_graph import is_accepted, text_of
 from rocm_tui.jobs.queue import Job
+from rocm_tui.session.query.fields import BY_NAME
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.screens.watch import WatchScreen
@@ -48,7 +49,7 @@ async def test_the_graph_is_shown_before_anything_runs(
     layout = capture(tmp_path)
     async with running(tmp_path, size=size) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
         await pilot.pause()
         await pilot.press("g")
@@ -70,7 +71,7 @@ async def test_yes_puts_a_job_into_the_queue(tmp_path: Path) -> None:
     layout = capture(tmp_path)
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         await pilot.press("home", "g")
         await until(pilot, lambda: isinstance(app.screen, ConfirmScreen))
         await pilot.press("enter")
@@ -86,7 +87,7 @@ async def test_what_cannot_be_tried_is_said(tmp_path: Path) -> None:
     write_program(tmp_path)
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         await pilot.press("home", "g")
         await until(pilot, lambda: told(app, "rocm-tui run --capture"))
         assert isinstance(app.screen, WatchScreen)
@@ -96,7 +97,7 @@ async def test_the_result_stands_in_the_pane(tmp_path: Path) -> None:
     write_program(tmp_path)
     async with running(tmp_path, size=(120, 40)) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        panes.sort_by("share")
+        panes.sort_by(BY_NAME["share"])
         await pilot.press("home")
         await pilot.pause()
         assert "In graph" not in screen_text(app.screen)
