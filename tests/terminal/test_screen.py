@@ -111,10 +111,10 @@ def test_every_size_and_back(tmp_path: Path) -> None:
             file.write(table(1024))
         terminal.resize(200, 60)
         screen = terminal.wait_for("1024×64×64")
-        beside = [line for line in screen.splitlines() if "TFLOP/s" in line and "mm" in line]
+        beside = [line for line in screen.splitlines() if "FLOP/s" in line and "mm" in line]
         assert beside, "the details stand beside the table"
         terminal.resize(80, 24)
-        terminal.wait_until(lambda: "TFLOP/s" not in terminal.screen().splitlines()[1], "80x24")
+        terminal.wait_until(lambda: "FLOP/s" not in terminal.screen().splitlines()[1], "80x24")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
