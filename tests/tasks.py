@@ -81,15 +81,15 @@ TASKS = (
     Task("Pin the fastest", ("p", "=Pin ", "Enter"), "Pinned", after=_has_pin),
     Task("The command that would pin it, to copy", ("p", "=y copies", "y"), "[Cc]opied"),
     Task(
-        "What changed between the two last runs?",
-        ("L", "Space", "j", "Space", "c"),
-        "slower|faster|tied",
+        "What is slower in one of two processes?",
+        (*"Lj", "Space", "j", "Space", "c"),
+        "4 in both: 4 unclear",
     ),
     Task("Only bf16 that is not pinned", (*"/d", "Tab", "b", "Tab", "Enter"), "dtype:bf16  4 of"),
     Task("What has this product been through?", ("H",), "History"),
     Task("One session's report", ("L", "C"), "Report"),
     Task("Which file says that?", ("S",), r"event log .*\.jsonl"),
-    Task("No more writing from here", ("C-r",), "read-only"),
+    Task("No more writing from here", ("C-r",), "READ-ONLY"),
 )
 
 

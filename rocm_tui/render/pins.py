@@ -43,9 +43,6 @@ PIN_SIGNS: dict[PinState, Sign] = {
 }
 
 
-PROVED = "✓ 2h: verified; ✓?: since then something changed; ✗: another is called"
-
-
 def proved(status: PinStatus) -> str:
     """What was seen in generated code, and when: `✓ 2h`; `✓?` where it may not hold any more."""
     proof = status.proof
@@ -108,7 +105,7 @@ _CHOICE: Field[PinStatus] = Field(
 _PROVED: Field[PinStatus] = Field(
     "verified", "VERIFIED", 8, 8, drop=4, text=proved,
     style=lambda status: "warn" if status.stale or "✗" in proved(status) else "accent",
-    about=PROVED,
+    about="✓ 2h: verified; ✓?: since then something changed; ✗: another is called",
 )  # fmt: skip
 _WHO: Field[PinStatus] = Field(
     "who", "WHO", 4, 14, drop=5, text=lambda status: plain(status.pin.who), style="dim",

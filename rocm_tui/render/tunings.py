@@ -12,7 +12,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render import facets, table
 from rocm_tui.render.measured import measured_json, measurement_json
-from rocm_tui.render.pins import PIN_SIGNS, PROVED, proved
+from rocm_tui.render.pins import PIN_SIGNS, proved
 from rocm_tui.render.shares import SHARES, share_json
 from rocm_tui.render.table import Column, Field, Span
 from rocm_tui.session import in_use as used
@@ -181,7 +181,6 @@ TYPE: Field[Row] = Field(
     text=_dtype, short=lambda row: _dtype(row) or fmt.NONE,
     about="types of the operands",
 )  # fmt: skip
-_PIN_MARKS = " ".join(f"{sign.mark} {state}" for state, sign in PIN_SIGNS.items())
 TUNINGS: tuple[Field[Row], ...] = (
     OP,
     SHAPE,
@@ -222,7 +221,7 @@ TUNINGS: tuple[Field[Row], ...] = (
     Field(
         "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
-        about=f"{_PIN_MARKS}; #2: place; {PROVED}",
+        about="state of the pin, place of its choice, ✓ when it was verified",
     ),
 )  # fmt: skip
 _LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")

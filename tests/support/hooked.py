@@ -68,12 +68,19 @@ def launch_program(
     return done
 
 
+def logs_of(cache: Path) -> list[Path]:
+    """Those of the programs, oldest first, without what `run` itself saw."""
+    logs = Layout(cache).sessions.glob("*.jsonl")
+    return sorted(
+        (path for path in logs if not path.name.endswith(SUFFIX)),
+        key=lambda path: path.stat().st_mtime_ns,
+    )
+
+
 def sessions(cache: Path) -> list[list[Event]]:
     """The events of each session, oldest first; every line must be good."""
     found = []
-    for path in sorted(Layout(cache).sessions.glob("*.jsonl"), key=lambda p: p.stat().st_mtime_ns):
-        if path.name.endswith(SUFFIX):
-            continue  # what `run` itself saw
+    for path in logs_of(cache):
         events, problems = read_log(path)
         assert problems == []
         found.append(events)

@@ -15,7 +15,13 @@ import pytest
 from backend.cache.autotune import cache_paths, read_caches
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceFailed, ChoiceSelected, ChoiceTimed, SessionEnded
+from backend.model.session import (
+    BenchmarkStarted,
+    ChoiceFailed,
+    ChoiceSelected,
+    ChoiceTimed,
+    SessionEnded,
+)
 from backend.model.tuning import Tuning as Record
 from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker
@@ -114,7 +120,8 @@ def test_it_is_told_while_it_runs_and_recorded(tuned: Tuned) -> None:
     session = sessions(tuned.cache)[0]
     ((_, events),) = by_tuning(session)
     assert isinstance(session[-1], SessionEnded)
-    assert [type(event) for event in events] == [ChoiceTimed, ChoiceTimed, ChoiceSelected]
+    kinds = [BenchmarkStarted, ChoiceTimed, ChoiceTimed, ChoiceSelected]
+    assert [type(event) for event in events] == kinds
     assert events[-1].by == "timing"
     assert Path(told[0]["log"]).parent == Layout(tuned.cache).sessions
 

@@ -26,7 +26,7 @@ from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words
 from backend.worker.trial.kernels import kernels_of
 from rocm_tui.environment import find_python
 from rocm_tui.jobs.worker import Worker, spawn_worker
-from tests.support.hooked import launch_program
+from tests.support.hooked import launch_program, logs_of
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env
 
@@ -62,7 +62,7 @@ class Captured:
 def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     cache = tmp_path_factory.mktemp("captured") / "cache"
     launch_program(BMM, cache, env={"ROCM_TUI_CAPTURE": "1"})
-    (log,) = Layout(cache).sessions.glob("*.jsonl")
+    (log,) = logs_of(cache)
     events, _ = read_log(log)
     graph = [event.graph for event in events if isinstance(event, GraphCompiled)][-1]
     (file,), _ = read_caches(Layout(cache))
@@ -213,7 +213,7 @@ def test_programs_of_other_kinds(tmp_path: Path) -> None:
     an input and draws numbers: each pass begins with the same ones."""
     cache = tmp_path / "cache"
     launch_program(OTHERS, cache, env={"ROCM_TUI_CAPTURE": "1"})
-    (log,) = Layout(cache).sessions.glob("*.jsonl")
+    (log,) = logs_of(cache)
     events, _ = read_log(log)
     frozen, foreign, step = {
         event.g: event.graph for event in events if isinstance(event, GraphCompiled)
