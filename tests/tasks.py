@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -77,7 +78,7 @@ TASKS = (
         after=lambda r: not _has_pin(r),
     ),
     Task("Why did this choice fail?", ("Tab", "G"), "out of resource: shared memory"),
-    Task("Which session is still compiling?", ("L",), r"compiling.*serve\.py"),
+    Task("Which session is still compiling?", ("L",), r":\d\d  compiling .*serve\.py"),
     Task("Pin the fastest", ("p", "=Pin ", "Enter"), "Pinned", after=_has_pin),
     Task("The command that would pin it, to copy", ("p", "=y copies", "y"), "[Cc]opied"),
     Task(
@@ -105,7 +106,13 @@ def write_cache(root: Path, stack: ExitStack) -> None:
     me = Path("/proc/self").resolve().name
     argv = ("python", "serve.py")
     session = Session(
-        "c0ffee", "box", int(me), argv=argv, started=now - 9, locked=True, process=identity(int(me))
+        "c0ffee",
+        socket.gethostname(),
+        int(me),
+        argv=argv,
+        started=now - 9,
+        locked=True,
+        process=identity(int(me)),
     )
     writer = EventWriter(Layout(root), session)
     stack.callback(writer.close)
