@@ -8,52 +8,29 @@
 
 namespace rt_cpu {
 
-struct Pending {
-  void (*run)(const Pending&, unsigned lane);
+struct Product {
+  void (*run)(const Product&, unsigned lane);
   const void *left, *right;
-  unsigned left_panels, right_panels, group;
+  unsigned left_panels, right_panels;
   void* sums;
 };
 
-constexpr unsigned max_products = 64;  // of a thread, on their way
+// Noted: products have begun.
+inline Pending<Product, 64> products_of[max_threads];
 
-struct Products {
-  uint64_t block;
-  unsigned first, end, group;
-  bool begun;
-  Pending ring[max_products];
-};
-
-inline Products products_of[max_threads];
-
-inline Products& own_products() {
-  Products& own = products_of[machine.current->linear];
-  if (own.block != machine.blocks_run) {
-    own.first = own.end = own.group = 0;
-    own.begun = false;
-    own.block = machine.blocks_run;
-  }
-  return own;
-}
-
-inline void products_begin() { own_products().begun = true; }
+inline void products_begin() { own_of(products_of).noted = true; }
 
 inline void products_commit() {
-  Products& own = own_products();
+  auto& own = own_of(products_of);
   ++own.group;
-  own.begun = false;
+  own.noted = false;
 }
 
 inline void products_wait(unsigned groups) {
-  Products& own = own_products();
-  for (; own.first != own.end; ++own.first) {
-    const Pending& pending = own.ring[own.first % max_products];
-    if (pending.group + groups >= own.group) return;
-    pending.run(pending, machine.current->linear % 128);
-  }
+  own_of(products_of).wait(groups, [](const Product& product) { product.run(product, machine.current->linear % 128); });
 }
 
-inline void copies_to_products() { own_copies().unseen = false; }
+inline void copies_to_products() { own_of(copies_of).noted = false; }
 
 // The value of a line and a product: the address within lines of 128 bytes, then the permutation, which the
 // address itself tells.
@@ -69,22 +46,22 @@ T factor_value(const void* from, unsigned panels, unsigned line, unsigned k) {
 // PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16": D of wave w, lane l: row 16 w + l / 4 (+ 8),
 // columns 8 j + 2 (l % 4) and the next.
 template <class T, int N, bool LeftKFast, bool RightKFast>
-void run_product(const Pending& pending, unsigned thread) {
+void run_product(const Product& product, unsigned thread) {
   using Sum = typename SumOf<T>::type;
   constexpr unsigned K = 32 / sizeof(T);
-  Sum* sums = static_cast<Sum*>(pending.sums);
+  Sum* sums = static_cast<Sum*>(product.sums);
   Sum left[2][K];
   const unsigned top = thread / 32 * 16 + thread % 32 / 4;
   for (unsigned k = 0; k < K; ++k) {
     for (unsigned half = 0; half < 2; ++half) {
-      left[half][k] = factor_value<T, LeftKFast>(pending.left, pending.left_panels, top + 8 * half, k);
+      left[half][k] = factor_value<T, LeftKFast>(product.left, product.left_panels, top + 8 * half, k);
     }
   }
   for (unsigned r = 0; r < N / 2; r += 4) {
     for (unsigned c = 0; c < 2; ++c) {
       const unsigned col = r * 2 + thread % 4 * 2 + c;
       for (unsigned k = 0; k < K; ++k) {
-        const Sum right = factor_value<T, RightKFast>(pending.right, pending.right_panels, col, k);
+        const Sum right = factor_value<T, RightKFast>(product.right, product.right_panels, col, k);
         sums[r + c] += left[0][k] * right;
         sums[r + 2 + c] += left[1][k] * right;
       }
@@ -94,17 +71,16 @@ void run_product(const Pending& pending, unsigned thread) {
 
 template <class T, int N, bool LeftKFast, bool RightKFast, class Lines>
 void warpgroup_multiply(const Lines& left, const Lines& right, void* sums) {
-  Products& own = own_products();
-  if (!own.begun) fail("a product of a warpgroup before products_begin");
-  if (own_copies().unseen) fail("a product of a warpgroup before it may see the copies");
-  if (own.end - own.first == max_products) fail("too many products of a warpgroup on their way");
-  own.ring[own.end++ % max_products] = Pending{run_product<T, N, LeftKFast, RightKFast>,
-                                               left.from,
-                                               right.from,
-                                               static_cast<unsigned>(left.panels),
-                                               static_cast<unsigned>(right.panels),
-                                               own.group,
-                                               sums};
+  auto& own = own_of(products_of);
+  if (!own.noted) fail("a product of a warpgroup before products_begin");
+  if (own_of(copies_of).noted) fail("a product of a warpgroup before it may see the copies");
+  const Product product{run_product<T, N, LeftKFast, RightKFast>,
+                        left.from,
+                        right.from,
+                        static_cast<unsigned>(left.panels),
+                        static_cast<unsigned>(right.panels),
+                        sums};
+  if (!own.add(product)) fail("too many products of a warpgroup on their way");
 }
 
 }  // namespace rt_cpu
