@@ -1,17 +1,15 @@
-"""What programs do, in the words of Watch; and the one that was started with the screen, also in
-those of the question that comes before leaving."""
+"""What programs do, in the words of Watch; and the end of the one that was started with it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from textual.notifications import SeverityLevel
 
 from backend.model.activity import Activity, State
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.queue import Job
-from rocm_tui.launch.launched import Launched, ending
+from rocm_tui.launch.launched import Launched
+from rocm_tui.launch.program import ending
 from rocm_tui.render.plot import bar
 from rocm_tui.render.sessions import state_text
 from rocm_tui.render.table import Line
@@ -19,7 +17,6 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session.processes import Process, Processes, script
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.screens.dialogs import ConfirmScreen
 
 _BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning"))
 _BAR = 12
@@ -80,24 +77,26 @@ def facts(launched: Launched | None, processes: Processes) -> list[str]:
     return ["program running (O)"]
 
 
-def lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
-    """What each process does, and of the program that was started here the end of its output."""
+def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
+    """What each process does, and of the program that was started here the `tail` of its output."""
     told = [_process_line(process) for process in _shown(processes)]
     if launched is None:
         return told
     title = fmt.shorten(launched.title, max(20, width - 24))
-    if launched.code is None:
+    if launched.running:
         state = (f"  running {fmt.running(launched.age)}", "dim")
     else:
         state = (f"  {ending(launched.code)}", "good" if launched.code == 0 else "bad")
     if launched.running and not told:
         told = [(("    starting", "accent"),)]
-    tail = launched.lines.last(_TAIL)
+    shown: list[Line] = [((f"  {title}", "strong"), state), *told]
+    if not tail:
+        return shown
+    last = launched.lines.last(_TAIL)
     return [
-        ((f"  {title}", "strong"), state),
-        *told,
+        *shown,
         (),
-        *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in tail),
+        *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in last),
         (("  O shows all that it writes", "dim"),),
     ]
 
@@ -130,18 +129,3 @@ def _state(activity: Activity) -> str:
 
 def _name(process: Process) -> str:
     return fmt.shorten(plain(script(process.session)) or "a program", 20)
-
-
-def quit_question(launched: Launched | None, jobs: Sequence[Job]) -> ConfirmScreen:
-    """What leaving would end."""
-    told = [f"{job.state}: {job.kind} {job.title}" for job in jobs]
-    if launched is None:
-        return ConfirmScreen("Quit? It ends the jobs of this screen.", "Quit", told)
-    since = fmt.seconds(launched.age)
-    what = [
-        f"{launched.title} has been running for {since}, and ends with the screen.",
-        "It is asked to end (SIGTERM), and killed after 10 s.",
-        f"Its output is kept: {launched.log}",
-    ]
-    title = "Quit, and end the program?"
-    return ConfirmScreen(title, "End it and quit", [*what, *told])
