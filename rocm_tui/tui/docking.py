@@ -27,6 +27,7 @@ class Dock:
     def __init__(self, screen: BaseScreen) -> None:
         self._screen = screen
         self._memory = screen.program.memory
+        self._asked = False
         self.known = screen.program.launched is not None
         """Whether there is a program whose output could be shown."""
 
@@ -40,6 +41,8 @@ class Dock:
     def begin(self) -> None:
         """Show the program of this screen, where it was not put away; look for another's."""
         launched = self._screen.program.launched
+        if self._asked:
+            return
         if launched is None:
             threading.Thread(target=self._look, name="programs", daemon=True).start()
             return
@@ -59,12 +62,13 @@ class Dock:
 
     def show(self, program: Program) -> None:
         """Show it, and go there."""
-        self.known = True
+        self.known = self._asked = True
         self._memory.remember(_SHOWN, "on")
         pane = self._mount(program)
         pane.call_after_refresh(self._screen.set_focus, pane.view)
 
     def hide(self) -> None:
+        """Put it away."""
         self._memory.remember(_SHOWN, "off")
         pane = self.pane
         if pane is not None:

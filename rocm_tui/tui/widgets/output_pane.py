@@ -53,7 +53,8 @@ class OutputPane(Vertical):
         inside = self.view.has_focus
         hint = "G follows" if not self.view.follows else ""
         hint = hint or ("< > height · O all of it" if inside else "O all of it")
-        self._bar.put(about(self._program, self.size.width), ((f"{hint} ", "head"),))
+        left = about(self._program, self.size.width - len(hint))
+        self._bar.put(left, ((f"{hint} ", "head"),))
 
     def on_descendant_focus(self) -> None:
         self._describe()

@@ -136,9 +136,9 @@ def _folded(line: str, width: int) -> list[str]:
 
 
 def about(program: Program, width: int) -> Line:
-    """Its name, and how it does."""
+    """Its name, and how it does, in so many cells."""
     state: Span = (f"running {fmt.running(program.age)}", "title")
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    return ((f" {fmt.shorten(program.title, max(20, width - 32))}  ", "head"), state)
+    return ((f" {fmt.shorten(program.title, max(12, width - 34))}  ", "head"), state)
