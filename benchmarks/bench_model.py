@@ -1,7 +1,7 @@
 """What whole models gain by `improve`, on a GPU, confirmed by stock PyTorch.
 
     python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 300] [--templates]
-        [--out FOLDER]
+        [--out FOLDER] [--cache FOLDER]
 
 For each program of `models.py`: it is tuned and captured by `run --capture`; timed under stock
 PyTorch (`before`); `improve --yes` searches and pins; timed again (`after`); `prove` repeats the
@@ -15,7 +15,7 @@ and `verify` reads what it called. The table says whose choices were in use. No 
 when `--budget` is over.
 
 Programs go to the GPUs by turns, those of one GPU one after another. Prints a table and, with
-`--out`, writes what each command said, step by step.
+`--out`, writes what each command said, step by step; the cache dirs stay below `--cache`.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=300.0)
     parser.add_argument("--templates", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path)
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
 
@@ -164,10 +165,9 @@ def main() -> None:
                 (args.out / f"{name}.json").write_text(text)
             print(table(rows[-1:]), flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        threads = [
-            threading.Thread(target=work, args=(gpu, Path(folder))) for gpu in range(args.gpus)
-        ]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.cache or Path(temporary)
+        threads = [threading.Thread(target=work, args=(gpu, folder)) for gpu in range(args.gpus)]
         for thread in threads:
             thread.start()
         for thread in threads:
