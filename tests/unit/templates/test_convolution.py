@@ -116,7 +116,7 @@ MISTAKES = [
     ("strided-mma", "outside[i] |= 1u << r", "outside[i] |= 0"),
     ("strided-mma", "at < lines ? NOWHERE : ~0u", "NOWHERE"),
     ("strided-mma", "< k_left ? 1u << r", "< BLOCK_K ? 1u << r"),
-    ("strided-wgmma", "int64_t{corner[i]} * PIECE", "int64_t{corner[i]}"),
+    ("strided-wgmma", "int64_t{corner[i]} * BYTES", "int64_t{corner[i]}"),
     ("dilated-groups-mma", "s * DILATION_W * pixel_w", "s * pixel_w"),
     ("dilated-groups-mma", "group * CHANNELS", "0"),
     ("dilated-groups-mma", "/ under + 1", "/ under"),
