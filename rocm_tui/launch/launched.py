@@ -79,6 +79,11 @@ class Launched:
         return None if self.seconds is None or not self._process else self._process.returncode
 
     @property
+    def ending(self) -> str:
+        """How it ended; empty while it runs."""
+        return "" if self.code is None else ending(self.code)
+
+    @property
     def running(self) -> bool:
         return self.seconds is None
 

@@ -223,7 +223,7 @@ def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
     """What the title says of the programs that work."""
     if launched is None and not processes.live:
         return []
-    from rocm_tui.tui.launching import facts
+    from rocm_tui.tui.doing import facts
 
     return facts(launched, processes)
 
@@ -232,6 +232,6 @@ def doing_lines(launched: Launched | None, processes: Processes, width: int) -> 
     """The same for a screen that has nothing else to show."""
     if launched is None and processes.latest is None:
         return []
-    from rocm_tui.tui.launching import lines
+    from rocm_tui.tui.doing import lines
 
     return lines(launched, processes, width)

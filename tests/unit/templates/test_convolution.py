@@ -28,7 +28,8 @@ if isinstance(missing := targets.find(cpu()), Missing):
 
 GPUS = [
     *(amdgpu(arch) for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")),
-    Target("cuda", "sm_90"),
+    Target("cuda", "sm_80"),
+    Target("cuda", "sm_90a"),
 ]
 
 CLASSES = {
@@ -45,11 +46,17 @@ CLASSES = {
     ),
     "mixed": Class("float32", 4, 8, (1, 3), (2, 1), (0, 1), image=False),
     "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
+    "dilated-groups": Class("float16", 8, 16, (3, 2), (1, 2), (2, 1), (2, 3), groups=2, bias=True),
+    "pixels-of-8-bytes": Class("bfloat16", 12, 24, (5, 3), padding=(1, 2), out=False),
 }  # fmt: skip
 TILES = (
     GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=1, stages=2),
     GemmConfig(32, 32, 16, 32, 32, stages=1),
 )
+PIPELINES = {
+    "mma": GemmConfig(64, 32, 32, 32, 16, unit="mma", stages=3),
+    "wgmma": GemmConfig(64, 64, 64, 16, 64, unit="wgmma", stages=4),
+}
 
 
 def binary(name: str, tile: GemmConfig) -> Binary:
@@ -69,6 +76,15 @@ BINARIES = {
     f"{name}-{'mfma' if tile.unit != 'fma' else 'fma'}": binary(name, tile)
     for at, name in enumerate(CLASSES)
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
+}
+BINARIES |= {
+    f"{name}-{unit}": binary(name, PIPELINES[unit])
+    for name, unit in (
+        ("strided", "mma"),
+        ("strided", "wgmma"),
+        ("dilated-groups", "mma"),
+        ("pixels-of-8-bytes", "wgmma"),
+    )
 }
 
 
@@ -97,6 +113,14 @@ MISTAKES = [
     ("strided-mfma", "at < lines ? y : NOWHERE", "y"),
     ("strided-mfma", "s * DILATION_W * pixel_w", "s * pixel_h"),
     ("channels-first-mfma", "k += BLOCK_K", "k += 0"),
+    ("strided-mma", "outside[i] |= 1u << r", "outside[i] |= 0"),
+    ("strided-mma", "at < lines ? NOWHERE : ~0u", "NOWHERE"),
+    ("strided-mma", "< k_left ? 1u << r", "< BLOCK_K ? 1u << r"),
+    ("strided-wgmma", "int64_t{corner[i]} * BYTES", "int64_t{corner[i]}"),
+    ("dilated-groups-mma", "s * DILATION_W * pixel_w", "s * pixel_w"),
+    ("dilated-groups-mma", "group * CHANNELS", "0"),
+    ("dilated-groups-mma", "/ under + 1", "/ under"),
+    ("pixels-of-8-bytes-wgmma", "k += BLOCK_K", "k += 0"),
 ]
 
 
@@ -138,14 +162,29 @@ def test_configs_are_those_of_the_product() -> None:
     assert gemm_configs(problem, cpu(), sizes)
 
 
+def test_which_copies_gather() -> None:
+    hopper, plain = Target("cuda", "sm_90a"), amdgpu("gfx942")
+
+    def units(given: Class, target: Target) -> set[str]:
+        sizes = Sizes(25_088, given.filters, given.channels * given.kernel[0] * given.kernel[1])
+        configs = gemm_configs(given.problem(), target, sizes)
+        return {config.unit for config in configs if config.pipelined}
+
+    c = Class("float16", 64, 64)
+    assert units(c, hopper) == {"wgmma", "mma"} and not units(c, plain)
+    assert not units(replace(c, channels=3), hopper)  # a copy has 4 bytes at least
+    assert not units(replace(c, image=False), hopper)  # channels are not last
+    assert not units(replace(c, kernel=(16, 16)), hopper)  # 31 bits for rows and columns
+
+
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) -> None:
     if isinstance(found := targets.find(target), Missing):
         pytest.skip(found.reason)
     sizes = Sizes(8 * 56 * 56, 64, 9 * 16)
-    config = gemm_configs(CLASSES["strided"].problem(), target, sizes)[0]
-    source = Binary(CLASSES["strided"], config).render().source
-    made = resources(code_cache.compile(source, target, cache_root=tmp_path))
-    if isinstance(made, Unknown):
-        pytest.skip(made.reason)
-    assert made and all((kernel.scratch, kernel.vgpr_spills) == (0, 0) for kernel in made)
+    for config in gemm_configs(CLASSES["strided"].problem(), target, sizes)[:2]:
+        source = Binary(CLASSES["strided"], config).render().source
+        made = resources(code_cache.compile(source, target, cache_root=tmp_path))
+        if isinstance(made, Unknown):
+            pytest.skip(made.reason)
+        assert made and all((kernel.scratch, kernel.vgpr_spills) == (0, 0) for kernel in made)
