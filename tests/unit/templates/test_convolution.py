@@ -46,6 +46,7 @@ CLASSES = {
     ),
     "mixed": Class("float32", 4, 8, (1, 3), (2, 1), (0, 1), image=False),
     "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
+    "few-channels": Class("float16", 3, 64, (7, 7), (2, 2), (3, 3)),
     "dilated-groups": Class("float16", 8, 16, (3, 2), (1, 2), (2, 1), (2, 3), groups=2, bias=True),
     "pixels-of-128-bytes": Class("float16", 64, 24, (3, 2), (1, 2), (2, 1), (2, 3), groups=2),
     "pixels-of-256-bytes": Class("float16", 128, 32, padding=(1, 1), out=False),
@@ -55,6 +56,8 @@ TILES = (
     GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=1, stages=2),
     GemmConfig(32, 32, 16, 32, 32, stages=1),
 )
+# A thread has several patches of a tile, which are turned on their way.
+PATCHES = GemmConfig(64, 64, 32, 32, 32, unit="mma", kpack=2, stages=2)
 PIPELINES = {
     "mma": GemmConfig(64, 32, 32, 32, 16, unit="mma", stages=3),
     "wgmma": GemmConfig(64, 64, 64, 16, 64, unit="wgmma", stages=4),
@@ -78,6 +81,10 @@ BINARIES = {
     f"{name}-{'mfma' if tile.unit != 'fma' else 'fma'}": binary(name, tile)
     for at, name in enumerate(CLASSES)
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
+}
+BINARIES |= {
+    f"{name}-patches": binary(name, PATCHES)
+    for name in ("channels-first-dilated", "few-channels", "depthwise")
 }
 BINARIES |= {
     f"{name}-{unit}": binary(name, PIPELINES[unit])
