@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 
 from backend.cache.autotune import cache_of, cache_paths, measured_ms, walk
+from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable
@@ -91,7 +92,7 @@ def pick_graph(graphs: Sequence[GraphRow], wanted: str | None = None) -> GraphRo
         raise NotTried(f"no graph of a program is known: {CAPTURE}")
     why = next((row.graph.uncaptured for row in meant if row.graph.uncaptured), "")
     reason = f"could not be captured: {plain(why)}" if why else f"is not captured: {CAPTURE}"
-    which = f"graph {meant[0].id}" if wanted else f"none of {len(meant)} graphs"
+    which = f"graph {meant[0].id}" if wanted else f"none of {counted(len(meant), 'graph')}"
     raise NotTried(f"{which} {reason}")
 
 

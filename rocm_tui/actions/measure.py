@@ -11,6 +11,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.tuning import Tuning
@@ -211,7 +212,7 @@ def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
     source = "measured here: square products, a copy"
     if result.device == "cpu":
         machine = TunedDevice("cpu", host=socket.gethostname())
-        source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
+        source += f"; {counted(result.threads, 'thread')}"
     return machine, Peak(
         machine.label, result.tflops, result.gbs, source, result.caches, measured=True
     )

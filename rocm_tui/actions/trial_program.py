@@ -24,6 +24,7 @@ from statistics import median
 import psutil
 
 from backend.cache.copies import copy_pinned, copy_unpinned, discard
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.measure.trial import (
@@ -216,13 +217,14 @@ class _Runner:
         pattern, skip = self._steps.marker.pattern, self._steps.skip
         if not marks:
             raise self._failed(side, ended, f"printed no line that matches {pattern!r}")
-        counted = marks[skip:]
-        count = len(counted) - 1
+        steps = marks[skip:]
+        count = len(steps) - 1
         if count < LEAST_STEPS:
             needed = skip + LEAST_STEPS + 1
-            what = f"printed {len(marks)} lines that match {pattern!r}, and {needed} are needed"
+            match = counted(len(marks), "line that matches", "lines that match")
+            what = f"printed {match} {pattern!r}, and {needed} are needed"
             raise self._failed(side, ended, what)
-        times = step_times(counted)
+        times = step_times(steps)
         if sum(seconds <= 0 for seconds in times) > AT_ONCE * len(times):
             what = (
                 f"prints lines that match {pattern!r} several at once: let it flush each of them, "

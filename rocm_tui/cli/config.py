@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
@@ -50,7 +51,7 @@ def do_config(args: argparse.Namespace) -> int:
             say.err(str(mistake))
         if args.check:
             given = len([row for row in rows if row[2] != "default"])
-            there = f"{given} settings" if given != 1 else "1 setting"
+            there = counted(given, "setting")
             say.out(f"{now.path}: {there if now.there else 'there is none'}{_bad(mistakes)}")
         else:
             _print(now, rows)

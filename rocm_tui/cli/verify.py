@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
@@ -125,7 +126,7 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         )
     if proof.damaged:
         yield (
-            f"{_count(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
+            f"{counted(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
             "processes wrote to one file"
         )
     for finding in proof.findings:
@@ -159,13 +160,14 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
 def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     pin = finding.pin
     if finding.answer == "called":
-        return f"called: {pin.label} ({_count(finding.called, 'compiled graph')})"
+        return f"called: {pin.label} ({counted(finding.called, 'compiled graph')})"
     if finding.answer == "other":
         return _other_text(finding)
     if finding.answer == "unknown":
         return (
-            f"cannot be told: {finding.unknown} of {_count(finding.graphs, 'compiled graph')} "
-            f"hold {pin.op} on these inputs, and the text does not say with which choice"
+            f"cannot be told: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
+            f"{noun(finding.unknown, 'holds', 'hold')} {pin.op} on these inputs, and the text does "
+            "not say with which choice"
         )
     if finding.answer == "untuned":
         return "not called: the program compiled it without max_autotune, which asks no cache"
@@ -174,7 +176,7 @@ def _finding_text(finding: Finding, proof: ProgramProof) -> str:
 
 def _other_text(finding: Finding) -> str:
     pin, wrong = finding.pin, finding.others.total()
-    who = f"{wrong} of {finding.graphs} compiled graphs call"
+    who = f"{wrong} of {finding.graphs} compiled graphs {noun(wrong, 'calls', 'call')}"
     if finding.graphs == 1:
         who = "the compiled graph calls"
     line = f"not called: {who} {' and '.join(finding.others)} instead of {pin.label}"
@@ -189,7 +191,8 @@ def _absent_text(proof: ProgramProof) -> str:
         return "not seen: the program compiled nothing, or its processes do not get TORCH_TRACE"
     if proof.unread:
         return (
-            f"not seen: {proof.unread} of {_count(proof.graphs, 'compiled graph')} are of a form "
+            f"not seen: {proof.unread} of {counted(proof.graphs, 'compiled graph')} "
+            f"{noun(proof.unread, 'is', 'are')} of a form "
             "that is not understood; the others do not have these inputs"
         )
     return "not seen: the program compiled nothing with these inputs"
@@ -202,7 +205,3 @@ def _ending(status: int) -> str:
         return f"by signal {-status}, {signal.Signals(-status).name}"
     except ValueError:
         return f"by signal {-status}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from backend.counted import counted
 from backend.processes import tree
 from backend.processes.shared import SharedMark
 from backend.processes.tree import Process
@@ -174,7 +175,9 @@ def _check_tree(pid: int, limits: Limits) -> None:
     measured, and it knows no sessions."""
     processes = tree.tree(pid)
     if limits.processes is not None and len(processes) > limits.processes:
-        raise TooMuch(f"it ran {len(processes):,} processes at once and was ended")
+        raise TooMuch(
+            f"it ran {counted(len(processes), 'process', 'processes')} at once and was ended"
+        )
     if limits.memory is None or resident(processes) <= limits.memory:
         return
     used = proportional(processes)
