@@ -21,7 +21,10 @@ Row = tuple[str, Any, str]
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Print the settings in force and where each is from: keys, theme, columns, colours, limits, budgets."
+    parser.description = (
+        "Print the settings in force and where each is from: keys, theme, columns, colours, "
+        "limits, read-only, budgets."
+    )
     todo = parser.add_mutually_exclusive_group()
     todo.add_argument(
         "--write", action="store_true", help="write the file, every setting explained in it"
