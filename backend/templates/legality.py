@@ -329,7 +329,8 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
 
 def staged_line(wave_n: int) -> int:
     """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
-    return wave_n + (40 - wave_n % 32) % 32
+    columns = wave_n + wave_n // 32 * 4
+    return columns + (24 - columns % 16) % 16
 
 
 def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
