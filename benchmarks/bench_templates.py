@@ -5,10 +5,11 @@
 
 1. For the CPU and each GPU that a compiler is here for: milliseconds to render and seconds to
    compile each of the first choices for a decoding and a square product, one at a time, each new.
-2. On a machine with a GPU (ROCm or CUDA): our best choice against torch in the same run, three
-   runs, and the bandwidth of a copy beside it. A choice is timed only if its product is right
-   against float64. Cold: launches go over copies of the factors that no cache holds together;
-   hot: always the same ones. Launches stand in a CUDA graph, so that no host is timed.
+2. On a machine with a GPU (ROCm or CUDA): our best choice against torch (for a convolution: the
+   fastest of cuDNN's) in the same run, three runs, and the bandwidth of a copy beside it. A choice
+   is timed only if its product is right against float64. Cold: launches go over copies of the
+   factors that no cache holds together; hot: always the same ones. Launches stand in a CUDA graph,
+   so that no host is timed.
 
 The table is written anew to `--out` after each product; after `--seconds` no further one is begun.
 The last line is JSON: one object.
@@ -26,7 +27,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from template_speed import CASES, SMOKE, Bench, Case, gpu_target, offers, throughput
+import conv_speed
+from template_speed import CASES, SMOKE, Bench, Case, Compared, gpu_target, offers, throughput
 
 from backend.templates.errors import TemplateError
 from backend.templates.problem import Sizes
@@ -37,6 +39,7 @@ from backend.toolchain.target import Missing, Target, cpu, parse_target
 
 COMPILED = (Sizes(1, 4096, 4096), Sizes(4096, 4096, 4096))
 RENDERS = 9
+ALL: tuple[Compared, ...] = (*CASES, *conv_speed.CONVOLUTIONS)
 
 
 # Render and compile.
@@ -93,7 +96,7 @@ def main() -> int:
     parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16")
     parser.add_argument("--targets", nargs="*", default=[str(t) for t in targets.DEFAULT_TARGETS])
     parser.add_argument("--gpu-only", action="store_true", help="leave out render and compile time")
-    kinds = sorted({case.kind for case in (*CASES, *SMOKE)})
+    kinds = sorted({case.kind for case in (*ALL, *SMOKE)})
     parser.add_argument("--only", nargs="*", choices=kinds, help="these products only")
     parser.add_argument("--seconds", type=float, default=420, help="begin no product after that")
     parser.add_argument("--out", type=Path, help="where to write the table")
@@ -110,7 +113,8 @@ def main() -> int:
         result["gpu_off"] = here
         print(f"GPU part skipped: {here}", file=sys.stderr)
     else:
-        cases = list(SMOKE) if smoke else [c for c in CASES if c.kind in (chosen.only or kinds)]
+        smokes: tuple[Compared, ...] = (*SMOKE, *conv_speed.SMOKE)
+        cases = [c for c in (smokes if smoke else ALL) if c.kind in (chosen.only or kinds)]
         with tempfile.TemporaryDirectory(prefix="bench-templates-") as folder:
             bench = Bench(here, chosen.dtype, chosen.choices, Path(folder))
             deadline = time.monotonic() + chosen.seconds

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from backend.templates.errors import TemplateError
 from backend.templates.heuristics import gemm_configs, skinny_configs
@@ -47,6 +47,20 @@ class Case:
         m, n, k = self.sizes.m, self.sizes.n, self.sizes.k
         return m * k + k * n + m * n
 
+    @property
+    def shape(self) -> str:
+        return f"{self.sizes.m}x{self.sizes.n}x{self.sizes.k}"
+
+    @property
+    def layout(self) -> str:
+        return "K fast" if self.weight else "N fast"
+
+    def offers(self, target: Target, dtype: DType, most: int, units: int | None) -> list[Offer]:
+        return offers(target, dtype, self, most, units)
+
+    def product(self, bench: Bench) -> Product:
+        return Product(bench, self)
+
 
 def _cases() -> Iterator[Case]:
     for n, k in ((4096, 4096), (14336, 4096), (4096, 14336)):
@@ -66,6 +80,26 @@ def _cases() -> Iterator[Case]:
         yield Case("fused", Sizes(m, n, k), activation="gelu")
     yield Case("fused", Sizes(2048, 14336, 4096), activation="silu")
     yield Case("fused", Sizes(4096, 4096, 4096), activation="relu")
+
+
+class Compared(Protocol):
+    """What is timed beside torch."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def shape(self) -> str: ...
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def activation(self) -> Activation: ...
+
+    def offers(self, target: Target, dtype: DType, most: int, units: int | None) -> list[Offer]: ...
+
+    def product(self, bench: Bench) -> Product: ...
 
 
 CASES = tuple(_cases())
@@ -126,13 +160,12 @@ class Bench:
             return None
         return int(torch.cuda.get_device_properties(0).multi_processor_count)
 
-    def build_all(self, cases: list[Case]) -> None:
+    def offers(self, case: Compared) -> list[Offer]:
+        return case.offers(self.target, self.dtype, self.most, self.units)
+
+    def build_all(self, cases: Sequence[Compared]) -> None:
         """Each binary of all cases, on all cores; what fails fails again when it is asked for."""
-        found = [
-            o
-            for case in cases
-            for o in offers(self.target, self.dtype, case, self.most, self.units)
-        ]
+        found = [offer for case in cases for offer in self.offers(case)]
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.build, found))
 
@@ -184,7 +217,7 @@ class Product:
         kind, device = getattr(torch, bench.dtype), bench.device
         torch.manual_seed(0)
         self.bytes = case.moved * torch.empty((), dtype=kind).element_size()
-        copies = min(LAUNCHES, -(-COLD_BYTES // self.bytes)) if device == "cuda" else 2
+        copies = self.copies()
         self.a = torch.randn(copies, m, k, device=device).to(kind)
         w = torch.randn(n, k, device=device).to(kind)
         whole = w.expand(copies, n, k).contiguous()
@@ -193,13 +226,23 @@ class Product:
         self.bias = torch.randn(n, device=device).to(kind)
         self.out = torch.empty(copies, m, n, device=device, dtype=kind)
         a, b = self.a[0].double(), self.b[0].double()
-        # fp32 sums in any order (Higham, "Accuracy and Stability", 3.1), then one rounding.
         self.exact, size = a @ b, a.abs() @ b.abs()
         if case.activation != "none":
             self.exact, size = self.exact + self.bias.double(), size + self.bias.double().abs()
             self.exact = ACTIVATION[case.activation](self.exact)
-        self.bound = 1.2 * (k + 16) * 2.0**-24 * size
-        self.bound += 1.1 * torch.finfo(kind).eps * (self.exact.abs() + self.bound) + 2.0**-22
+        self.bound = self.bound_of(size, k)
+
+    def copies(self) -> int:
+        """Of the factors: no cache holds all of them."""
+        many = min(LAUNCHES, -(-COLD_BYTES // self.bytes))
+        return many if self.bench.device == "cuda" else 2
+
+    def bound_of(self, size: torch.Tensor, k: int) -> torch.Tensor:
+        """Of the error of `k` terms, whose absolute values add up to `size`: fp32 sums in any order
+        (Higham, "Accuracy and Stability", 3.1), then one rounding."""
+        bound = 1.2 * (k + 16) * 2.0**-24 * size
+        eps = torch.finfo(getattr(torch, self.bench.dtype)).eps
+        return bound + 1.1 * eps * (self.exact.abs() + bound) + 2.0**-22
 
     def torch_launches(self, hot: bool) -> list[Callable[[], object]]:
         def launch(i: int) -> Callable[[], object]:
@@ -209,7 +252,7 @@ class Product:
             activate = ACTIVATION[self.case.activation]
             return lambda: activate(torch.addmm(self.bias, a, b))
 
-        return self._over_copies(launch, hot)
+        return self.over_copies(launch, hot)
 
     def our_launches(self, made: tuple[Rendered, Path], hot: bool) -> list[Callable[[], object]]:
         """Raises ToolchainError."""
@@ -237,9 +280,9 @@ class Product:
 
             return run
 
-        return self._over_copies(launch, hot)
+        return self.over_copies(launch, hot)
 
-    def _over_copies(
+    def over_copies(
         self, launch: Callable[[int], Callable[[], object]], hot: bool
     ) -> list[Callable[[], object]]:
         each = [launch(i) for i in range(1 if hot else len(self.a))]
@@ -264,15 +307,11 @@ class Product:
 
     def compare(self) -> dict[str, Any]:
         """Our best choice and torch, in turn, three times."""
-        found = offers(
-            self.bench.target, self.bench.dtype, self.case, self.bench.most, self.bench.units
-        )
-        choices = [self.measure(offer) for offer in found]
-        sizes = self.case.sizes
+        choices = [self.measure(offer) for offer in self.bench.offers(self.case)]
         row: dict[str, Any] = {
             "kind": self.case.kind,
-            "shape": f"{sizes.m}x{sizes.n}x{sizes.k}",
-            "layout": "K fast" if self.case.weight else "N fast",
+            "shape": self.case.shape,
+            "layout": self.case.layout,
             "activation": self.case.activation,
         }
         right = [choice for choice in choices if "us" in choice]
@@ -328,7 +367,7 @@ def _ratios(row: dict[str, Any], name: str) -> str:
 
 
 def throughput(
-    bench: Bench, cases: list[Case], deadline: float, out: Path | None
+    bench: Bench, cases: Sequence[Compared], deadline: float, out: Path | None
 ) -> dict[str, Any]:
     """A row a case; `left_out` counts those for which no time was left, `failed` says why."""
     name = torch.cuda.get_device_name(0) if bench.device == "cuda" else "CPU"
@@ -348,7 +387,7 @@ def throughput(
             result["left_out"] += 1
             continue
         try:
-            product = Product(bench, case)
+            product = case.product(bench)
             result["shapes"].append({**product.compare(), "bytes": product.bytes})
             del product
         except RuntimeError as error:  # of torch: no memory, or what a kernel left behind

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 from backend.model.problem import TuningKey
@@ -54,7 +55,11 @@ def sort_choices(choices: list[Choice]) -> tuple[Choice, ...]:
             return 2, 0.0
         return (1, 0.0) if choice.ms is None else (0, choice.ms)
 
-    return tuple(sorted(choices, key=rank))
+    plain = all(each.ms is not None and each.offered and not each.failed for each in choices)
+    return tuple(sorted(choices, key=_MS if plain else rank))
+
+
+_MS = attrgetter("ms")
 
 
 def parse_config(text: str) -> dict[str, str]:

@@ -52,6 +52,15 @@ class Window:
     order: Order
     whole: bool
 
+    @property
+    def reach(self) -> Expr:
+        """Elements from the first to beyond the last that a place of the result may see."""
+        n, _, h, w = self.image.strides
+        high, wide = (
+            size + 2 * p for size, p in zip(self.image.sizes[2:], self.padding, strict=True)
+        )
+        return self.image.sizes[0] * n + high * h + wide * w
+
     def size_args(self) -> tuple[SizeArg, ...]:
         """What the loads have to know of the image and of the result's places."""
         image = zip(("image_n", "image_c", "image_h", "image_w"), self.image.strides, strict=True)
@@ -81,12 +90,15 @@ _GRID, _REDUCED = 0xFFFFFFFF, 4
 
 def one_launch(problem: GemmProblem, config: GemmConfig) -> tuple[tuple[Expr, int], ...]:
     """Up to where one launch has it all: images do not lie as the lines of a matrix do, so no part
-    of them can be left for a second one."""
+    of them can be left for a second one. A pipeline counts places of an image in vectors."""
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
     covered = math.prod((rows + config.block_m - 1, cols + config.block_n - 1, problem.batch))
     threads = max(256, 64 * config.waves)
     most = _GRID // threads * config.block_m * config.block_n
     limits = [(rows, LARGEST_SIZE), (cols, LARGEST_SIZE), (covered * config.split_k, most)]
+    if config.pipelined and isinstance(problem, ConvProblem) and problem.window is not None:
+        vector = config.vec_b if problem.flipped else config.vec_a
+        limits.append((problem.window.reach, LARGEST_SIZE * vector))
     if config.split_k > 1:
         limits.append((math.prod((rows, cols + 3, problem.batch)), _GRID // 256 * 256 * _REDUCED))
     return tuple(limits)

@@ -80,10 +80,10 @@ _FLOATS: dict[str, Form] = {
     "add": Form(2, *_both("{0} + {1}")),
     "sub": Form(2, *_both("{0} - {1}")),
     "mul": Form(2, *_both("{0} * {1}")),
-    "truediv": Form(2, *_both("{0} / {1}")),
+    "truediv": Form(2, "rt::divide({0}, {1})", "{0} / {1}"),
     "neg": Form(1, *_both("-{0}")),
     "square": Form(1, *_both("{0} * {0}")),
-    "reciprocal": Form(1, "1 / {0}", "1.0 / {0}"),
+    "reciprocal": Form(1, "rt::divide(1, {0})", "1.0 / {0}"),
     # NaN is not below 0, so it stays, which tl.maximum does not promise.
     "relu": Form(1, "{0} < 0 ? 0 : {0}", "tl.where({0} < 0, 0.0, {0})"),
     "abs": Form(1, "rt::abs({0})", "tl.abs({0})"),
@@ -102,7 +102,7 @@ _FLOATS: dict[str, Form] = {
 _FLOAT: dict[str, Form] = {
     "fma": Form(3, "rt::fma({0}, {1}, {2})", "tl.fma({0}, {1}, {2})"),
     "sqrt": Form(1, "rt::sqrt({0})", "tl.sqrt({0})"),
-    "rsqrt": Form(1, "1.0f / rt::sqrt({0})", "1.0 / tl.sqrt({0})"),
+    "rsqrt": Form(1, "rt::rsqrt({0})", "1.0 / tl.sqrt({0})"),
     "exp": Form(1, "rt::exp({0})", "tl.exp({0})"),
     "exp2": Form(1, "rt::exp2({0})", "tl.exp2({0})"),
     "expm1": Form(1, "rt::expm1({0})"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.legality import (
     DeviceLimits,
     device_defect,
@@ -23,8 +24,9 @@ from backend.templates.tiles import Tile, shape_class, tiles
 from backend.templates.units import UNITS, MatrixUnit, UnitName, best_unit, wave_of
 from backend.toolchain.target import Target
 
-SKINNY_ROWS, _FMA_ROWS = 64, 16
-"""Up to so many rows the skinny template is offered, and its plain FMA."""
+SKINNY_ROWS, _FMA_ROWS, _FMA_BESIDE_UNIT = 64, 16, 4
+"""Up to so many rows the skinny template is offered, and its plain FMA without and with a matrix
+unit beside it: by FMA an H200 takes 1.6 times as long for a row, 5 times for 8, 17 times for 16."""
 _ON_THE_WAY = 48 << 10
 """Bytes that a compute unit must have on their way: 4.8 TB/s for a microsecond by 132 of them are
 36 KiB each."""
@@ -54,13 +56,18 @@ def gemm_configs(
     sizes = _as_kernel(problem, sizes)
     configs = [
         config
-        for tile in tiles(target, problem.a.dtype, shape_class(sizes), takes_pipeline(problem))
+        for tile in _tiles(problem, target, sizes)
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     if target.kind != "cpu":
         configs.sort(key=lambda config: _gemm_cost(config, sizes, device))
     return tuple(configs[:budget])
+
+
+def _tiles(problem: GemmProblem, target: Target, sizes: Sizes) -> tuple[Tile, ...]:
+    pixels, pipeline = isinstance(problem, ConvProblem), takes_pipeline(problem)
+    return tiles(target, problem.a.dtype, shape_class(sizes), pipeline, pixels)
 
 
 def skinny_configs(
@@ -86,13 +93,21 @@ def skinny_configs(
             if skinny_defect(c, problem) is None and device_defect(c, problem, device) is None
         ]
 
-    plain = legal(_skinny_candidates(problem, sizes, device)) if sizes.m <= _FMA_ROWS else []
-    plain.sort(key=lambda config: _skinny_cost(config, sizes, device))
     matrix = legal(_unit_candidates(problem, sizes, device))
     matrix.sort(key=lambda config: _unit_cost(config, sizes, device))
-    # CDNA's plain units keep up with its memory for a few rows.
-    first, other = (matrix, plain) if target.kind == "cuda" or sizes.m >= 8 else (plain, matrix)
-    return tuple([*first[:3], *other[:1], *first[3:], *other[1:]][:budget])
+    if sizes.m > _plain_rows(problem, device, bool(matrix)):
+        return tuple(matrix[:budget])
+    plain = legal(_skinny_candidates(problem, sizes, device))
+    plain.sort(key=lambda config: _skinny_cost(config, sizes, device))
+    return tuple([*plain[:3], *matrix[:1], *plain[3:], *matrix[1:]][:budget])
+
+
+def _plain_rows(problem: GemmProblem, device: DeviceLimits, by_unit: bool) -> int:
+    """Up to how many rows plain FMA may keep up with the memory, as CDNA's does for a few; tensor
+    cores leave it nothing."""
+    if _skinny_unit(device.target, problem.a.dtype) is None:
+        return _FMA_ROWS
+    return 0 if by_unit and device.target.kind == "cuda" else _FMA_BESIDE_UNIT
 
 
 def _as_kernel(problem: GemmProblem, sizes: Sizes) -> Sizes:

@@ -12,7 +12,7 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
-from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
+from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, canonical
 from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
@@ -51,7 +51,7 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if config.pipelined:
         yield from _pipeline_defects(config, problem)
     elif config.unit == "wgmma":
-        yield "stages: a warpgroup multiplies what asynchronous copies bring, 3 to 5"
+        yield "stages: a warpgroup multiplies what asynchronous copies bring, 3 or more"
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
     yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
     yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
@@ -84,39 +84,77 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
 
 
 def takes_pipeline(problem: GemmProblem, unit: UnitName = "mma") -> bool:
-    """Whether asynchronous copies bring what is multiplied: nothing is converted, gathered or
-    looked for."""
+    """Whether asynchronous copies bring what is multiplied: nothing is converted or looked for, and
+    what is gathered are channels of a pixel."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
     form, item = canonical(problem), problem.a.item_bytes
     # As fragments are loaded; a warpgroup takes bytes only along K.
     along_k = form.left.k_fast and form.right.k_fast
     wide = item == 2 or (unit == "wgmma" and item == 1 and along_k)
-    return plain and wide and not isinstance(problem, (ConvProblem, GroupedProblem))
+    if isinstance(problem, ConvProblem):
+        plain &= _gathers_pieces(problem)
+    return plain and wide and not isinstance(problem, GroupedProblem)
+
+
+def _gathered(problem: ConvProblem) -> Side:
+    form = canonical(problem)
+    return form.right if problem.flipped else form.left
+
+
+def _gathers_pieces(problem: ConvProblem) -> bool:
+    """A copy has 4 bytes at least; a place has a bit for each row and column of the kernel."""
+    assert problem.window is not None
+    side, item = _gathered(problem), problem.a.item_bytes
+    return side.k_fast and side.vector * item >= 4 and sum(problem.window.kernel) < 32
+
+
+def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
+    """Whether bulk tensor copies bring the tiles of a warpgroup: lines are whole 16-byte pieces,
+    and a step of a convolution is of one pixel from each place."""
+    least = VECTOR_BYTES // problem.a.item_bytes
+    if isinstance(problem, ConvProblem) and not _takes_pixels(config, problem):
+        return False
+    return config.unit == "wgmma" and min(config.vec_a, config.vec_b) >= least
+
+
+def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
+    """What the descriptions of such copies can say of a window."""
+    window = problem.window
+    assert window is not None
+    dims = zip(window.kernel, window.dilation, window.padding, window.stride, strict=True)
+    seen = [((size - 1) * apart, pad, step) for size, apart, pad, step in dims]
+    return (
+        window.channels % config.block_k == 0
+        and config.block_k * problem.a.item_bytes == 128
+        and _gathered(problem).k_fast
+        and all(s < 128 and pad <= 128 and s - pad <= 128 and step <= 8 for s, pad, step in seen)
+    )
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     item = problem.a.item_bytes
-    if config.unit not in ("mma", "wgmma") or config.stages > 5:
-        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma and wgmma"
+    if config.unit not in ("mma", "wgmma") or config.stages > 8:
+        yield "stages: 1 or 2, or 3 to 8 with the asynchronous copies of mma and wgmma"
     if not takes_pipeline(problem, config.unit):
-        yield "asynchronous copies convert and gather nothing"
+        yield "asynchronous copies convert nothing, and gather only channels of a pixel"
+    elif isinstance(problem, ConvProblem):
+        vector = config.vec_b if problem.flipped else config.vec_a
+        if vector * item < 4:
+            yield "asynchronous copies have 4 bytes at least"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
         yield "fragments are of 16 lines, and come in pairs along K"
-    if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
-        yield "a line of LDS that is no power of two"
-    lines = max(config.block_m, config.block_n, config.block_k)
-    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
-        yield "a line of LDS is more than one copy of each thread"
+    if not takes_boxes(config, problem):
+        yield from _copy_defects(config, item)
     if config.unit == "wgmma":
         yield from _warpgroup_defects(config, problem)
 
 
 def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     form, panel = canonical(problem), 128 // problem.a.item_bytes
-    if config.wave_n not in (64, 128, 256) or config.block_m // config.wave_m % 4:
-        yield "a warpgroup has four waves below each other and 64, 128 or 256 columns"
+    if config.wave_n not in (64, 128, 192, 256) or config.block_m // config.wave_m % 4:
+        yield "a warpgroup has four waves below each other and 64, 128, 192 or 256 columns"
     for side, outer in ((form.left, config.block_m), (form.right, config.block_n)):
         if (config.block_k if side.k_fast else outer) % panel:
             yield "a line of LDS is cut into panels of 128 bytes"
@@ -127,6 +165,14 @@ def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str
 def _piece(vector: int, item: int) -> int:
     """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
     return vector if vector * item >= 4 else VECTOR_BYTES // item
+
+
+def _copy_defects(config: GemmConfig, item: int) -> Iterator[str]:
+    if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
+        yield "a line of LDS that is no power of two"
+    lines = max(config.block_m, config.block_n, config.block_k)
+    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
+        yield "a line of LDS is more than one copy of each thread"
 
 
 def _fma_defects(config: GemmConfig) -> Iterator[str]:
@@ -290,7 +336,8 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     if config.pipelined:
         lines = config.block_m + config.block_n
         staged = problem.acc_bytes * config.waves * 16 * staged_line(config.wave_n)
-        return max(lines * config.block_k * config.stages * item, staged)
+        arrivals = 8 * config.stages if takes_boxes(config, problem) else 0
+        return max(lines * config.block_k * config.stages * item + arrivals, staged)
     pad = 16 // item if config.unit == "fma" else 0
     lines = config.block_m + config.block_n + 2 * pad
     return lines * config.block_k * config.stages * item
@@ -298,7 +345,8 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
 
 def staged_line(wave_n: int) -> int:
     """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
-    return wave_n + (40 - wave_n % 32) % 32
+    columns = wave_n + wave_n // 32 * 4
+    return columns + (24 - columns % 16) % 16
 
 
 def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
@@ -319,6 +367,9 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
         values = factors // wave + held // (config.waves * wave)
         copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
         places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
+        if isinstance(problem, ConvProblem):  # where each is, and which rows and columns it has
+            lines, vector = sides[problem.flipped]
+            places += 2 * lines * config.block_k // (vector * config.waves * wave)
         return sums + values * item // 4 + places + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line

@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
-from backend.templates.rendering import Rendered, render_gemm, render_skinny
+from backend.templates.rendering import Rendered, render_conv, render_gemm, render_skinny
 from backend.templates.tiles import ShapeClass, shape_class
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
@@ -46,9 +47,12 @@ class Offer:
 
     @property
     def template(self) -> str:
-        return "gemm" if isinstance(self.config, GemmConfig) else "skinny"
+        tiled = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
+        return tiled if isinstance(self.config, GemmConfig) else "skinny"
 
     def render(self, name: str = "rt_kernel") -> Rendered:
+        if isinstance(self.problem, ConvProblem):
+            return render_conv(self.problem, self.config, name)
         if isinstance(self.config, GemmConfig):
             return render_gemm(self.problem, self.config, name)
         return render_skinny(self.problem, self.config, name)

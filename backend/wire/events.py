@@ -9,9 +9,13 @@ import functools
 import re
 import typing
 from collections.abc import Callable
+from itertools import chain
+from operator import itemgetter
 
 from backend.errors import EventInvalid, brief
-from backend.model.session import ChoiceTimed, Event
+from backend.model.problem import Shape
+from backend.model.session import ChoiceSelected, Event, TuningStarted
+from backend.model.tuning import Selection
 from backend.wire.codec import WireError, dumps, loads, reader, to_json
 
 _SNAKE = re.compile(r"(?<!^)(?=[A-Z])")
@@ -52,16 +56,86 @@ def decode(line: str) -> Event | None:
         raise EventInvalid(str(error)) from error
 
 
+# What logs have most of, as `encode` writes it. Anything else is left to `decode`: the texts here
+# have neither escapes nor control characters, the numbers no more digits than a double.
+_TEXT = r'"([ !#-\[\]-~]*)"'
+_WHOLE = r"(0|[1-9]\d{0,8})"
+_REAL = r"(?:0|[1-9]\d{0,10})\.\d{1,20}(?:e-?\d{1,2})?"
 _TIMED = re.compile(
-    rb'\{"event":"choice_timed","n":(\d{1,9}),"hash":"([ !#-\[\]-~]*)",'
-    rb'"ms":(\d{1,9}\.\d{1,20}(?:e-?\d{1,2})?)\}\s*'
+    rf'\{{"event":"choice_timed","n":{_WHOLE},"hash":{_TEXT},"ms":({_REAL})\}}\s*'.encode()
 )
+_SELECTED = re.compile(
+    rf'\{{"event":"choice_selected","n":{_WHOLE},"when":({_REAL}),"hash":{_TEXT},"by":"([a-z]+)",'
+    rf'"benchmark_seconds":(null|{_REAL}),"precompile_seconds":(null|{_REAL})\}}\s*'.encode()
+)
+_STARTED = re.compile(
+    rf'\{{"event":"tuning_started","n":{_WHOLE},"when":({_REAL}),"op":{_TEXT},"inputs":{_TEXT},'
+    rf'"precision":{_TEXT},"shapes":([\d,\[\]]*),"strides":([\d,\[\]]*),"dtypes":(\[[^\\\]]*\]),'
+    rf'"device":{_TEXT},"choices":\[(.*)\]\}}\s*'
+)
+_OFFER = '{"name":%s,"hash":%s,"ms":null,"description":%s,"failed":false,"reason":null}'
+_OFFERS = re.compile(re.escape(_OFFER).replace("%s", _TEXT) + r"(?:,|\Z)")
+_AROUND = len(_OFFER % ('""', '""', '""')) + 1
+_BY: dict[bytes, Selection] = {by.encode(): by for by in typing.get_args(Selection)}
+Offer = tuple[str, str, str]
+"""Name, hash and description of a choice that is put up."""
+_HASH = itemgetter(1)
 
 
-def decode_timed(line: bytes) -> ChoiceTimed | None:
-    """What `decode` makes of the line that logs have most of, as `encode` writes it; else None."""
+def decode_timed(line: bytes) -> tuple[int, str, float] | None:
+    """The fields of the ChoiceTimed that `decode` makes of a plain line; else None."""
     match = _TIMED.fullmatch(line)
     if match is None:
         return None
     n, hash_, ms = match.groups()
-    return ChoiceTimed(int(n), hash_.decode("ascii"), float(ms))
+    return int(n), hash_.decode("ascii"), float(ms)
+
+
+def decode_selected(line: bytes) -> ChoiceSelected | None:
+    """The ChoiceSelected that `decode` makes of a plain line; else None."""
+    match = _SELECTED.fullmatch(line)
+    by = _BY.get(match[4]) if match else None
+    if match is None or by is None:
+        return None
+    seconds = [None if text == b"null" else float(text) for text in match.group(5, 6)]
+    return ChoiceSelected(int(match[1]), float(match[2]), match[3].decode("ascii"), by, *seconds)
+
+
+def decode_started(line: bytes) -> tuple[TuningStarted, list[Offer]] | None:
+    """The TuningStarted that `decode` makes of a plain line, without its choices, which come beside
+    it; else None. There is one at least, and each has a hash."""
+    match = _STARTED.fullmatch(line.decode("ascii")) if line.isascii() else None
+    if match is None:
+        return None
+    n, when, op, inputs, precision, shapes, strides, dtypes, device, choices = match.groups()
+    offers: list[Offer] = _OFFERS.findall(choices)
+    found = sum(map(len, chain.from_iterable(offers))) + len(offers) * _AROUND - 1
+    if found != len(choices) or not all(map(_HASH, offers)):  # something else is between them
+        return None
+    try:
+        sizes = _sizes(shapes), _sizes(strides), _words(dtypes)
+    except WireError:
+        return None
+    return TuningStarted(int(n), float(when), op, inputs, precision, *sizes, device, ()), offers
+
+
+@functools.lru_cache(1024)
+def _sizes(text: str) -> tuple[Shape, ...]:
+    """Raises WireError."""
+    return _shapes_reader()(loads(text))
+
+
+@functools.lru_cache(1024)
+def _words(text: str) -> tuple[str, ...]:
+    """Raises WireError."""
+    return _words_reader()(loads(text))
+
+
+@functools.cache
+def _shapes_reader() -> Callable[[object], tuple[Shape, ...]]:
+    return reader(tuple[Shape, ...])
+
+
+@functools.cache
+def _words_reader() -> Callable[[object], tuple[str, ...]]:
+    return reader(tuple[str, ...])

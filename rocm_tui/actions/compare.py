@@ -8,7 +8,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.model.session import Fault
 from backend.sharing.share import read_share
-from rocm_tui.actions.pick import load_model
+from rocm_tui.actions.pick import load_model, require_read
 from rocm_tui.compare.comparison import is_export, of_sessions, tunings, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.session.model import Model
@@ -21,12 +21,14 @@ def read_part(
     """What the sources, or the sessions of the cache dir, tell; and what could not be read.
 
     `name` is what a person calls this part: `A` or `B`. Raises NoSuchSession for a text that
-    names neither, and ShareInvalid.
+    names neither, NoSuchSource for one that cannot be read, and ShareInvalid.
     """
     if text == "-" or Path(text).exists():
         model = _model(_home(Path(text), layout), [text, *also])
+        require_read(model, [text, *also])
         return whole(" + ".join([text, *also]), model), model.problems
     model = _model(layout, [str(layout.root), *also])
+    require_read(model, also)
     try:
         ids = meant(model.sessions.values(), text, str(layout.root))
     except NoSuchSession as error:

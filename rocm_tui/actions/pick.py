@@ -8,10 +8,11 @@ from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.session import Fault
 from backend.pins.store import PinStore
-from rocm_tui.errors import NoSuchTuning
+from rocm_tui.errors import NoSuchSource, NoSuchTuning
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.heads import with_tunings
 from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.records import Unread
 from rocm_tui.session.find import find_row
 from rocm_tui.session.graph_texts import tell_graphs
 from rocm_tui.session.model import Model, Row
@@ -20,11 +21,15 @@ from rocm_tui.session.proofs import with_torch
 
 def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = ()) -> Model:
     """Everything that `paths` (else the cache dir), and `also` others, tell; with the pins of the
-    cache dir. Traces of a profiler tell of no tuning, so the cache dir is read with them."""
+    cache dir. Traces of a profiler tell of no tuning, so the cache dir is read with them.
+
+    Raises NoSuchSource for one of `also` that is not there or cannot be read.
+    """
     model = Model()
     with no_collector():
         model.apply(read_sources([*with_tunings(paths, layout.root), *also]))
         model.apply(tell_graphs(model, layout))
+    require_read(model, also)
     try:
         model.set_pins(with_torch(PinStore(layout).status(), model.sessions))
     except StoreError as error:
@@ -32,9 +37,21 @@ def load_model(layout: Layout, paths: Sequence[str] = (), also: Sequence[str] = 
     return model
 
 
+def unread(model: Model, named: Sequence[str]) -> list[Unread]:
+    """Those of the sources that a person named that are not there or cannot be read."""
+    lost = [problem for problem in model.problems if isinstance(problem, Unread)]
+    return [problem for problem in lost if problem.source in named]
+
+
+def require_read(model: Model, named: Sequence[str]) -> None:
+    """Raises NoSuchSource for the first of them."""
+    for problem in unread(model, named):
+        raise NoSuchSource(_line(problem))
+
+
 def pick_tuning(layout: Layout, also: Sequence[str], text: str) -> tuple[Model, Row]:
     """The tuning of the cache dir, or of `also` other sources, that a person means, and all that
-    is known. Raises NoSuchTuning."""
+    is known. Raises NoSuchTuning, and NoSuchSource."""
     model = load_model(layout, also=also)
     return model, pick_row(model, text)
 
@@ -48,6 +65,10 @@ def pick_row(model: Model, text: str) -> Row:
             raise
         last = model.problems[-1].source  # what was named beside the cache dir comes last
         first = next(problem for problem in model.problems if problem.source == last)
-        where = first.source if first.line is None else f"{first.source}:{first.line}"
-        what = first.what if where in first.what else f"{where}: {first.what}"
-        raise NoSuchTuning(f"{error}. Not read: {what}") from error
+        raise NoSuchTuning(f"{error}. Not read: {_line(first)}") from error
+
+
+def _line(problem: Fault) -> str:
+    """Where and what."""
+    where = problem.source if problem.line is None else f"{problem.source}:{problem.line}"
+    return problem.what if where in problem.what else f"{where}: {problem.what}"

@@ -6,6 +6,7 @@ import argparse
 
 from rocm_tui import say
 from rocm_tui.actions.named import load_named
+from rocm_tui.actions.pick import unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.filtered import add_filter, passing, query_of
@@ -22,7 +23,7 @@ from rocm_tui.session.query.order import ordered
 def add_ls(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "List every tuning found in logs, caches and folders; with no PATH, in the cache dir. Exit "
-        "code 1 if there is none."
+        "code 1 if there is none, or if a PATH cannot be read."
     )
     common.add_arguments(parser, "paths")
     parser.add_argument("--tied", action="store_true", help="only ties of the best choices")
@@ -47,9 +48,12 @@ def do_ls(args: argparse.Namespace) -> int:
     if args.sort or args.reverse:
         facts = Facts(Known(model.sessions))
         rows = ordered(rows, BY_NAME[args.sort or "age"], facts, args.reverse)
+    lost = unread(model, args.paths)
     if args.json:
         problems = [problem_json(problem) for problem in model.problems]
         say.out_json({"tunings": [row_json(row) for row in rows], "problems": problems})
+        for trouble in troubles(lost):
+            say.err(trouble.line())
     else:
         if rows:
             say.out(tunings_text(rows))
@@ -59,4 +63,4 @@ def do_ls(args: argparse.Namespace) -> int:
             root = str(layout.root)
             for line in why_nothing(model, look_at(paths or [root], root), len(found)):
                 say.err(line)
-    return ExitCode.of(bool(rows))
+    return ExitCode.of(bool(rows) and not lost)

@@ -10,7 +10,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import Problem
 from backend.model.tuning import Tuning
 from rocm_tui import say
-from rocm_tui.actions.pick import load_model, pick_row
+from rocm_tui.actions.pick import load_model, pick_row, require_read
 from rocm_tui.actions.tune import (
     SPACES,
     TuneOptions,
@@ -114,6 +114,7 @@ def _problems(args: argparse.Namespace, layout: Layout) -> list[tuple[Problem, b
     if not words and not logs:
         raise UsageError("say what to tune: OP SHAPE... --dtype TYPE, an ID, or --from-log FILE")
     model = load_model(layout, logs) if logs else load_model(layout, also=args.sources)
+    require_read(model, logs)
     for trouble in troubles(model.problems):
         say.err(trouble.line())
     tunings = [

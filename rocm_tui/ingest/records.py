@@ -117,6 +117,11 @@ class TrialSeen:
     trial: Trial
 
 
+@dataclass(frozen=True, slots=True)
+class Unread(Fault):
+    """A source is not there, or nothing at all could be read of it."""
+
+
 Record = (
     Seen
     | Dropped

@@ -48,6 +48,11 @@ class Program:
         return self.seconds is None
 
     @property
+    def ending(self) -> str:
+        """How it ended; empty while it runs."""
+        return "" if self.running else ending(self.code)
+
+    @property
     def age(self) -> float:
         """Seconds that it runs, or ran."""
         return time.time() - self.began if self.seconds is None else self.seconds
@@ -105,7 +110,7 @@ class Program:
 
 
 def ending(code: int | None) -> str:
-    """`exit code 0`, `signal 9, SIGKILL`."""
+    """`exit code 0`, `signal 9, SIGKILL`; `ended` where nobody saw how."""
     if code is None:
         return "ended"
     if code >= 0:

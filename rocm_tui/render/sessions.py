@@ -6,13 +6,15 @@ import shlex
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.model.activity import Activity
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, text_table
-from rocm_tui.report.sessions import SessionRow
 from rocm_tui.session import numbers as fmt
+
+if TYPE_CHECKING:  # the words of a state need none of it
+    from rocm_tui.report.sessions import SessionRow
 
 _DAY = 86400.0
 MOST_COMMAND = 200

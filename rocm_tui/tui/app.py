@@ -367,7 +367,7 @@ class RocmTui(Host):
             return
         if field.check_consume_key("a", "a"):  # it takes text
             event.prevent_default()
-            again = events.Key(event.key, event.character)
+            again = events.Key(event.key, event.character).set_sender(field)  # or it stops below us
             self._sent[again] = field
             field.post_message(again)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from backend.counted import counted
+
 if TYPE_CHECKING:  # types only: the first screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
     from rocm_tui.session.model import Row
@@ -15,10 +17,10 @@ def of_rows(rows: list[Row]) -> list[str]:
     cached = sum(row.tuning.borrowed for row in rows)
     suspects = sum(row.suspect is not None for row in rows)
     tuned = len(rows) - cached
-    facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+    facts = [counted(tuned, "tuning")]
     facts += [f"{cached} from a cache"] if cached else []
     facts += [f"{running} running"] if running else []
-    return facts + ([f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else [])
+    return facts + ([f"{counted(suspects, 'suspect')} (M)"] if suspects else [])
 
 
 def of_jobs(jobs: list[Job]) -> list[str]:
@@ -28,5 +30,5 @@ def of_jobs(jobs: list[Job]) -> list[str]:
     running = sum(job.state == "running" for job in jobs)
     queued = len(jobs) - running
     first = running or queued
-    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
+    text = f"{counted(first, 'job')} {'running' if running else 'queued'}"
     return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from rocm_tui.tui import later
 from rocm_tui.tui.screens.base import BaseScreen
 
 if TYPE_CHECKING:  # types only: most screens start no program
@@ -34,9 +33,7 @@ class Dock:
     @property
     def pane(self) -> OutputPane | None:
         """What is shown; None where nothing is."""
-        from rocm_tui.tui.widgets.output_pane import OutputPane
-
-        return next(iter(self._screen.query(OutputPane)), None)
+        return cast("OutputPane | None", next(iter(self._screen.query("#output")), None))
 
     def begin(self) -> None:
         """Show the program of this screen, where it was not put away; look for another's."""
@@ -51,7 +48,7 @@ class Dock:
             self._mount(launched)
 
     def _look(self) -> None:
-        found = later.detached(self._screen.program.layout)
+        found = self._screen.program.shown_program  # reads files
         if found is not None and found.running:
             with suppress(RuntimeError):  # the program has ended
                 self._screen.app.call_from_thread(self._found)
@@ -75,7 +72,9 @@ class Dock:
             pane.remove()
 
     def _mount(self, program: Program) -> OutputPane:
-        pane = later.output_pane(program, self._fitting(self._memory.recall(_LINES, _DEFAULT)))
+        from rocm_tui.tui.widgets.output_pane import OutputPane  # with the first program
+
+        pane = OutputPane(program, self._fitting(self._memory.recall(_LINES, _DEFAULT)))
         self._screen.query_one("#body").mount(pane)
         return pane
 

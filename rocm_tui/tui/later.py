@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.tui.screens.base import BaseScreen
     from rocm_tui.tui.screens.leaving import LeaveScreen
     from rocm_tui.tui.screens.report import ReportScreen
-    from rocm_tui.tui.widgets.output_pane import OutputPane
     from rocm_tui.tui.widgets.panes import Panes
 
 
@@ -231,12 +230,6 @@ def detached(layout: Layout) -> Program | None:
     return find(layout)
 
 
-def output_pane(program: Program, lines: int) -> OutputPane:
-    from rocm_tui.tui.widgets.output_pane import OutputPane
-
-    return OutputPane(program, lines)
-
-
 def follow_launched(host: Host, launched: Launched) -> None:
     from rocm_tui.tui.launching import follow
 
@@ -247,7 +240,7 @@ def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
     """What the title says of the programs that work."""
     if launched is None and not processes.live:
         return []
-    from rocm_tui.tui.launching import facts
+    from rocm_tui.tui.doing import facts
 
     return facts(launched, processes)
 
@@ -258,6 +251,6 @@ def doing_lines(
     """The same for a screen that has nothing else to show."""
     if launched is None and processes.latest is None:
         return []
-    from rocm_tui.tui.launching import lines
+    from rocm_tui.tui.doing import lines
 
     return lines(launched, processes, width, tail=tail)

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+from tests.support.rocm_programs import last_session, pin_ours, run
 
-from tests.support.rocm_programs import last_session, pin_ours, run  # noqa: E402
-
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-]
+pytestmark = pytest.mark.torch
 
 PROGRAM = """
 torch.set_default_device("cuda")

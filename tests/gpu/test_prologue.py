@@ -12,7 +12,8 @@ from torch._inductor import select_algorithm
 
 def ours_alone(choices):
     found = [c for c in choices if c.name.startswith(("rocm_gemm", "rocm_skinny"))]
-    return [c for c in found if "STAGES=3" not in c.description][:1] or choices
+    rings = [f"STAGES={n}" for n in (3, 4, 5)]
+    return [c for c in found if not any(ring in c.description for ring in rings)][:1] or choices
 
 select_algorithm.add_preprocessing_fn(ours_alone)
 F, bf16 = torch.nn.functional, torch.bfloat16

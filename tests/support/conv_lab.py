@@ -9,7 +9,6 @@ from typing import Any
 
 import sympy
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backend.model.convolution import Options, options
@@ -18,7 +17,7 @@ from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation
 from backend.templates.rendering import Rendered, render_conv
-from tests.support.template_lab import Kernel, Run, failure, memory_for
+from tests.support.template_lab import Kernel, Run, failure, memory_for, try_drawn
 
 N, H, W, P, Q, GAP = sympy.symbols("n h w p q gap", integer=True, positive=True)
 
@@ -133,19 +132,10 @@ def _numbers(values: tuple[Any, ...], env: Mapping[Any, int]) -> tuple[int, ...]
     return tuple(int(sympy.sympify(value).subs(env)) for value in values)
 
 
-def check(kernel: Kernel, binary: Binary, examples: int = 8) -> None:
+def check(kernel: Kernel, binary: Binary, examples: int = 8, number: int | None = None) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(runs(binary))
     def holds(run: Run) -> None:
         assert failure(kernel, run) is None, (run.numbers, binary.config.description)
 
-    holds()
+    try_drawn(holds, runs(binary), examples=examples, number=number)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig, SkinnyConfig
@@ -16,7 +15,7 @@ from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import GemmProblem
 from backend.templates.prologue import Prologue, Source, place
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
-from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for
+from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for, try_drawn
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
 
@@ -263,19 +262,10 @@ def runs(draw: st.DrawFn, binary: Binary) -> Run:
     return Run(tensors, numbers, plain("Y", "out", m, n, case.out_row_major))
 
 
-def check(kernel: Kernel, binary: Binary) -> None:
+def check(kernel: Kernel, binary: Binary, number: int | None = None) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
-    @settings(
-        max_examples=8,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(runs(binary))
     def holds(run: Run) -> None:
         assert failure(kernel, run) is None, (run.numbers, binary.config.description)
 
-    holds()
+    try_drawn(holds, runs(binary), number=number)

@@ -116,13 +116,19 @@ def last_session(cache: Path) -> list[tuple[TuningStarted, list[object]]]:
 def pin_ours(cache: Path, prefix: str = "rocm_") -> dict[str, str]:
     """Pin the first choice of ours that has a time, in every tuning; hashes by op and inputs."""
     store = PinStore(Layout(cache))
-    pinned = {}
+    pinned: dict[str, str] = {}
     for start, events in last_session(cache):
+        name = f"{start.op} {start.inputs}"
         timed = {event.hash for event in events if type(event).__name__ == "ChoiceTimed"}
-        ours = next(c for c in start.choices if c.hash in timed and c.name.startswith(prefix))
+        if name in pinned and not timed:
+            continue  # asked again, and answered from memory
+        ours = next(
+            (c for c in start.choices if c.hash in timed and c.name.startswith(prefix)), None
+        )
+        assert ours is not None, f"no choice of ours has a time: {name}, {events}"
         key = TuningKey(start.op, start.inputs, start.precision)
         store.pin(None, key, ours.hash, label=ours.name)
-        pinned[f"{start.op} {start.inputs}"] = ours.hash
+        pinned[name] = ours.hash
     return pinned
 
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import sympy
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backend.model.ops import ITEM_BYTES
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import takes_boxes
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.resources_table import SHAPES
+from backend.toolchain.target import Target
 from backend.toolchain.targets import DEFAULT_TARGETS
-from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for
+from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for, try_drawn
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
 
@@ -126,6 +127,8 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     """What makes two configs different programs: alignment and layout are the class's part."""
     c, item = offered.config, ITEM_BYTES[offered.problem_class.dtype]
     if isinstance(c, GemmConfig):
+        if c.unit == "wgmma" and not takes_boxes(c, offered.problem_class.problem()):
+            return "gemm", "wgmma", "narrow copies"  # by threads, as those of mma: one will do
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
         return "gemm", *tile, c.unit, c.kpack, c.stages, item
     if c.unit != "fma":
@@ -134,8 +137,8 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
 
 
-def _offered() -> Iterable[Binary]:
-    for target in DEFAULT_TARGETS:
+def _offered(targets: Sequence[Target]) -> Iterable[Binary]:
+    for target in targets:
         for sizes in SHAPES:
             for problem_class in CLASSES:
                 problem = problem_class.problem()
@@ -145,11 +148,11 @@ def _offered() -> Iterable[Binary]:
                     yield Binary(problem_class, skinny.binary)
 
 
-def binaries() -> tuple[Binary, ...]:
+def binaries(targets: Sequence[Target] = DEFAULT_TARGETS) -> tuple[Binary, ...]:
     """Every tile and every skinny arrangement that any target is offered, each in one of the
     classes that it is offered for, in turn, so that all classes come up."""
     groups: dict[tuple[Any, ...], dict[Binary, None]] = {}
-    for offered in _offered():
+    for offered in _offered(targets):
         groups.setdefault(_key(offered), {})[offered] = None
     chosen = []
     for number, key in enumerate(sorted(groups, key=str)):
@@ -188,10 +191,14 @@ def _rounded(size: int, to: int) -> int:
 
 
 @st.composite
-def runs(draw: st.DrawFn, binary: Binary) -> Run:
-    """A call with drawn sizes, padding, broadcasts, split and numbers."""
+def runs(draw: st.DrawFn, binary: Binary, near: tuple[int, int, int] | None = None) -> Run:
+    """A call with drawn sizes, padding, broadcasts, split and numbers; with `near`, M, N and K are
+    a little above that."""
     c = binary.problem_class
-    m, n, k = map(draw, _size_strategies(binary))
+    if near is None:
+        m, n, k = map(draw, _size_strategies(binary))
+    else:
+        m, n, k = (size + draw(st.integers(0, 9)) for size in near)
     batch = draw(st.sampled_from([1, 2, 2, 3, 3, 0])) if c.batched else 1
     torch.manual_seed(draw(st.integers(0, 2**31)))
     numbers = {"M": m, "N": n, "K": k, "B": batch, "split_k": draw(st.sampled_from([1, 2, 3, 16]))}
@@ -264,19 +271,17 @@ def _add_bias(
     return dict(zip(names, whole_bias.stride(), strict=True))
 
 
-def check(kernel: Kernel, binary: Binary, shrink: bool = True) -> None:
+def check(
+    kernel: Kernel,
+    binary: Binary,
+    shrink: bool = True,
+    number: int | None = None,
+    near: tuple[int, int, int] | None = None,
+    examples: int = 8,
+) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
-    @settings(
-        max_examples=8,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(runs(binary))
     def holds(run: Run) -> None:
         assert failure(kernel, run) is None, (run.numbers, binary.config.description)
 
-    holds()
+    try_drawn(holds, runs(binary, near), examples=examples, shrink=shrink, number=number)

@@ -1,8 +1,9 @@
-"""Runs kernels of templates on the CPU target, where a wrong access cannot hide.
+"""Runs kernels of templates on the CPU target, where a wrong access cannot hide, or elsewhere.
 
 Every tensor stands in memory shared with a forked child that makes the call: a fault is a result.
 An input ends where a page begins that may not be touched; around the result and the workspace, and
-between the result's lines, stand bytes that must come back as they were.
+between the result's lines, stand bytes that must come back as they were. `gpu_lab` starts the same
+calls on a GPU.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import faulthandler
 import math
 import mmap
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered
@@ -59,6 +63,7 @@ class Memory:
     """Bytes of 0xff, a NaN in every type, then a page that faults. Shared with forked children."""
 
     def __init__(self, room: int) -> None:
+        self.room = room
         pages = -(-room // PAGE) + 1
         self.map = mmap.mmap(-1, (pages + 1) * PAGE)
         self.bytes = torch.frombuffer(self.map, dtype=torch.uint8)[: pages * PAGE]
@@ -90,13 +95,40 @@ def memory_for(
     return memory, memory.tensor(dtype, sizes, strides)
 
 
+Start = Callable[[loader.Entry, Sequence[torch.Tensor | int], Memory], int | str]
+"""Calls an entry with tensors and numbers, and a workspace that fills its memory up to the end but
+for an alignment: the code that it returns, or what else went wrong."""
+
+
+def in_child(
+    call: loader.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
+) -> int | str:
+    """The call's code, or the signal that ended it."""
+    arguments = addresses(values)
+    at = workspace.address + workspace.at_end(workspace.room)
+    pid = os.fork()
+    if pid == 0:
+        # Nothing of the parent's may run here: no cleanup, no buffers, no word about a fault.
+        faulthandler.disable()
+        os._exit(min(call(*arguments, None, at, None), 255))
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}"
+    return os.WEXITSTATUS(status)
+
+
+def addresses(values: Sequence[torch.Tensor | int]) -> list[int]:
+    return [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in values]
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled source and its entry."""
+    """A compiled source, its entry, and how that is started."""
 
     rendered: Rendered
     call: loader.Entry
     message: Callable[[int], str]
+    start: Start = in_child
 
 
 def build(
@@ -127,18 +159,18 @@ class Run:
 def failure(kernel: Kernel, run: Run) -> str | None:
     """What is wrong with the kernel's answer, None if nothing is."""
     values = [
-        run.tensors[a.name].data_ptr() if a.kind in ("input", "output") else run.numbers[a.name]
+        run.tensors[a.name] if a.kind in ("input", "output") else run.numbers[a.name]
         for a in kernel.rendered.args
     ]
     size = ctypes.c_size_t(2**64 - 1)
-    if code := kernel.call(*values, ctypes.byref(size), None, None):
+    if code := kernel.call(*addresses(values), ctypes.byref(size), None, None):
         return f"asking for the workspace: error {code}"
     if size.value != expected_workspace(kernel, run):
         return f"{size.value} bytes of workspace, {expected_workspace(kernel, run)} expected"
     workspace = Memory(size.value)
     begin = workspace.at_end(size.value)
     before, outside = run.output.bytes.clone(), _outside(run)
-    code = _in_child(lambda: kernel.call(*values, None, workspace.address + begin, None))
+    code = kernel.start(kernel.call, values, workspace)
     if code != 0:
         return f"the call: {code}"
     if not torch.equal(run.output.bytes[outside], before[outside]):
@@ -166,19 +198,6 @@ def _outside(run: Run) -> torch.Tensor:
             index = index.unsqueeze(-1) + torch.arange(count) * step
         elements[begin + index.flatten()] = False
     return mask
-
-
-def _in_child(call: Callable[[], int]) -> int | str:
-    """The call's code, or the signal that ended it."""
-    pid = os.fork()
-    if pid == 0:
-        # Nothing of the parent's may run here: no cleanup, no buffers, no word about a fault.
-        faulthandler.disable()
-        os._exit(min(call(), 255))
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}"
-    return os.WEXITSTATUS(status)
 
 
 def difference(rendered: Rendered, run: Run) -> str | None:
@@ -214,3 +233,22 @@ def difference(rendered: Rendered, run: Run) -> str | None:
         f"{float(result[at])} for {float(exact[at])}, "
         f"{math.nan if bool(error.isnan().any()) else float(error.max()):.3g} off at most"
     )
+
+
+def try_drawn(
+    holds: Callable[..., None],
+    *strategies: SearchStrategy[Any],
+    examples: int = 8,
+    shrink: bool = False,
+    number: int | None = None,
+) -> None:
+    """`holds` for drawn values: always the same ones, or those of a seed. Raises what it raises."""
+    tried = settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=number is None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )(given(*strategies)(holds))
+    (tried if number is None else seed(number)(tried))()

@@ -17,7 +17,7 @@ from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
 from rocm_tui.ingest.formats.registry import known_format
-from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus
+from rocm_tui.ingest.records import Gone, Record, SourceState, SourceStatus, Unread
 
 _NOWHERE = frozenset({""})
 WATCHED = 48
@@ -236,8 +236,8 @@ def unsearched(path: str, tree: Tree) -> Fault | None:
     return Fault(path, f"not read below it: {', '.join(tree.bounds)}; name what is to be read")
 
 
-def unlistable(path: str, error: OSError) -> Fault:
-    return Fault(path, f"cannot read it: {clean(error.strerror or type(error).__name__)}")
+def unlistable(path: str, error: OSError) -> Unread:
+    return Unread(path, f"cannot read it: {clean(error.strerror or type(error).__name__)}")
 
 
 def _by(watched: bool) -> Literal["inotify", "polling"]:

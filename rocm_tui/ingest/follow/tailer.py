@@ -16,7 +16,7 @@ from rocm_tui.harmless import clean
 from rocm_tui.ingest.follow.encoded import Decoder, decoder_of, text_start
 from rocm_tui.ingest.formats.reader import Format, NotReadable, StreamReader
 from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
-from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState
+from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread
 
 CHUNK = 1 << 20
 MAX_WHOLE = 512 << 20
@@ -184,7 +184,7 @@ class Tailer:
         if self._now.reported:
             return []
         self._now.reported = True
-        return [Fault(self.path, why)]
+        return [Unread(self.path, why)]
 
     def _take_stream(
         self, fd: int, format: Format, reader: Callable[[str], StreamReader], now: float
@@ -253,7 +253,7 @@ class Tailer:
         if content.reported or now < content.broken_since + HALF_WRITTEN:
             return []
         content.reported = True
-        return [Fault(self.path, why)]
+        return [Unread(self.path, why)]
 
     def _unchanged(self, now: float) -> list[Record]:
         content = self._now
@@ -304,7 +304,7 @@ class Tailer:
         if why == self._failure:
             return []
         self._failure = why
-        return [Fault(self.path, f"cannot read it: {why}")]
+        return [Unread(self.path, f"cannot read it: {why}")]
 
 
 def _text(decoder: Decoder, head: bytes) -> bytes:

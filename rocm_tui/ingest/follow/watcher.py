@@ -23,7 +23,7 @@ from rocm_tui.ingest.formats.registry import (
     known_format,
     sniff,
 )
-from rocm_tui.ingest.records import Record, SourceStatus
+from rocm_tui.ingest.records import Record, SourceStatus, Unread
 
 STDIN = "-"
 
@@ -48,7 +48,7 @@ class Stdin:
             return []
         except OSError as error:
             self.open = False
-            records: list[Record] = [Fault(STDIN, f"cannot read it: {clean(str(error.strerror))}")]
+            records: list[Record] = [Unread(STDIN, f"cannot read it: {clean(str(error.strerror))}")]
         else:
             self._read += len(data)
             records = self._take(data) if data else self._end()
@@ -77,7 +77,7 @@ class Stdin:
             return self._take(held)
         if len(self._held) > MAX_WHOLE:
             self.open = False
-            return [Fault(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
+            return [Unread(STDIN, f"more than {MAX_WHOLE >> 20} MiB of {self._format}")]
         return []
 
     def _started(self) -> bool:
@@ -99,11 +99,11 @@ class Stdin:
         if format is None:
             return []
         if format.document is None:
-            return [Fault(STDIN, format.refused)]
+            return [Unread(STDIN, format.refused)]
         try:
             return format.document(bytes(self._held), STDIN)
         except NotReadable as error:
-            return [Fault(STDIN, str(error))]
+            return [Unread(STDIN, str(error))]
 
 
 SWEEP = 2.0
@@ -121,7 +121,7 @@ _HASTE = 20.0
 def read_sources(paths: Sequence[str]) -> list[Record]:
     """Everything that files, folders, cache dirs and `-` (standard input) hold now.
 
-    Never raises: what cannot be read, or does not exist, is a Fault.
+    Never raises: what cannot be read, or does not exist, is Unread.
     """
     records: list[Record] = []
     for path in dict.fromkeys(paths):
@@ -129,10 +129,10 @@ def read_sources(paths: Sequence[str]) -> list[Record]:
             records += Stdin().read_all()
         elif os.path.isdir(path):  # noqa: PTH112
             records += _read_folder(path)
-        elif os.path.lexists(path):
+        elif os.path.exists(path):  # noqa: PTH110
             records += _read_file(Tailer(path, known_format(path)))
         else:
-            records.append(Fault(path, "no such file or folder"))
+            records.append(Unread(path, "no such file or folder"))
     return records
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from sys import intern
 
 from backend.errors import EventInvalid
@@ -32,7 +34,7 @@ from backend.model.session import (
     TuningStarted,
 )
 from backend.model.tuning import Seconds, State, Tuning
-from backend.wire.events import decode, decode_timed
+from backend.wire.events import Offer, decode, decode_selected, decode_started, decode_timed
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats.graph_events import GraphFolds, cleaned
 from rocm_tui.ingest.formats.reader import DOCUMENTS, LOGS, Complaints, Format, WholeLines
@@ -43,19 +45,23 @@ MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
 
 
-_Outcome = ChoiceTimed | ChoiceFailed
 _OfTuning = (
     ChoiceTimed | ChoiceCompiled | BenchmarkStarted | ChoiceSelected | ChoiceFailed | TuningFailed
 )
+_Known = Choice | Offer
+"""A choice as far as it is known before it is timed."""
 
 
 @dataclass(slots=True)
 class _Fold:
-    """A running tuning: as it started, with `choices` by hash, and what has come of them since."""
+    """A running tuning: its `choices` by hash, and what has come of them since: milliseconds, or
+    how they failed. `told` makes the tuning as it started, with what is given besides."""
 
-    started: Tuning
-    choices: dict[str, Choice]
-    outcomes: dict[str, _Outcome] = field(default_factory=dict)
+    op: str
+    when: float | None
+    told: Callable[..., Tuning]
+    choices: Mapping[str, _Known]
+    outcomes: dict[str, float | ChoiceFailed] = field(default_factory=dict)
     state: State = "running"
     compiled: int = 0
     timed: int = 0
@@ -66,11 +72,16 @@ class _Fold:
     def reopened(cls, ended: Tuning) -> _Fold:
         """Of a tuning that had ended, should more be told of it."""
         choices = {choice.hash or choice.label: choice for choice in ended.choices}
-        return cls(ended, choices, {}, ended.state, ended.compiled, ended.timed)
+        told = partial(replace, ended)
+        return cls(
+            ended.op, ended.when, told, choices, {}, ended.state, ended.compiled, ended.timed
+        )
 
     def take(self, event: _OfTuning) -> None:
-        if isinstance(event, _Outcome):
-            self.timed += isinstance(event, ChoiceTimed) or event.phase == "benchmark"
+        if isinstance(event, ChoiceTimed):
+            self.time(_text(event.hash), event.ms)
+        elif isinstance(event, ChoiceFailed):
+            self.timed += event.phase == "benchmark"
             self.outcomes[_text(event.hash)] = event
         elif isinstance(event, ChoiceCompiled):
             self.compiled += 1
@@ -81,32 +92,39 @@ class _Fold:
             if isinstance(event, ChoiceSelected):
                 self.selected = event
 
+    def time(self, hash: str, ms: float) -> None:
+        self.timed += 1
+        self.outcomes[hash] = ms
+
     def progress(self) -> Progress | None:
         """How far it is; None where all is done but to say what was selected."""
-        op, when = self.started.op, self.started.when
+        op, when = self.op, self.when
         if self.benchmarking or self.timed:
             done, total = len(self.outcomes), len(self.choices)
             return Progress("tuning", op, when, done, total) if done < total else None
-        compiled = [choice for choice in self.choices.values() if provider(choice) != "aten"]
+        choices = map(_after, self.choices.values())
+        compiled = [choice for choice in choices if provider(choice) != "aten"]
         done = self.compiled + len(self.outcomes)
         return Progress("precompiling", op, when, min(done, len(compiled)), len(compiled))
 
     def result(self) -> Tuning:
-        known = dict(self.choices)
-        for key, event in self.outcomes.items():
-            known[key] = _after(known.get(key) or Choice(hash=key), event)
-        now = replace(
-            self.started,
-            choices=sort_choices(list(known.values())),
+        ends = self.outcomes
+        choices = [_after(choice, ends.get(key)) for key, choice in self.choices.items()]
+        choices += [
+            _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
+        ]
+        now = partial(
+            self.told,
+            choices=sort_choices(choices),
             state=self.state,
             compiled=self.compiled,
             timed=self.timed,
         )
         end = self.selected
         if end is None:
-            return now
+            return now()
         seconds = Seconds(_known(end.benchmark_seconds), _known(end.precompile_seconds))
-        return replace(now, selected=_text(end.hash), selected_by=end.by, seconds=seconds)
+        return now(selected=_text(end.hash), selected_by=end.by, seconds=seconds)
 
 
 class EventLog:
@@ -114,6 +132,7 @@ class EventLog:
 
     def __init__(self, source: str) -> None:
         self.source = source
+        self._sources = (source,)
         self._lines = WholeLines(MAX_LINE)
         self._line = 0
         self._session: Session | None = None
@@ -156,14 +175,27 @@ class EventLog:
         return self._take()
 
     def _read(self, line: bytes, torn: bool = False) -> None:
-        if not line.strip():
+        event: Event | None
+        if timed := decode_timed(line):
+            n, hash_, ms = timed
+            if fold := self._folds.get(n):
+                fold.time(intern(hash_), ms)
+                self._changed[n] = None
+                return
+            event = ChoiceTimed(n, hash_, ms)
+        elif started := decode_started(line):
+            event, offers = started
+            self._start(event, {offer[1]: offer for offer in offers}, len(offers))
             return
-        try:
-            event = decode_timed(line) or decode(line.decode("utf-8", "replace"))
-        except EventInvalid as error:
-            if not torn:
-                self._problem(clean(str(error)))
+        elif not line.strip():
             return
+        else:
+            try:
+                event = decode_selected(line) or decode(line.decode("utf-8", "replace"))
+            except EventInvalid as error:
+                if not torn:
+                    self._problem(clean(str(error)))
+                return
         if event is not None:
             self._fold(event)
 
@@ -176,11 +208,12 @@ class EventLog:
                     return
                 fold = self._folds[event.n] = _Fold.reopened(self._ended[event.n])
             if isinstance(event, TuningFailed):
-                self._problem(f"tuning {fold.started.op} failed: {clean(event.reason)}")
+                self._problem(f"tuning {fold.op} failed: {clean(event.reason)}")
             fold.take(event)
             self._changed[event.n] = None
         elif isinstance(event, TuningStarted):
-            self._start(event)
+            choices = {_text(c.hash or c.label): _clean_choice(c) for c in event.choices}
+            self._start(event, choices, len(event.choices))
         elif isinstance(event, SessionStarted):
             self._session = replace(
                 cleaned(event.session), started=_known(event.session.started) or 0.0
@@ -205,27 +238,27 @@ class EventLog:
             else:
                 self._problem(f"a measurement of {measurement.op[:60]} whose numbers cannot be")
 
-    def _start(self, event: TuningStarted) -> None:
+    def _start(self, event: TuningStarted, choices: Mapping[str, _Known], count: int) -> None:
         session = self._session
-        choices = {_text(c.hash or c.label): _clean_choice(c) for c in event.choices}
-        tuning = Tuning(
-            op=_text(event.op),
+        op, when = _text(event.op), _known(event.when)
+        told = partial(
+            Tuning,
+            op=op,
             shapes=event.shapes,
             strides=event.strides,
             dtypes=tuple([_text(dtype) for dtype in event.dtypes]),
             device=_text(event.device),
             precision=_text(event.precision),
             inputs_key=_text(event.inputs),
-            num_choices=len(event.choices),
-            state="running",
+            num_choices=count,
             rank=session.rank if session else None,
             session=session.id if session else None,
-            when=_known(event.when),
-            sources=(self.source,),
+            when=when,
+            sources=self._sources,
             threads=session.threads if session else None,
         )
         self._ended.pop(event.n, None)
-        self._folds[event.n] = _Fold(tuning, choices)
+        self._folds[event.n] = _Fold(op, when, told, choices)
         self._changed[event.n] = None
 
     def _cut(self) -> None:
@@ -264,13 +297,17 @@ FORMAT = Format(
 )
 
 
-def _after(choice: Choice, event: _Outcome) -> Choice:
-    name, hash_, text = choice.name, choice.hash, choice.description
-    if isinstance(event, ChoiceFailed):
-        return Choice(name, hash_, None, text, failed=True, reason=clean(event.reason) or None)
-    if 0 <= event.ms < math.inf:
-        return Choice(name, hash_, event.ms, text)
-    return Choice(name, hash_, None, text, failed=True)
+def _after(known: _Known, outcome: float | ChoiceFailed | None = None) -> Choice:
+    if isinstance(known, Choice):
+        if outcome is None:
+            return known
+        name, hash_, text = known.name, known.hash, known.description
+    else:
+        name, hash_, text = intern(known[0]), intern(known[1]), known[2]
+    if outcome is None or (outcome.__class__ is float and 0 <= outcome < math.inf):
+        return Choice(name, hash_, outcome, text)
+    reason = clean(outcome.reason) if isinstance(outcome, ChoiceFailed) else None
+    return Choice(name, hash_, None, text, failed=True, reason=reason or None)
 
 
 def _text(text: str) -> str:

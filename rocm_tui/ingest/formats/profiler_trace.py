@@ -13,7 +13,6 @@ from typing import Any
 
 from backend.model.session import LATEST
 from rocm_tui.ingest.formats.profiler.events import TraceEvents
-from rocm_tui.ingest.formats.profiler.graphs import Profile
 from rocm_tui.ingest.formats.reader import DOCUMENTS, Complaints, Format
 from rocm_tui.ingest.records import GraphSeen, Record
 
@@ -24,6 +23,8 @@ class ProfilerTrace:
     """A streaming reader: what is known is told when the trace has ended, or rests."""
 
     def __init__(self, source: str) -> None:
+        from rocm_tui.ingest.formats.profiler.graphs import Profile  # few sources are traces
+
         self.source = source
         self._events = TraceEvents()
         self._profile = Profile()

@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.events import Resize
 from textual.widgets import Input
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
@@ -79,7 +80,7 @@ class OutputScreen(BaseScreen):
             self.show_title("Output", [])
             return
         lines, view = shown.lines, self.view
-        count = f"{lines.end:,} line{'s' * (lines.end != 1)}"
+        count = counted(lines.end, "line")
         if shown.cut:
             count = f"the last {lines.end - lines.first:,} lines"
         elif lines.first:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Resize
 from textual.timer import Timer
 
+from backend.counted import counted
 from rocm_tui.tui import watch_keys
 from rocm_tui.tui.counts import of_jobs, of_rows
 from rocm_tui.tui.screens.base import BaseScreen
@@ -82,6 +83,10 @@ class WatchScreen(BaseScreen):
     def _dock(self) -> Dock:
         """The output below the panes."""
         return self._make_dock(self)
+
+    def on_resize(self, event: Resize) -> None:
+        if self._standing:
+            self._dock.resized()
 
     @property
     def docked(self) -> bool:
@@ -175,7 +180,7 @@ class WatchScreen(BaseScreen):
         problems = self.program.count_troubles()
         facts = [*self._counts, *self.program.doing_facts()]
         facts += of_jobs(self.program.unfinished)
-        facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
+        facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table

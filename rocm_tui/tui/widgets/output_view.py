@@ -68,7 +68,6 @@ class OutputView(LineView):
             self.post_message(self.Told())
 
     def on_resize(self) -> None:
-        self.repaint()
         if self._program is not None:
             self.put(self._program)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -57,3 +60,53 @@ def test_a_filter_that_hides_all(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_no_peak_is_measured_for_a_device_that_nobody_names() -> None:
     with pytest.raises(PeakElsewhere, match="No source names the device"):
         require_here(TunedDevice(""))
+
+
+def lost(folder: Path) -> list[str]:
+    """Sources of which nothing can be read: no file, a link to none, a damaged cache, a socket."""
+    (folder / "link.log").symlink_to(folder / "nowhere")
+    (folder / "damaged.json").write_text('{"system": {}, "cache": {"mm": ')
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(str(folder / "socket"))
+    return [str(folder / name) for name in ("missing.log", "link.log", "damaged.json", "socket")]
+
+
+READERS = ("ls", "sessions", "compare A B", "compare A --also-a", "compare A C --also-b")
+SEEKERS = (
+    "show ID", "graphs", "pin ID #1", "export", "measure ID", "measure --suspects", "trial ID",
+    "tune ID --dry-run", "improve", "prove",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [*READERS, *(f"{words} --from" for words in SEEKERS)])
+def test_a_source_that_was_named_and_cannot_be_read_is_told_and_is_a_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    """Though all else that is asked for is there."""
+    cache, name = tmp_path / "cache", "h-1-1"
+    cache.mkdir()
+    write_cache(cache, 16)
+    session = Session(name, host="h", pid=1, started=1.0, device="cpu")
+    writer = EventWriter(Layout(cache), session)
+    writer.write(SessionStarted(session))
+    writer.close()
+    assert main(["ls", "--json", str(cache), "--cache-dir", str(cache)]) == 0
+    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    assert main(["sessions", "--cache-dir", str(cache)]) == 0
+    assert main(["pin", id, "#1", "--cache-dir", str(cache)]) == 0
+    capsys.readouterr()
+    for source in lost(tmp_path):
+        named = words.replace("ID", id).replace(" A", f" {cache}").replace(" C", f" {cache}")
+        parts = named.replace(" B", "").split()
+        sources = [str(cache), source] if words in READERS[:2] else [source]
+        assert main([*parts, *sources, "--cache-dir", str(cache)]) == 1, source
+        shown = capsys.readouterr()
+        assert f"{Path(source).name}" in shown.err.split("\n")[0], shown.err
+        assert (id in shown.out) == (words == "ls") and ("h-1" in shown.out) == (
+            words == READERS[1]
+        )
+        if words in READERS[:2]:
+            assert main([*parts, *sources, "--json", "--cache-dir", str(cache)]) == 1
+            shown = capsys.readouterr()
+            assert json.loads(shown.out)[{"ls": "tunings"}.get(words, words)]
+            assert source in shown.err

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backend.model.choice import Choice, sort_choices
 from backend.model.session import ChoiceTimed
 from backend.model.tuning import Tuning
-from backend.wire.events import decode, decode_timed, encode
+from backend.wire.events import encode
 from rocm_tui.ingest.formats.event_log import EventLog
 from rocm_tui.ingest.records import Gone, Seen
 from rocm_tui.session import join
@@ -107,20 +105,6 @@ def test_joined_in_slices_it_is_the_same() -> None:
     assert sliced.rows() == whole.rows()
     sliced.apply([Gone("/s/3.jsonl")])
     assert len(sliced.rows()) == 160
-
-
-@given(st.floats(allow_nan=False), st.text(max_size=20), st.integers())
-def test_the_short_way_reads_as_the_long_one(ms: float, hash_: str, n: int) -> None:
-    line = encode(ChoiceTimed(n, hash_, ms))
-    short = decode_timed(line.encode())
-    assert short is None or short == decode(line)
-
-
-def test_the_short_way_is_taken() -> None:
-    event = ChoiceTimed(3, "triton_mm-abc=[x]", 0.0123)
-    assert decode_timed(encode(event).encode() + b"\n") == event
-    assert decode_timed(b'{"event":"choice_timed","n":1,"hash":"a\\u001b","ms":0.5}') is None
-    assert decode_timed(b'{"event":"choice_timed","n":1,"hash":"a","ms":1.0e999}') is None
 
 
 def test_what_is_told_after_the_end_counts() -> None:

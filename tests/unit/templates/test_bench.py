@@ -36,14 +36,15 @@ def test_costs_here_and_no_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not isinstance(find(Target("cpu")), Compiler), reason="needs g++")
 def test_measures_and_writes_a_table(tmp_path: Path) -> None:
-    """The part for a GPU, on the CPU target with two small products."""
+    """The part for a GPU, on the CPU target with two small products and a convolution."""
     out = tmp_path / "speed.md"
     words = ["--gpu-only", "--only", "smoke", "--choices", "1", "--dtype", "float32"]
     command = [sys.executable, str(SCRIPT), *words, "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["gpu"]["shapes"]
-    assert [row["activation"] for row in rows] == ["none", "relu"]
+    assert [row["activation"] for row in rows] == ["none", "relu", "none"]
+    assert [row["template"] for row in rows][2:] == ["conv"]
     for row in rows:
         assert not any("error" in choice for choice in row["choices"]), row
         assert len(row["ours_cold_us"]) == len(row["torch_hot_us"]) == 3

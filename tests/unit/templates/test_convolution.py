@@ -28,7 +28,8 @@ if isinstance(missing := targets.find(cpu()), Missing):
 
 GPUS = [
     *(amdgpu(arch) for arch in ("gfx90a", "gfx942", "gfx1100", "gfx1201")),
-    Target("cuda", "sm_90"),
+    Target("cuda", "sm_80"),
+    Target("cuda", "sm_90a"),
 ]
 
 CLASSES = {
@@ -45,11 +46,22 @@ CLASSES = {
     ),
     "mixed": Class("float32", 4, 8, (1, 3), (2, 1), (0, 1), image=False),
     "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
+    "few-channels": Class("float16", 3, 64, (7, 7), (2, 2), (3, 3)),
+    "dilated-groups": Class("float16", 8, 16, (3, 2), (1, 2), (2, 1), (2, 3), groups=2, bias=True),
+    "pixels-of-128-bytes": Class("float16", 64, 24, (3, 2), (1, 2), (2, 1), (2, 3), groups=2),
+    "pixels-of-256-bytes": Class("float16", 128, 32, padding=(1, 1), out=False),
+    "pixels-of-8-bytes": Class("bfloat16", 12, 24, (5, 3), padding=(1, 2), out=False),
 }  # fmt: skip
 TILES = (
     GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=1, stages=2),
     GemmConfig(32, 32, 16, 32, 32, stages=1),
 )
+# A thread has several patches of a tile, which are turned on their way.
+PATCHES = GemmConfig(64, 64, 32, 32, 32, unit="mma", kpack=2, stages=2)
+PIPELINES = {
+    "mma": GemmConfig(64, 32, 32, 32, 16, unit="mma", stages=3),
+    "wgmma": GemmConfig(64, 64, 64, 16, 64, unit="wgmma", stages=4),
+}
 
 
 def binary(name: str, tile: GemmConfig) -> Binary:
@@ -70,6 +82,21 @@ BINARIES = {
     for at, name in enumerate(CLASSES)
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
 }
+BINARIES |= {
+    f"{name}-patches": binary(name, PATCHES)
+    for name in ("channels-first-dilated", "few-channels", "depthwise")
+}
+BINARIES |= {
+    f"{name}-{unit}": binary(name, PIPELINES[unit])
+    for name, unit in (
+        ("strided", "mma"),
+        ("strided", "wgmma"),
+        ("dilated-groups", "mma"),
+        ("pixels-of-8-bytes", "wgmma"),
+        ("pixels-of-128-bytes", "wgmma"),
+        ("pixels-of-256-bytes", "wgmma"),
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +105,16 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kern
     with ThreadPoolExecutor(2) as pool:
         built = pool.map(lambda one: build(one.render(), root), BINARIES.values())
         yield dict(zip(BINARIES, built, strict=True))
+
+
+def test_what_brings_pixels() -> None:
+    def boxes(name: str) -> bool:
+        source = BINARIES[f"{name}-wgmma"].render().source
+        assert ("rt::copy_pixels" in source) != ("struct Gather" in source)
+        return "rt::copy_pixels" in source
+
+    assert boxes("pixels-of-128-bytes") and boxes("pixels-of-256-bytes")
+    assert not boxes("strided") and not boxes("pixels-of-8-bytes")
 
 
 def test_vectors_are_as_wide_as_pixels_allow() -> None:
@@ -97,6 +134,19 @@ MISTAKES = [
     ("strided-mfma", "at < lines ? y : NOWHERE", "y"),
     ("strided-mfma", "s * DILATION_W * pixel_w", "s * pixel_h"),
     ("channels-first-mfma", "k += BLOCK_K", "k += 0"),
+    ("strided-mma", "outside[i] |= 1u << r", "outside[i] |= 0"),
+    ("strided-mma", "at < lines ? NOWHERE : ~0u", "NOWHERE"),
+    ("strided-mma", "< k_left ? 1u << r", "< BLOCK_K ? 1u << r"),
+    ("strided-wgmma", "int64_t{corner[i]} * BYTES", "int64_t{corner[i]}"),
+    ("dilated-groups-mma", "s * DILATION_W * pixel_w", "s * pixel_w"),
+    ("dilated-groups-mma", "group * CHANNELS", "0"),
+    ("dilated-groups-mma", "/ under + 1", "/ under"),
+    ("pixels-of-8-bytes-wgmma", "k += BLOCK_K", "k += 0"),
+    ("pixels-of-128-bytes-wgmma", "s * DILATION_W, r", "s, r"),
+    ("pixels-of-128-bytes-wgmma", "channel + k % CHANNELS", "k % CHANNELS"),
+    ("pixels-of-128-bytes-wgmma", "{PADDING_W - ACROSS,", "{PADDING_W,"),
+    ("pixels-of-256-bytes-wgmma", "channel + k % CHANNELS", "channel"),
+    ("pixels-of-256-bytes-wgmma", "down * STRIDE_H - PADDING_H", "down * STRIDE_H"),
 ]
 
 
@@ -138,14 +188,29 @@ def test_configs_are_those_of_the_product() -> None:
     assert gemm_configs(problem, cpu(), sizes)
 
 
+def test_which_copies_gather() -> None:
+    hopper, plain = Target("cuda", "sm_90a"), amdgpu("gfx942")
+
+    def units(given: Class, target: Target) -> set[str]:
+        sizes = Sizes(25_088, given.filters, given.channels * given.kernel[0] * given.kernel[1])
+        configs = gemm_configs(given.problem(), target, sizes)
+        return {config.unit for config in configs if config.pipelined}
+
+    c = Class("float16", 64, 64)
+    assert units(c, hopper) == {"wgmma", "mma"} and not units(c, plain)
+    assert not units(replace(c, channels=3), hopper)  # a copy has 4 bytes at least
+    assert not units(replace(c, image=False), hopper)  # channels are not last
+    assert not units(replace(c, kernel=(16, 16)), hopper)  # 31 bits for rows and columns
+
+
 @pytest.mark.parametrize("target", GPUS, ids=str)
 def test_it_compiles_for_gpus_without_scratch(target: Target, tmp_path: Path) -> None:
     if isinstance(found := targets.find(target), Missing):
         pytest.skip(found.reason)
     sizes = Sizes(8 * 56 * 56, 64, 9 * 16)
-    config = gemm_configs(CLASSES["strided"].problem(), target, sizes)[0]
-    source = Binary(CLASSES["strided"], config).render().source
-    made = resources(code_cache.compile(source, target, cache_root=tmp_path))
-    if isinstance(made, Unknown):
-        pytest.skip(made.reason)
-    assert made and all((kernel.scratch, kernel.vgpr_spills) == (0, 0) for kernel in made)
+    for config in gemm_configs(CLASSES["strided"].problem(), target, sizes)[:2]:
+        source = Binary(CLASSES["strided"], config).render().source
+        made = resources(code_cache.compile(source, target, cache_root=tmp_path))
+        if isinstance(made, Unknown):
+            pytest.skip(made.reason)
+        assert made and all((kernel.scratch, kernel.vgpr_spills) == (0, 0) for kernel in made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +47,13 @@ def offered(problem_class: Class, target: Target) -> Iterator[Binary]:
             yield Binary(problem_class, skinny.binary)
 
 
-def sample() -> list[Binary]:
+def sample(
+    targets: Sequence[Target] = (cpu(), amdgpu("gfx942"), cuda("sm_90a")),
+) -> list[Binary]:
     """Of each class a tile for each unit, and a skinny one of several waves."""
     chosen: dict[tuple[object, ...], Binary] = {}
     for problem_class in CLASSES:
-        for target in (cpu(), amdgpu("gfx942"), cuda("sm_90a")):
+        for target in targets:
             for binary in offered(problem_class, target):
                 config = binary.config
                 form = "skinny" if isinstance(config, SkinnyConfig) else config.unit

@@ -23,7 +23,7 @@ from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.toolchain import code_cache
 from backend.toolchain.target import Target, cpu, parse_target
 from tests.support.chains import Term, epilogue, evaluate
-from tests.support.template_lab import Kernel, Memory, _in_child, build, memory_for
+from tests.support.template_lab import Kernel, Memory, addresses, build, memory_for
 from tests.support.toolchain_kernels import available
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
@@ -174,10 +174,8 @@ def mistake(kernel: Kernel, of: GemmProblem, sizes: tuple[int, int, int], split:
     before = {name: memory.bytes.clone() for name, memory in memories.items()}
     arguments = _arguments(kernel, tensors, split)
     size = ctypes.c_size_t()
-    assert kernel.call(*arguments, ctypes.byref(size), None, None) == 0
-    workspace = Memory(size.value)
-    at = workspace.address + workspace.at_end(size.value)
-    if code := _in_child(lambda: kernel.call(*arguments, None, at, None)):
+    assert kernel.call(*addresses(arguments), ctypes.byref(size), None, None) == 0
+    if code := kernel.start(kernel.call, arguments, Memory(size.value)):
         return f"the call: {code}"
 
     product = tensors["a"].double() @ tensors["b"].double()
@@ -204,7 +202,9 @@ def _outside(now: torch.Tensor, tensor: torch.Tensor, before: torch.Tensor) -> b
     return torch.equal(now, before)
 
 
-def _arguments(kernel: Kernel, tensors: dict[str, torch.Tensor], split: int) -> list[int]:
+def _arguments(
+    kernel: Kernel, tensors: dict[str, torch.Tensor], split: int
+) -> list[torch.Tensor | int]:
     """By name: a size is that of a factor, a stride that of the tensor that it is named after."""
     a, b, names = tensors["a"], tensors["b"], ("batch", "row", "col")
     numbers = {
@@ -223,7 +223,7 @@ def _arguments(kernel: Kernel, tensors: dict[str, torch.Tensor], split: int) -> 
         steps = zip(names[-tensor.dim() :], tensor.stride(), strict=True)
         numbers |= {f"{name}_{dim}": step for dim, step in steps}
     return [
-        tensors[arg.name].data_ptr() if arg.kind in ("input", "output") else numbers[arg.name]
+        tensors[arg.name] if arg.kind in ("input", "output") else numbers[arg.name]
         for arg in kernel.rendered.args
     ]
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import sympy
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from backend.templates.config import GemmConfig
@@ -26,7 +25,7 @@ from backend.templates.rendering import Rendered, render_grouped
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
-from tests.support.template_lab import Kernel, Run, build, failure, memory_for
+from tests.support.template_lab import Kernel, Run, build, failure, memory_for, try_drawn
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
@@ -60,9 +59,9 @@ def problem(dtype: DType, k_fast: bool) -> GroupedProblem:
     return grouped_problem(made["X"], made["W"], made["Y"], made["ends"])
 
 
-def rendered(name: str) -> Rendered:
+def rendered(name: str, tile: GemmConfig | None = None) -> Rendered:
     of = problem("bfloat16", True) if name == "mfma" else problem("float32", False)
-    return render_grouped(of, TILES[name], "rt_kernel")
+    return render_grouped(of, tile or TILES[name], "rt_kernel")
 
 
 @pytest.fixture(scope="module")
@@ -101,28 +100,21 @@ def call(
     )
 
 
-def check(kernel: Kernel, name: str) -> None:
+def check(kernel: Kernel, name: str, number: int | None = None) -> None:
     """The kernel gives the right numbers for drawn groups. Raises AssertionError."""
     few = st.sampled_from([0, 0, 1, 5, 31, 32, 33, 70])
 
-    @settings(
-        max_examples=8,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(
+    def holds(rows: list[int], n: int, k: int, seed: int) -> None:
+        assert failure(kernel, call(name, rows, n, k, seed)) is None, (rows, n, k)
+
+    try_drawn(
+        holds,
         st.lists(few, min_size=1, max_size=6).filter(any),
         st.sampled_from([1, 8, 33, 64]),
         st.sampled_from([1, 16, 37, 64]),
         st.integers(0, 2**31),
+        number=number,
     )
-    def holds(rows: list[int], n: int, k: int, seed: int) -> None:
-        assert failure(kernel, call(name, rows, n, k, seed)) is None, (rows, n, k)
-
-    holds()
 
 
 @pytest.mark.parametrize("name", TILES)

@@ -18,7 +18,7 @@ from backend.templates.legality import (
     lds_bytes,
     skinny_defect,
 )
-from backend.templates.problem import GemmProblem, Sizes
+from backend.templates.problem import DType, GemmProblem, Sizes
 from backend.templates.resources_table import SHAPES, offers, plain_problem
 from backend.templates.tiles import shape_class
 from backend.templates.units import UNITS
@@ -106,14 +106,30 @@ def test_few_tiles_are_split_along_k() -> None:
 def test_skinny_is_for_few_rows() -> None:
     for rows, plain, matrix in (
         (1, {1}, {16}),
-        (5, {8}, {16}),
-        (16, {16}, {16}),
+        (4, {4}, {16}),
+        (5, set(), {16}),
+        (16, set(), {16}),
         (65, set(), set()),
     ):
         sizes = Sizes(rows, 4096, 4096)
         found = skinny_configs(plain_problem("bfloat16", sizes), GFX942, sizes, budget=99)
         assert {c.rows for c in found if c.unit == "fma"} == plain
         assert {c.rows for c in found if c.unit != "fma"} == matrix
+
+
+def test_plain_fma_is_offered_where_it_may_keep_up() -> None:
+    def units(target: Target, rows: int, dtype: DType = "float16", k_fast: bool = True) -> set[str]:
+        sizes = Sizes(rows, 4096, 4096)
+        problem = plain_problem(dtype, sizes, k_fast)
+        return {c.unit for c in skinny_configs(problem, target, sizes, budget=99)}
+
+    for k_fast in (False, True):
+        for rows in (1, 16, 64):
+            assert units(cuda("sm_90"), rows, k_fast=k_fast) == {"mma"}
+    assert units(GFX942, 4) == {"fma", "mfma16"}
+    assert units(GFX942, 8) == {"mfma16"}
+    assert units(cuda("sm_90"), 16, "float32") == {"fma"}
+    assert units(cuda("sm_90"), 64, "float32") == set()
 
 
 def test_skinny_by_tensor_cores() -> None:

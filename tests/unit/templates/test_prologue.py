@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -57,12 +57,14 @@ CASES = (
 )
 
 
-def sample() -> list[Binary]:
+def sample(
+    targets: Sequence[Target] = (cpu(), cuda("sm_90"), amdgpu("gfx942")),
+) -> list[Binary]:
     """Of each case a tile of matrix instructions, one of plain FMA, and a skinny arrangement."""
     chosen: dict[tuple[object, ...], Binary] = {}
     for case in CASES:
         problem = case.problem()
-        for target in (cpu(), cuda("sm_90"), amdgpu("gfx942")):
+        for target in targets:
             for sizes in (Sizes(64, 64, 256), Sizes(8, 64, 256)):
                 for gemm in gemm_configs(problem, target, sizes, budget=4):
                     chosen.setdefault((case, gemm.unit == "fma"), Binary(case, gemm.binary))
@@ -139,13 +141,15 @@ def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
     code_cache.compile(source, target, cache_root=tmp_path)
 
 
-def _refitted() -> list[Binary]:
+def refittings(
+    targets: Sequence[Target] = (cpu(), cuda("sm_90"), amdgpu("gfx942"), amdgpu("gfx1100")),
+) -> list[Binary]:
     """Of each matrix unit a config that was chosen for the plain product."""
     chosen: dict[tuple[object, ...], Binary] = {}
     for case in (CASES[0], CASES[2], CASES[3], CASES[6]):
         problem = case.problem()
         offered = replace(problem, a_prologue=None, b_prologue=None)
-        for target in (cpu(), cuda("sm_90"), amdgpu("gfx942"), amdgpu("gfx1100")):
+        for target in targets:
             sizes = Sizes(8, 64, 256)
             for config in (
                 *gemm_configs(offered, target, sizes, budget=3),
@@ -158,7 +162,7 @@ def _refitted() -> list[Binary]:
     return list(chosen.values())
 
 
-REFITTED = _refitted()
+REFITTED = refittings()
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,11 @@
 // exp, log, erf, tanh, the activations and what else pointwise expressions are made of: the same
 // arithmetic on every target.
 //
-// A device compiler without ROCm has no math library, and equal code gives comparable numbers.
-// Polynomials by Chebyshev interpolation; errors against double are in tests/unit/toolchain/test_numbers.py.
+// A device compiler without ROCm has no math library, and equal code gives comparable numbers; only 2^x
+// and 1/x are the device's own instructions, good to two roundings. No function branches: the elements
+// of a store are computed side by side, which one that branches would keep from the others.
+// Results below 2^-125 may be zeros. Minimax polynomials; errors against double are in
+// tests/unit/toolchain/test_numbers.py.
 #pragma once
 
 namespace rt {
@@ -33,10 +36,93 @@ RT_FN float round_to_int(float value) {
 #endif
 }
 
+// The quotient within two roundings, as Triton's.
+RT_FN float divide(float over, float under) {
+#if defined(RT_CUDA)
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(over), "f"(under));
+  return quotient;
+#else
+  return over / under;
+#endif
+}
+RT_FN double divide(double over, double under) { return over / under; }
+
+#if defined(RT_CUDA)
+RT_FN float sqrt(float x) {
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(x));
+  return root;
+}
+RT_FN float rsqrt(float x) { return ::rsqrtf(x); }
+RT_FN float floor(float x) { return ::floorf(x); }
+RT_FN float ceil(float x) { return ::ceilf(x); }
+RT_FN float trunc(float x) { return ::truncf(x); }
+#else
+RT_FN float sqrt(float x) { return __builtin_sqrtf(x); }
+RT_FN float rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+RT_FN float floor(float x) { return __builtin_floorf(x); }
+RT_FN float ceil(float x) { return __builtin_ceilf(x); }
+RT_FN float trunc(float x) { return __builtin_truncf(x); }
+#endif
+
 namespace detail {
 
-// e^r * 2^n for a small r and a whole n.
-RT_FN float exp_of(float r, float n) {
+// A NaN stays.
+RT_FN float at_most(float x, float most) {
+#if defined(RT_CUDA)
+  float least;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(least) : "f"(x), "f"(most));
+  return least;
+#else
+  return x > most ? most : x;
+#endif
+}
+RT_FN float at_least(float x, float least) { return -at_most(-x, -least); }
+
+RT_FN float size(float x) {
+#if defined(RT_CUDA)
+  return ::fabsf(x);
+#else
+  return __builtin_fabsf(x);
+#endif
+}
+RT_FN float with_sign(float size, float sign) {
+  return bit_cast<float>(bit_cast<uint32_t>(size) | (bit_cast<uint32_t>(sign) & 0x80000000u));
+}
+
+// 1 / x; zero where that is subnormal.
+RT_FN float reciprocal(float x) {
+#if defined(RT_CUDA)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#elif defined(RT_AMDGPU)
+  return __builtin_amdgcn_rcpf(x);
+#else
+  return 1.0f / x;
+#endif
+}
+
+#if defined(RT_AMDGPU) && defined(__has_builtin)
+#if __has_builtin(__builtin_amdgcn_exp2f)
+#define RT_AMDGPU_EXP2 1
+#endif
+#endif
+
+}  // namespace detail
+
+// 2^x; zero where that is subnormal.
+RT_FN float exp2(float x) {
+#if defined(RT_CUDA)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#elif defined(RT_AMDGPU_EXP2)
+  return __builtin_amdgcn_exp2f(x);
+#else
+  const float within = detail::at_least(detail::at_most(x, 129.0f), -127.0f);
+  const float n = round_to_int(within), r = (within - n) * 0.6931471806f;
   float p = 1.394110843e-3f;
   p = fma(p, r, 8.375126398e-3f);
   p = fma(p, r, 4.166635290e-2f);
@@ -44,29 +130,21 @@ RT_FN float exp_of(float r, float n) {
   p = fma(p, r, 5.000000047e-1f);
   p = fma(p, r, 1.000000038f);
   p = fma(p, r, 1.0f);
-  // 2^n in two factors, so that neither overflows nor is subnormal.
-  const int whole = static_cast<int>(n), first = whole / 2, second = whole - first;
-  return p * bit_cast<float>(static_cast<uint32_t>(first + 127) << 23) *
-         bit_cast<float>(static_cast<uint32_t>(second + 127) << 23);
+  // 2^n in two factors, so that 2^128 is none.
+  const int whole = x == x ? static_cast<int>(n) : 0;
+  const uint32_t scale = static_cast<uint32_t>(whole + 126) << 23;
+  return p * 2.0f * bit_cast<float>(whole < -126 ? 0u : scale);
+#endif
 }
 
-}  // namespace detail
-
+// e^x = 2^n * 2^f. Adding a large number rounds n to a whole one, whose last bits are then those of the
+// sum; f is from 0.5 to 1.5, so that 2^n does not overflow before e^x does.
 RT_FN float exp(float x) {
-  if (x != x) return x;
-  if (x > 88.8f) return bit_cast<float>(0x7f800000u);
-  if (x < -104.0f) return 0.0f;
-  const float n = round_to_int(x * 1.442695041f);
-  const float high = fma(n, -0.69140625f, x);  // exact: the constant has 8 bits
-  return detail::exp_of(fma(n, -1.7409305600e-3f, high), n);
-}
-
-RT_FN float exp2(float x) {
-  if (x != x) return x;
-  if (x >= 128.0f) return bit_cast<float>(0x7f800000u);
-  if (x < -150.0f) return 0.0f;
-  const float n = round_to_int(x);
-  return detail::exp_of((x - n) * 0.6931471806f, n);
+  constexpr float LARGE = 12582912.0f;
+  const float within = detail::at_least(detail::at_most(x, 89.0f), -87.5f);
+  const float sum = fma(within, 1.442695041f, LARGE), n = sum - (LARGE + 1.0f);
+  const float f = fma(within, 1.925963033e-8f, fma(within, 1.442695022f, -n));
+  return exp2(f) * bit_cast<float>((bit_cast<uint32_t>(sum) << 23) + 0x3f000000u);
 }
 
 namespace detail {
@@ -77,10 +155,10 @@ struct Scaled {
 };
 
 RT_FN Scaled scaled(float x) {
-  int exponent = 0;
-  if (x < 1.1754944e-38f) x *= 8388608.0f, exponent = -23;  // subnormal
-  const uint32_t bits = bit_cast<uint32_t>(x), above = bits - 0x3f3504f3u;
-  exponent += static_cast<int>(above) >> 23;
+  const bool subnormal = x < 1.1754944e-38f;
+  const float larger = x * 8388608.0f;
+  const uint32_t bits = bit_cast<uint32_t>(subnormal ? larger : x), above = bits - 0x3f3504f3u;
+  const int exponent = (static_cast<int>(above) >> 23) - (subnormal ? 23 : 0);
   return {bit_cast<float>((above & 0x7fffffu) + 0x3f3504f3u) - 1.0f, static_cast<float>(exponent)};
 }
 
@@ -110,87 +188,63 @@ RT_FN float log_of_odd(float x) {
 }  // namespace detail
 
 RT_FN float log(float x) {
-  if (!detail::is_ordinary(x)) return detail::log_of_odd(x);
   const auto of = detail::scaled(x);
   const float beyond = fma(of.exponent, -2.12194440e-4f, detail::log_beyond(of.rest));
-  return fma(of.exponent, 0.693359375f, of.rest + beyond);
+  const float ordinary = fma(of.exponent, 0.693359375f, of.rest + beyond);
+  return detail::is_ordinary(x) ? ordinary : detail::log_of_odd(x);
 }
 
 RT_FN float log2(float x) {
-  if (!detail::is_ordinary(x)) return detail::log_of_odd(x);
   const auto of = detail::scaled(x);
-  return fma(of.rest + detail::log_beyond(of.rest), 1.442695041f, of.exponent);
+  const float ordinary = fma(of.rest + detail::log_beyond(of.rest), 1.442695041f, of.exponent);
+  return detail::is_ordinary(x) ? ordinary : detail::log_of_odd(x);
 }
 
 // W. Kahan's: what 1 + x loses of x, the quotient puts back.
 RT_FN float log1p(float x) {
-  const float near = 1.0f + x;
-  if (near == 1.0f || !detail::is_ordinary(near)) return near == 1.0f ? x : log(near);
-  return log(near) * (x / (near - 1.0f));
+  const float near = 1.0f + x, of_near = log(near);
+  const float mended = of_near * divide(x, near - 1.0f);
+  const float any = detail::is_ordinary(near) ? mended : of_near;
+  return near == 1.0f ? x : any;
 }
 
 RT_FN float expm1(float x) {
-  const float near = exp(x);
-  if (near == 1.0f) return x;
-  const float less = near - 1.0f;
-  return less == -1.0f || !detail::is_ordinary(near) || x > 1.0f ? less : less * (x / log(near));
+  const float near = exp(x), less = near - 1.0f;
+  const float mended = less * divide(x, log(near));
+  const float any = less == -1.0f || !detail::is_ordinary(near) || x > 1.0f ? less : mended;
+  return near == 1.0f ? x : any;
 }
 
 RT_FN float erf(float x) {
-  const float a = x < 0.0f ? -x : x;
-  if (a < 0.875f) {
-    const float u = x * x;
-    float p = 8.565391198e-5f;
-    p = fma(p, u, -8.187615426e-4f);
-    p = fma(p, u, 5.204885546e-3f);
-    p = fma(p, u, -2.686091304e-2f);
-    p = fma(p, u, 1.128372223e-1f);
-    p = fma(p, u, -3.761263545e-1f);
-    p = fma(p, u, 1.128379167f);
-    return p * x;
-  }
-  if (a >= 4.0f) return x < 0.0f ? -1.0f : 1.0f;
-  float q = 2.552009980e-8f;
-  q = fma(q, a, -2.158171635e-6f);
-  q = fma(q, a, 5.058791593e-5f);
-  q = fma(q, a, -6.186288339e-4f);
-  q = fma(q, a, 4.822977853e-3f);
-  q = fma(q, a, -2.653378920e-2f);
-  q = fma(q, a, 1.101975834e-1f);
-  q = fma(q, a, 6.317639637e-1f);
-  q = fma(q, a, 1.130241532f);
-  q = fma(q, a, -3.165785341e-4f);
-  const float magnitude = 1.0f - exp(-q);
-  return x < 0.0f ? -magnitude : x != x ? x : magnitude;
+  const float a = detail::at_most(detail::size(x), 4.0f), u = a * a;
+  float p = 4.717966542e-3f;
+  p = fma(p, u, -2.675717510e-2f);
+  p = fma(p, u, 1.128282249e-1f);
+  p = fma(p, u, -3.761260808e-1f);
+  p = fma(p, u, 1.128379107f);
+  // The base-2 logarithm of 1 - erf(a).
+  float q = 3.227897105e-4f;
+  q = fma(q, a, -4.757684655e-3f);
+  q = fma(q, a, 3.342749178e-2f);
+  q = fma(q, a, -1.525561363e-1f);
+  q = fma(q, a, -9.165092707e-1f);
+  q = fma(q, a, -1.628396392f);
+  q = fma(q, a, 5.252396659e-5f);
+  const float near = p * a, far = 1.0f - exp2(q);
+  return detail::with_sign(a < 0.5f ? near : far, x);
 }
 
 RT_FN float tanh(float x) {
-  const float a = x < 0.0f ? -x : x;
-  if (a < 0.6f) {
-    const float u = x * x;
-    float p = -5.849643910e-3f;
-    p = fma(p, u, 2.075134911e-2f);
-    p = fma(p, u, -5.376798351e-2f);
-    p = fma(p, u, 1.333167963e-1f);
-    p = fma(p, u, -3.333328283e-1f);
-    p = fma(p, u, 0.9999999975f);
-    return p * x;
-  }
-  const float magnitude = 1.0f - 2.0f / (exp(2.0f * a) + 1.0f);
-  return x < 0.0f ? -magnitude : magnitude;
+  const float a = detail::size(x), u = a * a;
+  float p = 1.713495702e-2f;
+  p = fma(p, u, -5.298605189e-2f);
+  p = fma(p, u, 1.332477927e-1f);
+  p = fma(p, u, -3.333306909e-1f);
+  p = fma(p, u, 1.0f);
+  // An exponential that is not exact is so where 1 - tanh is small beside 1.
+  const float near = p * a, far = fma(-2.0f, detail::reciprocal(exp2(a * 2.885390082f) + 1.0f), 1.0f);
+  return detail::with_sign(a < 0.5f ? near : far, x);
 }
-
-#if defined(RT_CUDA)
-RT_FN float sqrt(float x) { return ::sqrtf(x); }
-RT_FN float floor(float x) { return ::floorf(x); }
-RT_FN float ceil(float x) { return ::ceilf(x); }
-RT_FN float trunc(float x) { return ::truncf(x); }
-#else
-RT_FN float sqrt(float x) { return __builtin_sqrtf(x); }
-RT_FN float floor(float x) { return __builtin_floorf(x); }
-RT_FN float ceil(float x) { return __builtin_ceilf(x); }
-RT_FN float trunc(float x) { return __builtin_truncf(x); }
-#endif
 
 template <class T>
 RT_FN T infinity() {
@@ -258,15 +312,32 @@ RT_FN T shift_right(T x, T by) {
   return shifts_all(by) ? static_cast<T>(x < 0 ? -1 : 0) : static_cast<T>(x >> by);
 }
 
-RT_FN float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+RT_FN float sigmoid(float x) { return detail::reciprocal(1.0f + exp(-x)); }
 template <class T>
 RT_FN T relu(T x) {
   return x < T{} ? T{} : x;
 }
-RT_FN float silu(float x) { return x / (1.0f + exp(-x)); }
-RT_FN float gelu(float x) { return 0.5f * x * (1.0f + erf(x * 0.7071067812f)); }
+RT_FN float silu(float x) { return x * sigmoid(x); }
+
+// x * (1 + erf(x / sqrt(2))) / 2 is max(x, 0) less half of |x| * (1 - erf(|x| / sqrt(2))).
+RT_FN float gelu(float x) {
+  const float a = detail::at_most(detail::size(x), 16.0f), half = 0.5f * x;
+  float q = -1.099433916e-6f;  // as in erf
+  q = fma(q, a, 1.896739195e-5f);
+  q = fma(q, a, -9.351649351e-5f);
+  q = fma(q, a, -3.447536146e-4f);
+  q = fma(q, a, 7.307360880e-3f);
+  q = fma(q, a, -5.264180154e-2f);
+  q = fma(q, a, -4.591690898e-1f);
+  q = fma(q, a, -1.151108623f);
+  q = fma(q, a, -1.0f);
+  return fma(-a, exp2(q), half + detail::size(half));
+}
+
+// (1 + tanh(y)) / 2 is 1 / (1 + e^-2y).
 RT_FN float gelu_tanh(float x) {
-  return 0.5f * x * (1.0f + tanh(0.7978845608f * fma(0.044715f * x * x, x, x)));
+  const float exponent = x * fma(x * x, -0.1029432397f, -2.302208198f);
+  return x * detail::reciprocal(1.0f + exp2(exponent));
 }
 
 }  // namespace rt

@@ -1,0 +1,63 @@
+"""The thread that keeps pins and timings while the screen runs: other processes write their old
+copies over them."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from backend.disk.layout import Layout
+from rocm_tui.session.inbox import Inbox
+
+_LOOK = 1.0
+"""Seconds between two looks at the files' times: a few system calls."""
+_RECONCILE = 20.0
+"""Seconds after which the pins are compared with the files even if none seems to have changed."""
+_SHARE = 0.0015
+"""The most that these comparisons may take of a core, while they are made more often than that."""
+
+
+class Reconciler:
+    """A thread that applies drifted pins again and tells the inbox of every change."""
+
+    def __init__(self, layout: Layout, inbox: Inbox) -> None:
+        self._layout = layout
+        self._inbox = inbox
+        self._wake = threading.Event()
+        self._stopping = False
+        self.read_only = False
+        """Nothing is written: drifted pins are told as such."""
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Look now: a pin was just made or taken back."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ask the thread to end and wait for what it is writing."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        if not self._layout.pins.exists():
+            self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        from rocm_tui.session.keeping import Keeper  # what knows of pins is large
+
+        keeper, due = Keeper(self._layout, self._inbox), 0.0
+        seen: object = None
+        while not self._stopping:
+            # What changes while we reconcile is seen by the next look, and so is what we change.
+            now = keeper.stamps()
+            poked = self._wake.is_set()
+            self._wake.clear()
+            if poked or now != seen or time.monotonic() >= due:
+                begin = time.thread_time()
+                keeper.reconcile(read_only=self.read_only)
+                pause = (time.thread_time() - begin) / _SHARE
+                seen, due = now, time.monotonic() + min(pause, _RECONCILE)
+            self._wake.wait(_LOOK)

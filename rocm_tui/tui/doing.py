@@ -1,0 +1,95 @@
+"""What programs do, in the words of Watch, and the one that was started with the screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from backend.model.activity import Activity, State
+from rocm_tui.harmless import plain
+from rocm_tui.render.plot import bar
+from rocm_tui.render.sessions import state_text
+from rocm_tui.render.table import Line
+from rocm_tui.session import numbers as fmt
+from rocm_tui.session.processes import Process, Processes, script
+
+if TYPE_CHECKING:  # loaded where a program was started, which most screens do not
+    from rocm_tui.launch.launched import Launched
+
+_BUSY: frozenset[State] = frozenset(("importing", "compiling", "precompiling", "tuning"))
+_BAR = 12
+_MOST = 8
+"""Processes that are named there."""
+_TAIL = 6
+"""Lines of its output that Watch shows while it has nothing else."""
+
+
+def facts(launched: Launched | None, processes: Processes) -> list[str]:
+    """For the title of Watch: what is loading, compiling or tuning; else how the program is."""
+    busy = [process for process in processes.live if process.activity.state in _BUSY]
+    if len(busy) == 1:
+        return [f"{_name(busy[0])}: {state_text(busy[0].activity, short=True)}"]
+    if busy:
+        counts = Counter(process.activity.state for process in busy)
+        return [
+            f"{len(busy)} processes: {', '.join(f'{n} {state}' for state, n in counts.items())}"
+        ]
+    if launched is None:
+        return []
+    if launched.code is not None:
+        return [f"program: {launched.ending} (O)"]
+    return ["program running (O)"]
+
+
+def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
+    """What each process does, and of the program that was started here the `tail` of its output."""
+    told = [_process_line(process) for process in _shown(processes)]
+    if launched is None:
+        return told
+    title = fmt.shorten(launched.title, max(20, width - 24))
+    if launched.code is None:
+        state = (f"  running {fmt.running(launched.age)}", "dim")
+    else:
+        state = (f"  {launched.ending}", "good" if launched.code == 0 else "bad")
+    if launched.running and not told:
+        told = [(("    starting", "accent"),)]
+    shown: list[Line] = [((f"  {title}", "strong"), state), *told]
+    if not tail:
+        return shown
+    last = launched.lines.last(_TAIL)
+    return [
+        *shown,
+        (),
+        *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in last),
+        (("  O shows all that it writes", "dim"),),
+    ]
+
+
+def _shown(processes: Processes) -> list[Process]:
+    """Those that live, the busy ones first; else the one that began last."""
+    live = sorted(processes.live, key=lambda process: process.activity.state not in _BUSY)
+    latest = [] if live or processes.latest is None else [processes.latest]
+    return [*live[:_MOST], *latest]
+
+
+def _process_line(process: Process) -> Line:
+    activity, session = process.activity, process.session
+    rank = "" if session.rank is None else f" rank {session.rank}"
+    who = f"    {_name(process)}{rank}"
+    known = activity.state in ("precompiling", "tuning") and activity.total
+    done = f"  {bar(activity.done / activity.total, _BAR)}" if known else ""
+    return (
+        (who.ljust(24) + " ", ""),
+        (f"pid {session.pid}".ljust(14), "dim"),
+        (_state(activity), "accent" if activity.state in _BUSY else "dim"),
+        (done, "accent"),
+    )
+
+
+def _state(activity: Activity) -> str:
+    waits = activity.state == "running"
+    return "torch is loaded, not compiling" if waits else state_text(activity)
+
+
+def _name(process: Process) -> str:
+    return fmt.shorten(plain(script(process.session)) or "a program", 20)
