@@ -31,6 +31,7 @@ from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
 from rocm_tui.actions.pin import Pinned, pin_choice, pinnable
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
+from rocm_tui.config.reading import config
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
@@ -53,9 +54,6 @@ from rocm_tui.search.types import (
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning, find_graph
 from rocm_tui.session.model import Row
-
-BUDGET = 600.0
-"""Seconds of searching, compiling counted."""
 
 Rows = Mapping[TuningKey, Row]
 
@@ -110,7 +108,7 @@ class Improving:
         layout: Layout,
         graph: GraphRow,
         *,
-        budget: float = BUDGET,
+        budget: float | None = None,
         within: float = stats.NEAR,
         restart: bool = False,
         tell: Callable[[News], None] = lambda news: None,
@@ -120,7 +118,7 @@ class Improving:
         self._layout = layout
         self._graph = graph
         self._rows = rows_of(graph)
-        self._budget = budget
+        self._budget = config().budgets.improve if budget is None else budget
         self._within = within
         self._restart = restart
         self._tell = tell

@@ -39,6 +39,7 @@ from backend.measure.verdict import schedule
 from backend.model.session import GraphCalled, GraphCompiled
 from backend.pins.file import read_pin_file
 from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
@@ -46,8 +47,6 @@ from rocm_tui.jobs.program import SIDES, Ended, ProgramRun, ProgramTrial, Side, 
 from rocm_tui.jobs.run import keep_log
 from rocm_tui.launch.run import run_id
 
-BUDGET = 600.0
-"""Seconds of runs that count."""
 SKIP = 3
 """Steps that warm up."""
 LEAST_STEPS = 3
@@ -93,7 +92,7 @@ def try_program(
     steps: Steps,
     *,
     pairs: int | None = None,
-    budget: float = BUDGET,
+    budget: float | None = None,
     error: float = ERROR,
     env: Mapping[str, str] = os.environ,
     begun: Callable[[int, Side], None] = lambda pair, side: None,
@@ -113,6 +112,7 @@ def try_program(
         copy_unpinned(layout, layouts["without"])
         copy_pinned(layout, layouts["with"])
         runner = _Runner(command, layout, layouts, steps, env, begun, tell)
+        budget = config().budgets.program if budget is None else budget
         return runner.until_clear(pairs, budget, error)
     finally:
         discard(layout, folder)

@@ -22,7 +22,8 @@ Row = tuple[str, Any, str]
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print the settings in force and where each is from: keys, theme, columns, colours, limits."
+        "Print the settings in force and where each is from: keys, theme, columns, colours, "
+        "limits, read-only, budgets."
     )
     todo = parser.add_mutually_exclusive_group()
     todo.add_argument(

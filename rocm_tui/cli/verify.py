@@ -17,14 +17,14 @@ from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
-from rocm_tui.actions.verify import SECONDS, Verifying, keep_program, keep_result
+from rocm_tui.actions.verify import Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.render.jobs import pin_title, verified_text
 from rocm_tui.session.find import find_pins
 
@@ -46,9 +46,8 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=float,
-        default=SECONDS,
         metavar="SECONDS",
-        help="a pin that takes longer is not verified, the others go on (default: 300)",
+        help="a pin that takes longer is not verified, the others go on (default: 300, or as set)",
     )
     common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
@@ -56,7 +55,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 def do_verify(args: argparse.Namespace) -> int:
     if args.argv == []:
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
-    check_seconds(args.timeout, "--timeout")
+    seconds_given(args.timeout, "--timeout")
     layout = common.layout_of(args)
     pins = list_pins(layout)
     chosen = find_pins(pins, args.pinned_ids) if args.pinned_ids else list(pins)

@@ -258,3 +258,8 @@ def check_seconds(value: float | str, name: str) -> float:
     if not 0 < seconds < _MOST:
         raise UsageError(f"{name} is a number of seconds above 0")
     return seconds
+
+
+def seconds_given(value: float | str | None, name: str) -> float | None:
+    """The same of an option that need not be given: None where the settings say it."""
+    return None if value is None else check_seconds(value, name)

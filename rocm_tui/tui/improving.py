@@ -12,7 +12,6 @@ from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from rocm_tui.actions.improve import (
-    BUDGET,
     Improving,
     News,
     Proposal,
@@ -23,6 +22,7 @@ from rocm_tui.actions.improve import (
 )
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.trial_graph import GraphText, accept, text_of
+from rocm_tui.config.reading import config
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
@@ -41,7 +41,7 @@ async def ask_to_improve(host: Host, graph: GraphRow) -> Job | None:
     """Show the graph that is to run; the job, if the person says yes to it."""
     tell = [
         f"A worker tries choices of its {counted(len(graph.tunings), 'tuning')} in it, for "
-        f"{fmt.seconds(BUDGET)} at most.",
+        f"{fmt.seconds(config().budgets.improve)} at most.",
         "Nothing is pinned; what is found is proposed here.",
     ]
     command = host.shell.improve(graph.id)
