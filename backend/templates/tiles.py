@@ -210,6 +210,16 @@ _WARPGROUP = (
 )
 """For any shape but decode, before those of `_MMA`, where the device has it."""
 
+_PIXELS = (
+    Tile(128, 128, 16, 128, "wgmma", 128, 3),
+    Tile(128, 128, 16, 128, "wgmma", 128, 6),
+    Tile(256, 128, 32, 128, "wgmma", 128, 4),
+    Tile(128, 64, 16, 64, "wgmma", 128, 4),
+    Tile(64, 128, 16, 128, "wgmma", 128, 4),
+    Tile(64, 64, 16, 64, "wgmma", 128, 6),
+)
+"""In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
+
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
         Tile(128, 128, 32, 64, "fma", 32),
@@ -256,10 +266,13 @@ _CPU = (
 )
 
 
-def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tuple[Tile, ...]:
+def tiles(
+    target: Target, dtype: str, shape: ShapeClass, pipeline: bool, pixels: bool = False
+) -> tuple[Tile, ...]:
     """The best guess first; those of a matrix unit where the device has one for the type.
 
-    `pipeline` tells whether the problem takes asynchronous copies.
+    `pipeline` tells whether the problem takes asynchronous copies, `pixels` whether it is a
+    convolution.
     """
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if has_unit(target, tile.unit, dtype))
@@ -269,8 +282,9 @@ def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tupl
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
-    hopper = shape != "decode" and has_unit(target, "wgmma", dtype)
-    return (*(_WARPGROUP if hopper else ()), *found)
+    if not has_unit(target, "wgmma", dtype):
+        return found
+    return (*(_PIXELS if pixels else () if shape == "decode" else _WARPGROUP), *found)
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:

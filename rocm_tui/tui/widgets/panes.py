@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from backend.model.choice import Choice
-from backend.model.origin import template_of
+from backend.model.origin import has_resources
 from rocm_tui.harmless import plain
 from rocm_tui.session import stats
 from rocm_tui.session.grouping import GROUPS, Arrangement
@@ -122,7 +122,7 @@ class Panes(Vertical):
         if row is None:
             self._asked = None  # the details have forgotten what was told
             return
-        ours = [choice for choice in row.tuning.choices if template_of(choice)]
+        ours = [choice for choice in row.tuning.choices if has_resources(choice)]
         names = [(choice.hash, choice.description) for choice in ours]
         asked = (row.key, row.tuning.state, row.tuning.compiled, names)
         if asked == self._asked:
