@@ -205,8 +205,8 @@ def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> fl
 
 
 def _mma_clocks(config: GemmConfig, sizes: Sizes, blocks: int) -> float:
-    """Tensor cores do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes come
-    from L2 and 128 from LDS, of which half is taken to hide behind the products."""
+    """Tensor cores do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes
+    come from L2 and 128 from LDS, of which half is taken to hide behind the products."""
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n
     at_once = min(blocks, 8 // config.waves or 1)
     read = 8 * config.waves * (config.wave_m + config.wave_n)
