@@ -279,6 +279,7 @@ def check(
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
     def holds(run: Run) -> None:
-        assert failure(kernel, run) is None, (run.numbers, binary.config.description)
+        wrong = failure(kernel, run)
+        assert wrong is None, (wrong, run.numbers, binary.config.description)
 
     try_drawn(holds, runs(binary, near), examples=examples, shrink=shrink, number=number)

@@ -58,6 +58,9 @@ PIPELINES = {
     "wgmma": GemmConfig(64, 64, 64, 16, 64, unit="wgmma", stages=4),
 }
 
+TURNED = GemmConfig(64, 64, 32, 32, 32, unit="mma", stages=2)
+"""A thread has several patches of the image, each at other places of the result."""
+
 
 def binary(name: str, tile: GemmConfig) -> Binary:
     """With the widest accesses that the class allows."""
@@ -76,7 +79,7 @@ BINARIES = {
     f"{name}-{'mfma' if tile.unit != 'fma' else 'fma'}": binary(name, tile)
     for at, name in enumerate(CLASSES)
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
-}
+} | {f"{name}-mma": binary(name, TURNED) for name in ("channels-first-dilated", "depthwise")}
 BINARIES |= {
     f"{name}-{unit}": binary(name, PIPELINES[unit])
     for name, unit in (
