@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
+from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -106,7 +107,7 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
             (f" than the winner {name}", ""),
         ]
     if standing == "unclear":
-        why = f": {measurement.rounds} rounds could not tell the best apart"
+        why = f": {counted(measurement.rounds, 'round')} could not tell the best apart"
         return [(" Unclear", "strong"), (why, "")]
     if standing == "tied":
         return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
@@ -170,7 +171,10 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
     """What is known of a tuning whose end was never read: not who won."""
     timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
     of = f" of {total}" if total > timed else ""
-    spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
+    spans: list[Span] = [
+        (" Cut off", "warn"),
+        (f": {timed}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
+    ]
     if best is not None:
         spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
     return tuple(spans)
@@ -200,7 +204,7 @@ def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
     count = stats.tried(tuning)
-    number = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
+    number = counted(count, "choice") if tuning.num_choices is not None else None
     facts = [(number or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"
@@ -241,7 +245,7 @@ def pin_line(row: Row) -> Line | None:
         f"by {pin.who}" if pin.who else "",
         made,
     ]
-    facts += [f"applied again {pin.drifts} time{'s' * (pin.drifts != 1)}"] if pin.drifts else []
+    facts += [f"applied again {counted(pin.drifts, 'time')}"] if pin.drifts else []
     return (
         (f" {sign.mark} ", sign.style),
         (f"Pinned to {plain(pin.label)}", "strong"),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from backend.counted import counted
 from backend.model.session import Session
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.session.processes import run_of
@@ -59,7 +60,9 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     )
     meant = next(filter(None, ways), [])
     if len(meant) > 1 and (len({run_of(s) for s in meant}) > 1 or not run_of(meant[0])):
-        raise NoSuchSession(f"{text!r} begins {len(meant)} sessions: {_listed(meant, known)}")
+        raise NoSuchSession(
+            f"{text!r} begins {counted(len(meant), 'session')}: {_listed(meant, known)}"
+        )
     return [session.id for session in meant]
 
 

@@ -12,6 +12,7 @@ from textual.binding import BindingType
 from textual.events import Resize
 from textual.widgets import Input
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.launch.launched import Launched, ending
 from rocm_tui.render.table import Line, Span
@@ -191,7 +192,7 @@ class OutputScreen(BaseScreen):
             sign = "✗" if launched.code else "✓"
             state = (f"{sign} {ending(launched.code)} after {fmt.seconds(launched.age)}", "title")
         lines, view = launched.lines, self.view
-        count = f"{lines.end:,} line{'s' * (lines.end != 1)}"
+        count = counted(lines.end, "line")
         count += f", the last {lines.end - lines.first:,} here" if lines.first else ""
         notice = "" if view.follows else "not following, G goes to the end"
         self.show_title("Output", [count], notice)

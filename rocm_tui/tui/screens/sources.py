@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.events import DescendantFocus
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
@@ -134,7 +135,7 @@ class SourcesScreen(BaseScreen):
             self._problems = problems
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         count = len(self._statuses)
-        self.show_title("Sources", [f"{count} files" if count != 1 else "1 file"])
+        self.show_title("Sources", [counted(count, "file")])
         self._describe()
 
     @property
@@ -166,7 +167,7 @@ class SourcesScreen(BaseScreen):
     def _describe(self) -> None:
         """What the list cuts, in full; else how many problems there are."""
         count, source = len(self._problems), self._source
-        text = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
+        text = f"{counted(count, 'problem')}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""
         if self._problem is not None:
             text = self._problem.what

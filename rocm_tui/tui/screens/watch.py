@@ -13,6 +13,7 @@ from textual.binding import BindingType
 from textual.events import DescendantFocus
 from textual.timer import Timer
 
+from backend.counted import counted
 from rocm_tui.tui import watch_keys
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
@@ -140,7 +141,7 @@ class WatchScreen(BaseScreen):
         problems = self.program.count_troubles()
         facts = [*self._counts, *self.program.doing_facts()]
         facts += _of_jobs(self.program.unfinished)
-        facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
+        facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table
@@ -322,10 +323,10 @@ def _of_rows(rows: list[Row]) -> list[str]:
     cached = sum(row.tuning.borrowed for row in rows)
     suspects = sum(row.suspect is not None for row in rows)
     tuned = len(rows) - cached
-    facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
+    facts = [counted(tuned, "tuning")]
     facts += [f"{cached} from a cache"] if cached else []
     facts += [f"{running} running"] if running else []
-    return facts + ([f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else [])
+    return facts + ([f"{counted(suspects, 'suspect')} (M)"] if suspects else [])
 
 
 def _of_jobs(jobs: list[Job]) -> list[str]:
@@ -335,5 +336,5 @@ def _of_jobs(jobs: list[Job]) -> list[str]:
     running = sum(job.state == "running" for job in jobs)
     queued = len(jobs) - running
     first = running or queued
-    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
+    text = f"{counted(first, 'job')} {'running' if running else 'queued'}"
     return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]
