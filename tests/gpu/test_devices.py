@@ -1,8 +1,8 @@
 """Our HIP choices on GPUs: the problem's own device, errors that a process cannot get over, memory,
 CUDA graphs, torch's own subprocesses.
 
-Skipped where torch sees no GPU, or one where two are needed. It has run on two NVIDIA H200 with torch
-2.11; never yet on AMD.
+Skipped where torch sees no GPU, or one where two are needed. It has run on two NVIDIA H200
+with torch 2.11; never yet on AMD.
 """
 
 from __future__ import annotations

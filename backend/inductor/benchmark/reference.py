@@ -89,6 +89,9 @@ class GemmReference:
     order: tuple[int, ...] = (0, 1, 2)
     """Where each of `names` stands among the inputs; of the last ones some may be missing."""
     names: tuple[str, ...] = ("a", "b", "bias")
+    fast_sums: bool = False
+    """Sums of fp8 may be those of the hardware, Hopper's of some 14 bits ("DeepSeek-V3 Technical
+    Report", 3.3.2)."""
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
         """What comes of these inputs, which are kept."""
@@ -113,6 +116,8 @@ class GemmReference:
             second, more = _product(given["c"], given["d"], rows, columns, wide)
             values, terms = values.add_(second), terms.add_(more)
         values, terms = values.mul_(self.alpha), terms.mul_(abs(self.alpha))
+        if self.fast_sums:
+            terms.mul_(2.0**10)  # 2^-13 for 2^-23
         for name in ("scale_a", "scale_b"):
             if name in given:
                 scale = _broadcast(given[name], rows, columns).to(wide)

@@ -30,6 +30,7 @@ CLASSES = (
     Class("int8", vector=16, out="int32"),
     Class("int8", b_k_fast=True, vector=4, out="int32", out_row_major=False),
     Class("float8_e4m3fn", b_k_fast=True, vector=16, out="bfloat16", scales="lines", bias=True),
+    Class("float8_e4m3fn", b_k_fast=True, vector=16, out="float32", scales="one", fast_sums=True),
     Class("float8_e4m3fnuz", vector=8, out="float16", scales="one", activation="silu"),
     Class("float8_e5m2", a_k_fast=False, b_k_fast=True, vector=1, out="float32"),
     Class("float8_e5m2fnuz", vector=16, out="bfloat16", out_row_major=False, scales="lines"),
@@ -190,7 +191,7 @@ UNITS = {
     ("sm_90", "float8_e4m3fn"): {"mma"},
     ("sm_90", "float8_e5m2"): {"mma"},
     ("sm_90", "float8_e5m2fnuz"): {"fma"},
-    ("sm_90a", "float8_e4m3fn"): {"wgmma", "mma"},
+    ("sm_90a", "float8_e4m3fn"): {"mma"},
 }
 
 
@@ -201,6 +202,12 @@ def test_units_by_type(arch: str, dtype: str) -> None:
     problem_class = next(c for c in CLASSES if c.dtype == dtype)
     configs = [b.config for b in offered(problem_class, target)]
     assert {c.unit for c in configs if isinstance(c, GemmConfig)} == UNITS[arch, dtype]
+
+
+def test_a_warpgroup_multiplies_fp8_where_its_sums_are_good_enough() -> None:
+    fast = next(c for c in CLASSES if c.fast_sums)
+    units = {b.config.unit for b in offered(fast, cuda("sm_90a"))}
+    assert "wgmma" in units
 
 
 @pytest.mark.parametrize("target", GPUS, ids=str)
