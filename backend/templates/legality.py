@@ -115,10 +115,26 @@ def _gathers_pieces(problem: ConvProblem) -> bool:
 
 
 def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
-    """Whether bulk tensor copies bring the tiles of a warpgroup: lines are whole 16-byte pieces."""
+    """Whether bulk tensor copies bring the tiles of a warpgroup: lines are whole 16-byte pieces,
+    and a step of a convolution is of one pixel from each place."""
     least = VECTOR_BYTES // problem.a.item_bytes
-    wide = min(config.vec_a, config.vec_b) >= least
-    return config.unit == "wgmma" and wide and not isinstance(problem, ConvProblem)
+    if isinstance(problem, ConvProblem) and not _takes_pixels(config, problem):
+        return False
+    return config.unit == "wgmma" and min(config.vec_a, config.vec_b) >= least
+
+
+def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
+    """What the descriptions of such copies can say of a window."""
+    window = problem.window
+    assert window is not None
+    dims = zip(window.kernel, window.dilation, window.padding, window.stride, strict=True)
+    seen = [((size - 1) * apart, pad, step) for size, apart, pad, step in dims]
+    return (
+        window.channels % config.block_k == 0
+        and config.block_k * problem.a.item_bytes == 128
+        and _gathered(problem).k_fast
+        and all(s < 128 and pad <= 128 and s - pad <= 128 and step <= 8 for s, pad, step in seen)
+    )
 
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:

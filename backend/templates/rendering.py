@@ -130,6 +130,7 @@ def _render(
             config=config.binary,
             unit=UNITS.get(config.unit),
             lds_bytes=lds_bytes(config, problem),
+            boxes=isinstance(config, GemmConfig) and takes_boxes(config, problem),
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,

@@ -12,14 +12,23 @@ struct BoxMap {
   int64_t fast, lines, batch, line_stride, batch_stride;
   int box_lines;
   unsigned item;
+  // Of images, whose lines are columns: their rows, and by columns and rows where boxes begin, how far before
+  // or beyond the end they stop, and their steps.
+  int64_t rows, row_stride;
+  int first[2], beyond[2], step[2];
 };
 
-// What cuTensorMapEncodeTiled refuses.
+// What cuTensorMapEncodeTiled and cuTensorMapEncodeIm2col refuse.
 inline bool box_defect(const BoxMap& map) {
   const auto bad_size = [](int64_t size) { return size < 1 || size > int64_t{1} << 32; };
   const auto bad_stride = [&](int64_t stride) {
     return stride < 0 || stride * map.item % 16 != 0 || stride * map.item >= int64_t{1} << 40;
   };
+  for (int i = 0; map.rows > 0 && i < 2; ++i) {
+    const auto is_corner = [](int at) { return at >= -128 && at < 128; };
+    if (!is_corner(map.first[i]) || !is_corner(map.beyond[i]) || map.step[i] < 1 || map.step[i] > 8) return true;
+  }
+  if (map.rows > 1 && bad_stride(map.row_stride)) return true;
   return reinterpret_cast<uintptr_t>(map.from) % 16 != 0 || bad_size(map.fast) || bad_size(map.lines) ||
          bad_size(map.batch) || (map.lines > 1 && bad_stride(map.line_stride)) ||
          (map.batch > 1 && bad_stride(map.batch_stride)) || map.box_lines < 1 || map.box_lines > 256;
@@ -30,21 +39,31 @@ constexpr unsigned line_bytes = 128;
 struct Box {
   char* to;
   BoxMap map;
-  int64_t fast, slow, batch;
+  int64_t fast, slow, batch, row;
+  int ahead[2];
 
   unsigned bytes() const { return map.box_lines * line_bytes; }
 
   void copy() const {
     const unsigned across = line_bytes / map.item;
+    int64_t x = slow, y = row, image = batch;
     for (int i = 0; i < map.box_lines; ++i) {
+      const int64_t line = x + ahead[0], at_row = y + ahead[1];
       for (unsigned j = 0; j < across; ++j) {
         uintptr_t at = reinterpret_cast<uintptr_t>(to) + i * line_bytes + j * map.item;
         at ^= at / line_bytes % 8 * 16;
-        const int64_t column = fast + j, line = slow + i;
-        const bool inside = column >= 0 && column < map.fast && line >= 0 && line < map.lines && batch >= 0 && batch < map.batch;
+        const int64_t column = fast + j;
+        const bool inside = column >= 0 && column < map.fast && line >= 0 && line < map.lines && image >= 0 &&
+                            image < map.batch && at_row >= 0 && (map.rows == 0 || at_row < map.rows);
         const char* from = static_cast<const char*>(map.from);
-        if (inside) from += (batch * map.batch_stride + line * map.line_stride + column) * map.item;
+        if (inside) from += (image * map.batch_stride + at_row * map.row_stride + line * map.line_stride + column) * map.item;
         inside ? memcpy(reinterpret_cast<void*>(at), from, map.item) : memset(reinterpret_cast<void*>(at), 0, map.item);
+      }
+      if (map.rows == 0) {
+        ++x;
+      } else if ((x += map.step[0]) >= map.lines + map.beyond[0]) {
+        x = map.first[0];
+        if ((y += map.step[1]) >= map.rows + map.beyond[1]) y = map.first[1], ++image;
       }
     }
   }
@@ -86,13 +105,13 @@ inline void arrival_expect(const void* at, unsigned bytes) {
   own.expected = bytes;
 }
 
-inline void copy_box(void* to, const BoxMap& map, int fast, int slow, int batch, const void* at) {
+inline void copy_box(const Box& box, const void* at) {
   Arrival& own = arrival_of(at);
-  if (reinterpret_cast<uintptr_t>(to) % 1024) fail("a box at a misaligned address");
+  if (reinterpret_cast<uintptr_t>(box.to) % 1024) fail("a box at a misaligned address");
   if (own.count == 16) fail("too many boxes on their way");
-  const Box& box = own.boxes[own.count++] = {static_cast<char*>(to), map, fast, slow, batch};
+  own.boxes[own.count++] = box;
   own.sent += box.bytes();
-  memset(to, unwritten, box.bytes());
+  memset(box.to, unwritten, box.bytes());
 }
 
 inline void arrival_wait(const void* at, int round) {
