@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,6 +19,10 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
+
+if TYPE_CHECKING:  # types only: it is loaded with the first device
+    from backend.model.session import Fault
+    from rocm_tui.tui.widgets.device_strip import DeviceStrip
 
 _EVERY = 1.0
 """Seconds between two looks at how far each source has been read, while this screen is open."""
@@ -130,13 +134,19 @@ class SourcesScreen(BaseScreen):
         self._statuses = list(self.program.feed.watcher.sources())
         names = [status.path for status in self._statuses]
         self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
-        problems = troubles(self.program.feed.model.problems)[::-1]
+        problems = troubles(self._device_problems())
+        problems += troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         count = len(self._statuses)
         self.show_title("Sources", [counted(count, "file")])
         self._describe()
+
+    def _device_problems(self) -> list[Fault]:
+        """What the strip of devices on another screen cannot read."""
+        strips = (strip for screen in self.app.screen_stack for strip in screen.query("#devices"))
+        return [fault for strip in strips for fault in cast("DeviceStrip", strip).troubles()]
 
     @property
     def _sources(self) -> Grid:
