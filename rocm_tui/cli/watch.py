@@ -27,8 +27,8 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
         "cache of the cache dir. With `-- CMD ...` that program is started with the screen as "
-        "`rocm-tui run -- CMD` would: O shows its output, q asks before it ends with the screen, "
-        "and the exit code is its own."
+        "`rocm-tui run -- CMD` would: O shows its output, q asks whether it goes on or stops. It "
+        "goes on when the screen or its terminal is lost; the exit code is its own."
     )
     parser.epilog = "example: rocm-tui watch -- python train.py"
     common.add_arguments(parser, "paths")
@@ -66,7 +66,8 @@ def do_watch(args: argparse.Namespace) -> int:
         )
     if not args.argv:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
-    from rocm_tui.launch.launched import Launched, ending  # most screens start no program
+    from rocm_tui.launch.launched import Launched  # most screens start no program
+    from rocm_tui.launch.program import ending
 
     options = ["--max-autotune"] if args.max_autotune else []
     launched = Launched(args.argv, layout, options=options)

@@ -40,7 +40,7 @@ _BY_SINGLE = " by single times, not measured"
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
     times that were taken once is no win. Where `own`, a pinned choice, is in use instead of the
-    winner, how that stands."""
+    winner, how that stands, and what the faster one would gain."""
     best, lead = stats.winner(tuning), stats.lead(tuning)
     if tuning.state == "running":
         return _progress(tuning, best)
@@ -85,9 +85,14 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
     over = stats.ratio(tuning, own, rival)
     if over is None:
         return spans
-    by, single = fmt.percent(over - 1), stats.once(tuning, own, rival)
-    text = f", {fmt.once(by) if single else by} slower than {plain(rival.label)}"
-    return [*spans, (text, "" if single else "warn"), (_BY_SINGLE * single, "dim")]
+    single = stats.once(tuning, own, rival)
+    gain = fmt.once(fmt.factor(over)) if single else fmt.factor(over)
+    spans.append((f", {plain(rival.label)} would gain {gain}", "" if single else "warn"))
+    ours, theirs = stats.time_ms(tuning, own), stats.time_ms(tuning, rival)
+    if ours is not None and theirs is not None and ours > theirs:
+        saved = fmt.duration(ours - theirs)
+        spans.append((f" · {fmt.once(saved) if single else saved} a call", ""))
+    return [*spans, (f" ·{_BY_SINGLE}", "dim")] if single else spans
 
 
 def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
