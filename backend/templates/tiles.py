@@ -220,6 +220,9 @@ _PIXELS = (
 )
 """In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
 
+_VALUES = (Tile(128, 64, 32, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
+"""Before those of `_MMA` for convolutions, whose K is small where single values are gathered."""
+
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
         Tile(128, 128, 32, 64, "fma", 32),
@@ -282,6 +285,8 @@ def tiles(
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
+    if pixels and lists is _MMA:
+        found = (*_VALUES, *found)
     if not has_unit(target, "wgmma", dtype):
         return found
     return (*(_PIXELS if pixels else () if shape == "decode" else _WARPGROUP), *found)
