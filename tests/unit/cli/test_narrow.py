@@ -10,7 +10,7 @@ import pytest
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check
 from rocm_tui.cli import doctor
-from rocm_tui.cli.entry import main
+from rocm_tui.cli.entry import COMMANDS, main
 from rocm_tui.render.table import hanging
 from tests.support.screen_lab import write_cache
 
@@ -46,3 +46,17 @@ def test_show_pins_and_doctor_fit(
         long = [line for line in narrow if len(line) > width]
         assert all(len(line.split()[-1]) > width // 2 for line in long), long
         assert max(map(len, wide)) > width and len(narrow) > len(wide)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_and_breaks_no_option(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: rocm-tui {name} ")
+    assert [line for line in lines if len(line) > 80] == []
+    usage = lines[: lines.index("")]
+    assert all(line.count("[") == line.count("]") for line in usage)
