@@ -211,6 +211,8 @@ def run_of(per_lane: int, item_bytes: int) -> int:
 def _skinny_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
     form = canonical(problem)
     yield from _positive(config.rows, config.cols, config.waves_n, config.waves_k, config.unroll)
+    if config.stages > 1:
+        yield from _skinny_ring_defects(config, problem)
     if (unit := UNITS.get(config.unit)) is not None:
         yield from _skinny_unit_defects(config, unit, problem)
         return
@@ -247,6 +249,18 @@ def _skinny_unit_defects(
         yield "vec_b: where K is not contiguous a vector is a lane's columns"
     if not form.left.k_fast and config.vec_a != 1:
         yield "vec_a: a left factor whose rows are not contiguous is loaded one by one"
+
+
+def _skinny_ring_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
+    form, item = canonical(problem), problem.a.item_bytes
+    if config.unit != "mma" or not takes_pipeline(problem):
+        yield "stages: asynchronous copies are for mma, and convert and gather nothing"
+    if not (form.left.k_fast and form.right.k_fast):
+        yield "stages: a line of LDS is 128 bytes along K"
+    if config.stages * (config.rows + config.cols) * 32 % config.cols:
+        yield "stages: a wave's ring is no multiple of a line of its sums"
+    if config.unroll != 1 or min(config.vec_a, config.vec_b) * item < VECTOR_BYTES:
+        yield "stages: the ring takes the place of unroll, and copies have 16 bytes"
 
 
 _SIMDS = 4
@@ -309,13 +323,13 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
-    asked = isinstance(config, GemmConfig) and config.pipelined
+    asked = config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
     waves = max(-(-config.waves // _SIMDS), together)
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
-    if isinstance(config, SkinnyConfig) and config.unit != "fma":
+    if isinstance(config, SkinnyConfig) and config.unit != "fma" and config.stages == 1:
         most = min(most, 128 if config.rows <= 16 else 255)  # as its launch bounds say
     if (count := registers(config, problem, wave)) > most:
         return f"about {count} registers a thread, at most {most} for {config.waves} waves a block"
@@ -325,6 +339,8 @@ def device_defect(
 def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
     if isinstance(config, SkinnyConfig):
+        if config.stages > 1:
+            return config.waves * config.stages * (config.rows + config.cols) * 128
         sums = config.waves * config.rows * config.cols
         return problem.acc_bytes * sums if config.waves_k > 1 or config.unit != "fma" else 0
     item = problem.a.item_bytes
@@ -393,4 +409,6 @@ def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: Gemm
     depth = config.vec_b if k_fast else unit.terms(item)
     lines = config.cols // unit.m * unit.lines + config.rows // unit.n
     sums = config.rows * config.cols // unit.wave
+    if config.stages > 1:  # the addresses of all lines, and factors of two instructions
+        return sums + 3 * (config.rows + config.cols) // 2 + _ADDRESSES
     return sums + config.unroll * lines * depth * item // 4 + 2 * lines + _ADDRESSES
