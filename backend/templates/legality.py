@@ -13,6 +13,7 @@ from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, canonical
+from backend.templates.registers import lane_grid, registers
 from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
@@ -186,11 +187,6 @@ def _vector_defects(name: str, width: int, most: int) -> Iterator[str]:
         yield f"{name}: the operand's alignment allows {most}"
 
 
-def lane_grid(wave: int) -> tuple[int, int]:
-    """How the lanes of a wave share its tile without matrix cores: rows by columns."""
-    return (8, 8) if wave == 64 else (4, 8)
-
-
 def run_length(config: GemmConfig, item_bytes: int) -> int:
     """Neighbouring columns of the result that a lane stores."""
     if config.pipelined:
@@ -265,8 +261,6 @@ def _skinny_ring_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator
 
 _SIMDS = 4
 _MAX_THREADS = 1024
-_ADDRESSES = 40
-"""Registers for pointers, indices and the loop, as seen in compiled kernels."""
 
 _MARGIN = 16
 """What the estimate of a skinny kernel may be short by: one that spills is never worth a try."""
@@ -358,57 +352,3 @@ def staged_line(wave_n: int) -> int:
     """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
     columns = wave_n + wave_n // 32 * 4
     return columns + (24 - columns % 16) % 16
-
-
-def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
-    """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
-    item = problem.a.item_bytes
-    if isinstance(config, SkinnyConfig):
-        if (unit := UNITS.get(config.unit)) is not None:
-            return _skinny_unit_registers(config, unit, problem)
-        return _skinny_registers(config, problem)
-    word = problem.acc_bytes // 4
-    sums = word * config.wave_m * config.wave_n // wave
-    staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
-    if config.pipelined:
-        form = canonical(problem)
-        sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
-        held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
-        factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * 16
-        values = factors // wave + held // (config.waves * wave)
-        copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
-        places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
-        if isinstance(problem, ConvProblem):  # where each is, and which rows and columns it has
-            lines, vector = sides[problem.flipped]
-            places += 2 * lines * config.block_k // (_piece(vector, item) * config.waves * wave)
-            places += 24 if vector * item < 4 else 0  # eight points of the kernel
-        return sums + values * item // 4 + places + _ADDRESSES
-    if (unit := UNITS.get(config.unit)) is not None:
-        lanes = unit.wave // unit.groups  # each has a line
-        values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)
-        return sums + (staged + values // min(lanes, unit.m)) * item // 4 + _ADDRESSES
-    rows, cols = lane_grid(wave)
-    factors = word * (config.wave_m // rows + config.wave_n // cols)
-    return sums + staged * item // 4 + factors + _ADDRESSES
-
-
-def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
-    """Terms count as sums, to whose type they are converted; each row has an address of its own."""
-    k_fast = canonical(problem).right.k_fast
-    lane_cols = config.cols if k_fast else config.vec_b
-    lane_k = config.vec_b if k_fast else config.vec_a
-    terms = (config.rows + lane_cols) * lane_k
-    values = config.rows * lane_cols + config.unroll * terms
-    return problem.acc_bytes // 4 * values + 2 * config.rows + _ADDRESSES
-
-
-def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem) -> int:
-    """Sums, and the terms of all steps as memory has them."""
-    item = problem.a.item_bytes
-    k_fast = canonical(problem).right.k_fast
-    depth = config.vec_b if k_fast else unit.terms(item)
-    lines = config.cols // unit.m * unit.lines + config.rows // unit.n
-    sums = config.rows * config.cols // unit.wave
-    if config.stages > 1:  # the addresses of all lines, and factors of two instructions
-        return sums + 3 * (config.rows + config.cols) // 2 + _ADDRESSES
-    return sums + config.unroll * lines * depth * item // 4 + 2 * lines + _ADDRESSES
