@@ -1,13 +1,21 @@
 """What whole models gain by `improve`, on a GPU, confirmed by stock PyTorch.
 
-    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 300] [--out FOLDER]
+    python benchmarks/bench_model.py [NAME...] [--gpus 1] [--budget 300] [--templates]
+        [--out FOLDER] [--cache FOLDER]
 
 For each program of `models.py`: it is tuned and captured by `run --capture`; timed under stock
 PyTorch (`before`); `improve --yes` searches and pins; timed again (`after`); `prove` repeats the
 comparison in fresh processes; all is unpinned, and it is timed once more (`unpinned`). Times are
 device microseconds a pass, summed over the kernels by torch.profiler, three profiles in a process.
+
+With `--templates` ours are offered too. The tunings that take most of a pass are measured with
+cold caches, the best of ours against the best of the others; where ours win, the one that counts
+most is tried in the captured graph; what has won is pinned. `after` runs under `run --templates`,
+and `verify` reads what it called. The table says whose choices were in use. No measurement begins
+when `--budget` is over.
+
 Programs go to the GPUs by turns, those of one GPU one after another. Prints a table and, with
-`--out`, writes what each command said, step by step.
+`--out`, writes what each command said, step by step; the cache dirs stay below `--cache`.
 """
 
 from __future__ import annotations
@@ -24,6 +32,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import model_templates as templates
+
 HERE = Path(__file__).resolve().parent
 NAMES = (
     "llama-prefill",
@@ -38,20 +48,36 @@ NAMES = (
 class Lane:
     """Commands on one GPU with a cache dir for each program."""
 
-    def __init__(self, gpu: int, folder: Path, out: Path | None, budget: float) -> None:
+    def __init__(
+        self, gpu: int, folder: Path, out: Path | None, budget: float, templates: bool = False
+    ) -> None:
+        self._templates = templates
         self._env = {**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu), "PYTHONUNBUFFERED": "1"}
         self._folder, self._out, self._budget = folder, out, budget
 
     def measure(self, name: str) -> dict[str, Any]:
         """One row of the table; a step that fails is told, and ends it."""
-        cache = self._folder / name
+        cache, begin = self._folder / name, time.monotonic()
         row: dict[str, Any] = {"name": name, "seconds": {}}
         program = [sys.executable, str(HERE / "models.py"), name]
         tui = [sys.executable, "-m", "rocm_tui"]
         where = ["--cache-dir", str(cache)]
-        captured = [*tui, "run", "--capture", "--quiet", *where, "--", *program, "--steps", "12"]
-        self._step(row, "capture", captured, cache)
+        ours = ["--templates"] if self._templates else []
+        captured = [*tui, "run", "--capture", *ours, "--quiet", *where, "--", *program]
+        tuned = self._step(row, "capture", [*captured, "--steps", "12", "--json"], cache)
+        row["tuned"] = self._times(tuned)
         row["before"] = self._times(self._step(row, "before", [*program, "--json"], cache))
+        if self._templates:
+            steps = templates.Steps(lambda step, words: self._step(row, step, words, cache), where)
+            row["templates"] = templates.chosen(steps, begin + self._budget)
+            shown = [*tui, "run", *ours, "--quiet", *where, "--", *program, "--json"]
+            seen = [*tui, "verify", "--json", *where, "--", *shown]
+            text = self._step(row, "after", seen, cache)
+            row["after"], row["verify"] = self._times(text), _json(text)
+            self._step(row, "pins", [*tui, "pins", *where], cache)
+            self._step(row, "unpin", [*tui, "unpin", "--all", *where], cache)
+            row["unpinned"] = self._times(self._step(row, "unpinned", [*program, "--json"], cache))
+            return row
         graphs = self._step(row, "graphs", [*tui, "graphs", "--json", *where], cache)
         row["graphs"] = _json(graphs)
         budget = ["--budget", str(self._budget)]
@@ -80,8 +106,12 @@ class Lane:
 
     @staticmethod
     def _times(text: str) -> list[float]:
-        value = _json(text)
-        return value["us"] if isinstance(value, dict) and "us" in value else []
+        """Of the last line that tells them."""
+        for line in reversed(text.splitlines()):
+            value = _json(line)
+            if isinstance(value, dict) and "us" in value:
+                return list(value["us"])
+        return []
 
 
 def _json(text: str) -> Any:
@@ -100,15 +130,16 @@ def _us(times: list[float]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| program | before, us | after | unpinned | after / before |",
-        "|---|---|---|---|---|",
+        "| program | choices in use | before, us | after | unpinned | after / before |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
         before, after = row.get("before") or [], row.get("after") or []
         ratio = "–"
         if before and after:
             ratio = f"{statistics.median(after) / statistics.median(before):.4f}"
-        cells = row["name"], _us(before), _us(after), _us(row.get("unpinned") or []), ratio
+        whose = row.get("templates", {}).get("in_use", "PyTorch's own")
+        cells = row["name"], whose, _us(before), _us(after), _us(row.get("unpinned") or []), ratio
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -119,12 +150,14 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--first-gpu", type=int, default=0)
     parser.add_argument("--budget", type=float, default=300.0)
+    parser.add_argument("--templates", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path)
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
 
     def work(gpu: int, folder: Path) -> None:
-        lane = Lane(args.first_gpu + gpu, folder, args.out, args.budget)
+        lane = Lane(args.first_gpu + gpu, folder, args.out, args.budget, args.templates)
         for name in args.names[gpu :: args.gpus]:
             rows.append(lane.measure(name))
             if args.out is not None:
@@ -132,10 +165,9 @@ def main() -> None:
                 (args.out / f"{name}.json").write_text(text)
             print(table(rows[-1:]), flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        threads = [
-            threading.Thread(target=work, args=(gpu, Path(folder))) for gpu in range(args.gpus)
-        ]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = args.cache or Path(temporary)
+        threads = [threading.Thread(target=work, args=(gpu, folder)) for gpu in range(args.gpus)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -164,7 +164,7 @@ def watch(folder: Path, shown: int, limit: float) -> Cost:
     time.sleep(0.2)
     begun = screen.go()
     try:
-        seconds = screen.wait_for(f"{shown} tuning".encode(), limit) - begun
+        seconds = screen.wait_for(f"{shown:,} tuning".encode(), limit) - begun
         status = Path(f"/proc/{screen.pid}/status").read_text()
         return Cost(seconds, screen.cpu(), int(status.partition("VmHWM:")[2].split()[0]) / 1024)
     except SystemExit:

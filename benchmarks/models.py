@@ -86,7 +86,8 @@ class Block(nn.Module):
 
 
 def llama(batch: int, rows: int) -> tuple[Any, tuple[Any, ...]]:
-    model = nn.Sequential(*(Block(4096, 11008, 32) for _ in range(4)))
+    with torch.device("cuda"):
+        model = nn.Sequential(*(Block(4096, 11008, 32) for _ in range(4)))
     return _on_gpu(model), (_gpu_randn(batch, rows, 4096),)
 
 
@@ -113,7 +114,8 @@ class Experts(nn.Module):
 
 
 def moe(rows: int) -> tuple[Any, tuple[Any, ...]]:
-    model = nn.Sequential(*(Experts(2048, 4096, 8) for _ in range(2)))
+    with torch.device("cuda"):
+        model = nn.Sequential(*(Experts(2048, 4096, 8) for _ in range(2)))
     return _on_gpu(model), (_gpu_randn(rows, 2048),)
 
 

@@ -66,6 +66,13 @@ def code_of(root: Path, hash: str) -> Code | None:
     return None
 
 
+def module_of(root: Path, hash: str) -> Path | None:
+    """The Python file that Inductor generated for the choice `hash`; None where there is none."""
+    digest = digest_in(hash)
+    path = root / digest[1:3] / f"{digest}.py" if digest else None
+    return path if path is not None and path.is_file() else None
+
+
 def read_text(path: Path, most: int = MAX_BYTES) -> str | None:
     """A regular file of at most so many bytes, behind no link; else None."""
     data = read_file(path, most)

@@ -15,6 +15,7 @@ from itertools import combinations, pairwise
 from math import erfc, exp, log, log1p, sqrt
 from statistics import fmean, median
 
+from backend.counted import counted
 from backend.measure.verdict import likeness, quartiles, swelling
 
 FEWEST = 16
@@ -234,12 +235,12 @@ def _neighbour_sentence(slow: float, signs: Signs) -> str:
     if slow:
         accused.append(f"{100 * slow:.0f} % of the rounds took more than {SLOW:g} x a quiet round")
     if signs.load is not None and signs.cores and signs.load > signs.cores + 1:
-        witnesses.append(f"the load was {signs.load:.1f} on {signs.cores} cores")
+        witnesses.append(f"the load was {signs.load:.1f} on {counted(signs.cores, 'core')}")
     if signs.seconds:
         share = 1.0 if signs.cpu_seconds is None else signs.cpu_seconds / signs.seconds
         if share < CPU_SHARE:
             accused.append(f"the measuring thread had the CPU for {100 * share:.0f} % of the time")
         switches = (signs.switches or 0) / signs.seconds
         if switches > SWITCHES:
-            witnesses.append(f"it was put aside {switches:.0f} times a second")
+            witnesses.append(f"it was put aside {counted(round(switches), 'time')} a second")
     return f"busy neighbour: {', '.join(accused + witnesses)}" if accused else ""

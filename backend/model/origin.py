@@ -90,6 +90,11 @@ def template_of(choice: Choice) -> str:
     return "" if template == "triton" else template
 
 
+def has_resources(choice: Choice) -> bool:
+    """Whether a cache may tell what its kernel takes of a GPU: one of ours, or Triton's."""
+    return bool(template_of(choice)) or kind_of(choice.hash or "") == "triton"
+
+
 def kernel_hash(source: str, entry: str, target: str) -> str:
     """The same wherever the same source is compiled for the same target."""
     return _digest(json.dumps([source, entry, target]))

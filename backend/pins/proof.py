@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import replace
 
+from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.model.pin import Pin, Proof
@@ -50,5 +51,5 @@ def why_stale(record: Record, since: int) -> str:
         return "it drifted since"
     if numbers_of(record) != proof.numbers:
         return "it was tuned again since"
-    graphs = "1 graph was" if since == 1 else f"{since} graphs were"
+    graphs = counted(since, "graph was", "graphs were")
     return f"{graphs} compiled since" if since else ""

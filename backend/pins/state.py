@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from backend.cache.autotune import INFINITY, Numbers
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import brief
 from backend.model.origin import any_toolchain, is_own, kind_of
@@ -280,11 +281,10 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
         what = "made by an older version, which can break programs; `rocm-tui pins --reconcile`"
         return PinStatus(pin, "drifted", what)
     if changes:
-        were = "was" if len(changes) == 1 else "were"
-        what = f"{_count(len(changes), 'number')} {were} written over ours"
+        what = f"{counted(len(changes), 'number was', 'numbers were')} written over ours"
         return PinStatus(pin, "drifted", what)
     if graphs.stale:
-        what = f"{_count(len(graphs.stale), 'compiled graph')} made with another choice"
+        what = f"{counted(len(graphs.stale), 'compiled graph')} made with another choice"
         return PinStatus(pin, "drifted", what)
     free = sorted(set(stored) - set(held))
     if free:
@@ -311,9 +311,5 @@ def _line(doubt: Doubt) -> str:
     words = {"it": "them" if many else "it"}
     words |= {"calls": "call", "keeps": "keep"} if many else {"calls": "calls", "keeps": "keeps"}
     where = brief(doubt.paths[0], 60) + (f" and {len(doubt.paths) - 1} more" if many else "")
-    what = _count(len(doubt.paths), "compiled graph")
+    what = counted(len(doubt.paths), "compiled graph")
     return f"{what} {doubt.why.format(**words)} ({where}); {doubt.todo.format(**words)}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")

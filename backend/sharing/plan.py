@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from backend.counted import counted
 from backend.errors import PinRefused
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
@@ -183,7 +184,9 @@ def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
     old, graphs = plan.replaces, len(plan.graphs)
     if old is not None and old.hash == pin.hash:
         return Step(pin, "same", "is pinned here already")
-    detail = f"{plan.numbers} number(s) raised out of reach, {graphs} compiled graph(s) move aside"
+    numbers = counted(plan.numbers, "number")
+    aside = counted(graphs, "compiled graph moves", "compiled graphs move")
+    detail = f"{numbers} raised out of reach, {aside} aside"
     if plan.waits:
         detail = "its choice was not tuned here; it counts once it was"
     if old is None:

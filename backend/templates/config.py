@@ -22,7 +22,8 @@ class GemmConfig:
     A block computes `block_m` x `block_n`, `block_k` products at a time; each of its waves
     `wave_m` x `wave_n` of that. `unit` is what multiplies. `kpack` is how many of its instructions
     one LDS read feeds. `vec_*` are elements an access of the left factor, the right factor and the
-    result. `stages` are LDS buffers: 1, 2, or 3 to 5 for `mma`, whose copies run on their own.
+    result. `stages` are LDS buffers: 1, 2, or 3 to 8 for `mma` and `wgmma`, whose copies run
+    on their own.
     Blocks go through `group_m` rows of tiles before the next column; `xcds` is how many dies, each
     with its own L2, the hardware deals blocks to in turn. `split_k` parts of K are summed in a
     second kernel; it is a runtime argument, and no part of the source.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.legality import (
     DeviceLimits,
     device_defect,
@@ -55,13 +56,18 @@ def gemm_configs(
     sizes = _as_kernel(problem, sizes)
     configs = [
         config
-        for tile in tiles(target, problem.a.dtype, shape_class(sizes), takes_pipeline(problem))
+        for tile in _tiles(problem, target, sizes)
         for config in _splits(_gemm_config(tile, problem, device), sizes, device)
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     if target.kind != "cpu":
         configs.sort(key=lambda config: _gemm_cost(config, sizes, device))
     return tuple(configs[:budget])
+
+
+def _tiles(problem: GemmProblem, target: Target, sizes: Sizes) -> tuple[Tile, ...]:
+    pixels, pipeline = isinstance(problem, ConvProblem), takes_pipeline(problem)
+    return tiles(target, problem.a.dtype, shape_class(sizes), pipeline, pixels)
 
 
 def skinny_configs(

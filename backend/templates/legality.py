@@ -51,7 +51,7 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if config.pipelined:
         yield from _pipeline_defects(config, problem)
     elif config.unit == "wgmma":
-        yield "stages: a warpgroup multiplies what asynchronous copies bring, 3 to 5"
+        yield "stages: a warpgroup multiplies what asynchronous copies bring, 3 or more"
     yield from _vector_defects("vec_a", config.vec_a, form.left.vector)
     yield from _vector_defects("vec_b", config.vec_b, form.right.vector)
     yield from _vector_defects("vec_c", config.vec_c, form.out_vector)
@@ -108,10 +108,33 @@ def _gathers_pieces(problem: ConvProblem) -> bool:
     return side.k_fast and side.vector * item >= 4 and sum(problem.window.kernel) < 32
 
 
+def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
+    """Whether bulk tensor copies bring the tiles of a warpgroup: lines are whole 16-byte pieces,
+    and a step of a convolution is of one pixel from each place."""
+    least = VECTOR_BYTES // problem.a.item_bytes
+    if isinstance(problem, ConvProblem) and not _takes_pixels(config, problem):
+        return False
+    return config.unit == "wgmma" and min(config.vec_a, config.vec_b) >= least
+
+
+def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
+    """What the descriptions of such copies can say of a window."""
+    window = problem.window
+    assert window is not None
+    dims = zip(window.kernel, window.dilation, window.padding, window.stride, strict=True)
+    seen = [((size - 1) * apart, pad, step) for size, apart, pad, step in dims]
+    return (
+        window.channels % config.block_k == 0
+        and config.block_k * problem.a.item_bytes == 128
+        and _gathered(problem).k_fast
+        and all(s < 128 and pad <= 128 and s - pad <= 128 and step <= 8 for s, pad, step in seen)
+    )
+
+
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     item = problem.a.item_bytes
-    if config.unit not in ("mma", "wgmma") or config.stages > 5:
-        yield "stages: 1 or 2, or 3 to 5 with the asynchronous copies of mma and wgmma"
+    if config.unit not in ("mma", "wgmma") or config.stages > 8:
+        yield "stages: 1 or 2, or 3 to 8 with the asynchronous copies of mma and wgmma"
     if not takes_pipeline(problem, config.unit):
         yield "asynchronous copies convert nothing, and gather only channels of a pixel"
     elif isinstance(problem, ConvProblem):
@@ -122,19 +145,16 @@ def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
         yield "fragments are of 16 lines, and come in pairs along K"
-    if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
-        yield "a line of LDS that is no power of two"
-    lines = max(config.block_m, config.block_n, config.block_k)
-    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
-        yield "a line of LDS is more than one copy of each thread"
+    if not takes_boxes(config, problem):
+        yield from _copy_defects(config, item)
     if config.unit == "wgmma":
         yield from _warpgroup_defects(config, problem)
 
 
 def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     form, panel = canonical(problem), 128 // problem.a.item_bytes
-    if config.wave_n not in (64, 128, 256) or config.block_m // config.wave_m % 4:
-        yield "a warpgroup has four waves below each other and 64, 128 or 256 columns"
+    if config.wave_n not in (64, 128, 192, 256) or config.block_m // config.wave_m % 4:
+        yield "a warpgroup has four waves below each other and 64, 128, 192 or 256 columns"
     for side, outer in ((form.left, config.block_m), (form.right, config.block_n)):
         if (config.block_k if side.k_fast else outer) % panel:
             yield "a line of LDS is cut into panels of 128 bytes"
@@ -145,6 +165,14 @@ def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str
 def _piece(vector: int, item: int) -> int:
     """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
     return vector if vector * item >= 4 else VECTOR_BYTES // item
+
+
+def _copy_defects(config: GemmConfig, item: int) -> Iterator[str]:
+    if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
+        yield "a line of LDS that is no power of two"
+    lines = max(config.block_m, config.block_n, config.block_k)
+    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
+        yield "a line of LDS is more than one copy of each thread"
 
 
 def _fma_defects(config: GemmConfig) -> Iterator[str]:
@@ -308,7 +336,8 @@ def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     if config.pipelined:
         lines = config.block_m + config.block_n
         staged = problem.acc_bytes * config.waves * 16 * staged_line(config.wave_n)
-        return max(lines * config.block_k * config.stages * item, staged)
+        arrivals = 8 * config.stages if takes_boxes(config, problem) else 0
+        return max(lines * config.block_k * config.stages * item + arrivals, staged)
     pad = 16 // item if config.unit == "fma" else 0
     lines = config.block_m + config.block_n + 2 * pad
     return lines * config.block_k * config.stages * item

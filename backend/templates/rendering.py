@@ -13,7 +13,7 @@ from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import one_launch
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
-from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect
+from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect, takes_boxes
 from backend.templates.problem import LARGEST_SIZE, ArgInfo, DType, GemmProblem, Sizes, canonical
 from backend.templates.units import UNITS
 
@@ -87,7 +87,7 @@ def render_gemm(
     """
     template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
     if config.unit == "wgmma":
-        template = "warpgroup.hip.jinja"
+        template = "boxes.hip.jinja" if takes_boxes(config, problem) else "warpgroup.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
 
 
@@ -130,6 +130,7 @@ def _render(
             config=config.binary,
             unit=UNITS.get(config.unit),
             lds_bytes=lds_bytes(config, problem),
+            boxes=isinstance(config, GemmConfig) and takes_boxes(config, problem),
             input_reorder=input_reorder,
             skinny_split_unit=SKINNY_SPLIT_UNIT,
             largest_size=LARGEST_SIZE,

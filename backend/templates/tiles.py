@@ -228,6 +228,16 @@ _WARPGROUP: dict[ShapeClass, tuple[Tile, ...]] = {
 }
 """Before those of `_MMA`, where the device has it."""
 
+_PIXELS = (
+    Tile(128, 128, 16, 128, "wgmma", 128, 3),
+    Tile(128, 128, 16, 128, "wgmma", 128, 6),
+    Tile(256, 128, 32, 128, "wgmma", 128, 4),
+    Tile(128, 64, 16, 64, "wgmma", 128, 4),
+    Tile(64, 128, 16, 128, "wgmma", 128, 4),
+    Tile(64, 64, 16, 64, "wgmma", 128, 6),
+)
+"""In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
+
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
         Tile(128, 128, 32, 64, "fma", 32),
@@ -274,10 +284,13 @@ _CPU = (
 )
 
 
-def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tuple[Tile, ...]:
+def tiles(
+    target: Target, dtype: str, shape: ShapeClass, pipeline: bool, pixels: bool = False
+) -> tuple[Tile, ...]:
     """The best guess first; those of a matrix unit where the device has one for the type.
 
-    `pipeline` tells whether the problem takes asynchronous copies.
+    `pipeline` tells whether the problem takes asynchronous copies, `pixels` whether it is a
+    convolution.
     """
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if has_unit(target, tile.unit, dtype))
@@ -287,7 +300,9 @@ def tiles(target: Target, dtype: str, shape: ShapeClass, pipeline: bool) -> tupl
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
-    return (*(_WARPGROUP[shape] if has_unit(target, "wgmma", dtype) else ()), *found)
+    if not has_unit(target, "wgmma", dtype):
+        return found
+    return (*(_PIXELS if pixels else _WARPGROUP[shape]), *found)
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:

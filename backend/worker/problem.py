@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from backend.counted import counted
 from backend.errors import InputsKeyInvalid
 from backend.inductor.hooks.templates import offer, schedule
 from backend.inductor.torch import tuning as torch_api
@@ -58,7 +59,7 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
     if op == "convolution":
         if not given or not OPS[op].takes(len(specs)):
             raise NotRebuildable(
-                f"convolution cannot be rebuilt: {len(specs)} inputs, with "
+                f"convolution cannot be rebuilt: {counted(len(specs), 'input')}, with "
                 f"{convolution.text_of(given) or 'a stride and a padding that nothing tells'}"
             )
         program = _plain(convolution.function_of(given), specs)
@@ -70,7 +71,9 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
     if row.function is None:
         return _linear(op, row, specs)
     if not row.takes(len(specs)):
-        raise NotRebuildable(f"{op} takes {len(row.inputs)} inputs, its key has {len(specs)}")
+        raise NotRebuildable(
+            f"{op} takes {counted(len(row.inputs), 'input')}, its key has {len(specs)}"
+        )
     function = _COMPOSED.get(op) or getattr(torch, row.function)
     return _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
 
@@ -114,7 +117,7 @@ def _plain(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> Rebuilt
 def _linear(op: str, row: Op, specs: Sequence[TensorSpec]) -> Rebuilt:
     """Its weight is frozen into the graph and packed by MKL or oneDNN."""
     if not row.takes(len(specs)):
-        raise NotRebuildable(f"{op} with {len(specs)} inputs is not known")
+        raise NotRebuildable(f"{op} with {counted(len(specs), 'input')} is not known")
     given = dict(zip(row.inputs, specs, strict=False))
     weight, bias = given["b"], given.get("bias")
     if row.packed:

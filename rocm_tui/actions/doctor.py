@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from backend.cache.autotune import read_caches
+from backend.counted import counted, noun
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import BundleInvalid, StoreError, brief
@@ -186,14 +187,14 @@ def _cache(layout: Layout) -> Iterator[Check]:
         )
     caches, problems = read_caches(layout)
     entries = sum(len(cache.entries) for cache in caches)
-    yield Check("tunings", "ok", f"{entries} in {len(caches)} cache file(s)")
+    yield Check("tunings", "ok", f"{entries} in {counted(len(caches), 'cache file')}")
     for problem in problems:
         yield Check("tunings", "bad", problem.source, problem.what)
     for name, folder in (("fxgraph", layout.fxgraph), ("aotautograd", layout.aotautograd)):
         graphs = sum(1 for path in folder.glob("**/*") if path.is_file())
-        yield Check(f"{name} cache", "ok", f"{graphs} compiled graph(s)")
+        yield Check(f"{name} cache", "ok", counted(graphs, "compiled graph"))
     logs = list(layout.sessions.glob("*.jsonl"))
-    yield Check("sessions", "ok", f"{len(logs)} event log(s)")
+    yield Check("sessions", "ok", counted(len(logs), "event log"))
     yield from _leftovers(layout)
 
 
@@ -223,7 +224,7 @@ def _inotify() -> Iterator[Check]:
     if not limit.exists():
         yield Check("inotify", "note", "not on this system", "`watch` polls the files instead")
         return
-    yield Check("inotify", "ok", f"{limit.read_text().strip()} watches allowed")
+    yield Check("inotify", "ok", counted(int(limit.read_text()), "watch", "watches") + " allowed")
 
 
 def _compilers() -> Iterator[Check]:
@@ -313,8 +314,8 @@ def _contents(artifacts: Sequence[Artifact]) -> Iterator[Check]:
             advice = "PyTorch refuses a file with a type that it does not know"
             yield Check(name, "note", f"{len(mine)} of an unknown type, {size}", advice)
         else:
-            plural = what.replace(" of", "s of", 1) if " of" in what else f"{what}s"
-            yield Check(name, "ok", f"{len(mine)} {what if len(mine) == 1 else plural}, {size}")
+            many = what.replace(" of", "s of", 1) if " of" in what else ""
+            yield Check(name, "ok", f"{counted(len(mine), what, many)}, {size}")
         passed_over = sum(artifact.type == kind for artifact in artifacts) - len(mine)
         if passed_over:
             value = f"{passed_over} more that PyTorch passes over when it loads the file"
@@ -325,7 +326,8 @@ def _contents(artifacts: Sequence[Artifact]) -> Iterator[Check]:
 def _dangers(artifacts: Sequence[Artifact]) -> Iterator[Check]:
     odd = [artifact for artifact in artifacts if artifact.leads_out]
     if odd:
-        value = f"{len(odd)} name(s) that PyTorch never gives, such as {brief(odd[0].key, 60)}"
+        value = counted(len(odd), "name")
+        value += f" that PyTorch never gives, such as {brief(odd[0].key, 60)}"
         advice = "loading it may write outside of the cache dir: do not load it"
         yield Check("names", "bad", value, advice)
 
@@ -334,14 +336,15 @@ def _overwriting(overwritten: Mapping[str, Overwriting]) -> Iterator[Check]:
     if overwritten:
         counts = Counter(overwritten.values())
         value = f"{counts['new']} new, {counts['same']} as here, {counts['other']} would replace"
-        yield Check("configurations", "note" if counts["other"] else "ok", f"{value} others")
+        others = noun(counts["other"], "another", "others")
+        yield Check("configurations", "note" if counts["other"] else "ok", f"{value} {others}")
 
 
 def _hiding(hidden: Sequence[Hiding]) -> Iterator[Check]:
     for key, pin in {hiding.pin.key: hiding.pin for hiding in hidden}.items():
         mine = [hiding for hiding in hidden if hiding.pin.key == key]
         surely = [hiding for hiding in mine if hiding.verdict == "other"]
-        count = f"{len(surely or mine)} graph{'s' * (len(surely or mine) != 1)}"
+        count = counted(len(surely or mine), "graph")
         value = f"{pin.id} ({brief(pin.label, 40)}) {'is' if surely else 'may be'} hidden"
         advice = "after loading it, run `rocm-tui pins --reconcile`; or save it again under the pin"
         if not surely:

@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 
 from backend.cache.autotune import cache_of, cache_paths, measured_ms, walk
+from backend.counted import counted
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import CacheUnreadable
@@ -30,6 +31,7 @@ from rocm_tui.actions.measure import Measuring, NotMeasurable, NotMeasured
 from rocm_tui.actions.pin import Pinned, pin_choice, pinnable
 from rocm_tui.actions.trial import Trying
 from rocm_tui.actions.trial_graph import CAPTURE, NotTried, text_of
+from rocm_tui.config.reading import config
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
@@ -52,9 +54,6 @@ from rocm_tui.search.types import (
 from rocm_tui.session import stats
 from rocm_tui.session.graph_rows import GraphRow, GraphTuning, find_graph
 from rocm_tui.session.model import Row
-
-BUDGET = 600.0
-"""Seconds of searching, compiling counted."""
 
 Rows = Mapping[TuningKey, Row]
 
@@ -91,7 +90,7 @@ def pick_graph(graphs: Sequence[GraphRow], wanted: str | None = None) -> GraphRo
         raise NotTried(f"no graph of a program is known: {CAPTURE}")
     why = next((row.graph.uncaptured for row in meant if row.graph.uncaptured), "")
     reason = f"could not be captured: {plain(why)}" if why else f"is not captured: {CAPTURE}"
-    which = f"graph {meant[0].id}" if wanted else f"none of {len(meant)} graphs"
+    which = f"graph {meant[0].id}" if wanted else f"none of {counted(len(meant), 'graph')}"
     raise NotTried(f"{which} {reason}")
 
 
@@ -109,7 +108,7 @@ class Improving:
         layout: Layout,
         graph: GraphRow,
         *,
-        budget: float = BUDGET,
+        budget: float | None = None,
         within: float = stats.NEAR,
         restart: bool = False,
         tell: Callable[[News], None] = lambda news: None,
@@ -119,7 +118,7 @@ class Improving:
         self._layout = layout
         self._graph = graph
         self._rows = rows_of(graph)
-        self._budget = budget
+        self._budget = config().budgets.improve if budget is None else budget
         self._within = within
         self._restart = restart
         self._tell = tell

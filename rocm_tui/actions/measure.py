@@ -11,10 +11,12 @@ import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Caches, Choice, Measurement
 from backend.model.tuning import Tuning
 from backend.wire.jobs import MeasureJob, MeasureResult, PeakJob, PeakResult
+from rocm_tui.config.reading import config
 from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchChoice, RocmTuiError, UsageError
 from rocm_tui.harmless import plain
@@ -25,9 +27,6 @@ from rocm_tui.session import stats
 from rocm_tui.session.model import Row
 from rocm_tui.session.peaks import Peak, TunedDevice
 from rocm_tui.session.possible import why_not_measured
-
-BUDGET = 30.0
-"""Seconds of measuring."""
 
 
 class NotMeasurable(RocmTuiError):
@@ -68,7 +67,7 @@ def measure_job(
     tuning: Tuning,
     choices: Sequence[Choice],
     *,
-    budget: float = BUDGET,
+    budget: float | None = None,
     caches: Caches | None = None,
     rounds: int = 0,
 ) -> MeasureJob:
@@ -88,7 +87,7 @@ def measure_job(
         inputs=key.inputs,
         precision=key.precision,
         hashes=tuple(hashes),
-        budget=budget,
+        budget=config().budgets.measure if budget is None else budget,
         caches=caches,
         rounds=rounds,
         threads=tuning.threads,
@@ -113,7 +112,7 @@ class Measuring:
         tuning: Tuning,
         choices: Sequence[Choice],
         *,
-        budget: float = BUDGET,
+        budget: float | None = None,
         caches: Caches | None = None,
         rounds: int = 0,
     ) -> None:
@@ -211,7 +210,7 @@ def _read(result: PeakResult) -> tuple[TunedDevice, Peak]:
     source = "measured here: square products, a copy"
     if result.device == "cpu":
         machine = TunedDevice("cpu", host=socket.gethostname())
-        source += f"; {result.threads} thread{'s' * (result.threads != 1)}"
+        source += f"; {counted(result.threads, 'thread')}"
     return machine, Peak(
         machine.label, result.tflops, result.gbs, source, result.caches, measured=True
     )

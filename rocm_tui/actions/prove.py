@@ -21,6 +21,7 @@ from backend.pins.state import PinStatus
 from backend.pins.store import PinStore
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.actions.trial_graph import NotTried, text_of
+from rocm_tui.config.reading import config
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.run import RunJob, RunJobAt, try_modes
 from rocm_tui.search.proof import Proof, note_with
@@ -28,8 +29,6 @@ from rocm_tui.session.graph_rows import GraphRow
 
 PAIRS = 8
 """From eight on the interval leaves the most extreme pair at either end out."""
-BUDGET = 10.0
-"""Seconds of passes in one process."""
 
 
 def pins_of(graph: GraphRow, statuses: Sequence[PinStatus]) -> tuple[PinStatus, ...]:
@@ -53,7 +52,7 @@ class Proving:
         graph: GraphRow,
         *,
         pairs: int = PAIRS,
-        budget: float = BUDGET,
+        budget: float | None = None,
         tell: Callable[[int, int, bool], None] = lambda number, total, pinned: None,
         seed: int | None = None,
     ) -> None:
@@ -66,6 +65,7 @@ class Proving:
         self._chance = random.Random(seed)
         self._mode: int | None = None
         threads = graph.session.threads if graph.session else None
+        budget = config().budgets.prove if budget is None else budget
         self._job = TrialJob(
             graph.id, ((),), budget=budget, threads=threads, stock=True, fresh=True
         )

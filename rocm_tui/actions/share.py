@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from backend.cache.autotune import read_caches
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.safe import write_atomic
 from backend.disk.trusted import user_name
@@ -213,7 +214,7 @@ def apply_import(plan: ImportPlan, layout: Layout) -> int:
             )
         except StoreError as error:
             raise ImportCutShort(
-                f"{done} of {len(pins)} pins were imported; the rest was not: {error}"
+                f"imported {done} of {counted(len(pins), 'pin')}; the rest was not: {error}"
             ) from error
     return len(pins)
 

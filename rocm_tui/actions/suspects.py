@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from backend.counted import counted
 from backend.model.choice import Choice
 from backend.model.ops import OPS
 from rocm_tui.actions.measure import choices_to_measure, measure_job
@@ -43,7 +44,7 @@ class Suspects:
         """A sentence about those that cannot be measured; empty if there are none."""
         if not self.others:
             return ""
-        suspects = "1 suspect is" if self.others == 1 else f"{self.others} suspects are"
+        suspects = counted(self.others, "suspect is", "suspects are")
         return f"{suspects} known from logs alone, or of an op that cannot be made again."
 
 

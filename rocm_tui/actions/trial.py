@@ -13,6 +13,7 @@ from backend.model.graph import Arm, Swap
 from backend.model.trial import Trial, TrialArm
 from backend.wire.jobs import TrialJob, TrialResult
 from rocm_tui.actions.trial_graph import NotTried, private_cache
+from rocm_tui.config.reading import config
 from rocm_tui.errors import NoSuchChoice
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError
@@ -22,8 +23,6 @@ from rocm_tui.session.graph_rows import GraphRow
 from rocm_tui.session.model import Row
 from rocm_tui.session.possible import why_not_hashed, why_not_known
 
-BUDGET = 30.0
-"""Seconds of passes."""
 BASELINE: Arm = ()
 UNASKED = 3
 """Choices that are tried where none is named: each is compiled into the whole graph."""
@@ -82,7 +81,7 @@ class Trying:
         graph: str,
         arms: Sequence[Arm],
         *,
-        budget: float = BUDGET,
+        budget: float | None = None,
         rounds: int = 0,
         threads: int | None = None,
         error: float = ERROR,
@@ -94,7 +93,7 @@ class Trying:
         self._job = TrialJob(
             graph=graph,
             arms=self._arms,
-            budget=budget,
+            budget=config().budgets.trial if budget is None else budget,
             rounds=rounds,
             error=error,
             threads=threads,

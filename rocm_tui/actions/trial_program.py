@@ -24,6 +24,7 @@ from statistics import median
 import psutil
 
 from backend.cache.copies import copy_pinned, copy_unpinned, discard
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.measure.trial import (
@@ -38,6 +39,7 @@ from backend.measure.verdict import schedule
 from backend.model.session import GraphCalled, GraphCompiled
 from backend.pins.file import read_pin_file
 from rocm_tui.actions.trial_graph import NotTried
+from rocm_tui.config.reading import config
 from rocm_tui.environment import hooked, hooks_forbidden, unhooked
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
@@ -45,8 +47,6 @@ from rocm_tui.jobs.program import SIDES, Ended, ProgramRun, ProgramTrial, Side, 
 from rocm_tui.jobs.run import keep_log
 from rocm_tui.launch.run import run_id
 
-BUDGET = 600.0
-"""Seconds of runs that count."""
 SKIP = 3
 """Steps that warm up."""
 LEAST_STEPS = 3
@@ -92,7 +92,7 @@ def try_program(
     steps: Steps,
     *,
     pairs: int | None = None,
-    budget: float = BUDGET,
+    budget: float | None = None,
     error: float = ERROR,
     env: Mapping[str, str] = os.environ,
     begun: Callable[[int, Side], None] = lambda pair, side: None,
@@ -112,6 +112,7 @@ def try_program(
         copy_unpinned(layout, layouts["without"])
         copy_pinned(layout, layouts["with"])
         runner = _Runner(command, layout, layouts, steps, env, begun, tell)
+        budget = config().budgets.program if budget is None else budget
         return runner.until_clear(pairs, budget, error)
     finally:
         discard(layout, folder)
@@ -216,13 +217,14 @@ class _Runner:
         pattern, skip = self._steps.marker.pattern, self._steps.skip
         if not marks:
             raise self._failed(side, ended, f"printed no line that matches {pattern!r}")
-        counted = marks[skip:]
-        count = len(counted) - 1
+        steps = marks[skip:]
+        count = len(steps) - 1
         if count < LEAST_STEPS:
             needed = skip + LEAST_STEPS + 1
-            what = f"printed {len(marks)} lines that match {pattern!r}, and {needed} are needed"
+            match = counted(len(marks), "line that matches", "lines that match")
+            what = f"printed {match} {pattern!r}, and {needed} are needed"
             raise self._failed(side, ended, what)
-        times = step_times(counted)
+        times = step_times(steps)
         if sum(seconds <= 0 for seconds in times) > AT_ONCE * len(times):
             what = (
                 f"prints lines that match {pattern!r} several at once: let it flush each of them, "

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backend.counted import counted
 from backend.model import convolution
 from backend.model.choice import sort_choices
 from backend.model.ops import ITEM_BYTES, OPS, product_of
@@ -203,7 +204,8 @@ def typed_problem(
         raise UsageError(f"say the type of the operands of {op}, such as --dtype bf16")
     dtypes = tuple(_dtype(name) for name in dtype.split(","))
     if len(dtypes) not in (1, len(shapes)):
-        raise UsageError(f"{len(dtypes)} types for {len(shapes)} operands; give one, or one each")
+        operands = counted(len(shapes), "operand")
+        raise UsageError(f"{counted(len(dtypes), 'type')} for {operands}; give one, or one each")
     steps = tuple(_sizes(word, "stride") for word in strides.split(",")) if strides else ()
     if steps and [len(step) for step in steps] != [len(shape) for shape in shapes]:
         raise UsageError("--strides needs as many numbers for each operand as its shape has")

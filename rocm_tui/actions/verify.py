@@ -18,14 +18,12 @@ from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.pins.proof import keep_proof
 from backend.wire.jobs import Progress, VerifyJob, VerifyResult
+from rocm_tui.config.reading import config
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
 from rocm_tui.jobs.limits import JobError, Limits, WorkerDied
 from rocm_tui.jobs.run import RunJob, try_modes
 from rocm_tui.jobs.warm import Workers
-
-SECONDS = 300.0
-"""How long one pin may take, the start of its worker included."""
 
 Tell = Callable[[int, Pin, str], None]
 """Told the place of the pin that is being verified, from 1, the pin, and what the worker does."""
@@ -57,13 +55,16 @@ class Verifying:
         layout: Layout,
         *,
         env: Mapping[str, str] = os.environ,
-        seconds: float = SECONDS,
+        seconds: float | None = None,
         tell: Tell = lambda place, pin, what: None,
         kept: Workers | None = None,
     ) -> None:
         self._python = python
         self._env = env
-        self._limits = replace(Limits.of_this_machine(), seconds=seconds)
+        self._limits = replace(
+            Limits.of_this_machine(),
+            seconds=config().budgets.verify if seconds is None else seconds,
+        )
         self._tell = tell
         self._keeper = kept or Workers(layout.root, most=1)
         self._ours = kept is None

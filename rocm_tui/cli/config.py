@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
@@ -21,7 +22,8 @@ Row = tuple[str, Any, str]
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Print the settings in force and where each is from: keys, theme, columns, colours, limits."
+        "Print the settings in force and where each is from: keys, theme, columns, colours, "
+        "limits, read-only, budgets."
     )
     todo = parser.add_mutually_exclusive_group()
     todo.add_argument(
@@ -50,7 +52,7 @@ def do_config(args: argparse.Namespace) -> int:
             say.err(str(mistake))
         if args.check:
             given = len([row for row in rows if row[2] != "default"])
-            there = f"{given} settings" if given != 1 else "1 setting"
+            there = counted(given, "setting")
             say.out(f"{now.path}: {there if now.there else 'there is none'}{_bad(mistakes)}")
         else:
             _print(now, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.graph import Graph
 from rocm_tui import say
@@ -30,9 +31,9 @@ def consent(layout: Layout, graph: Graph, yes: bool) -> GraphText:
 
 def about(graph: Graph, text: GraphText) -> list[str]:
     """What a person should know of a graph's text before it runs."""
-    size = [f"{graph.nodes} ops"] if graph.nodes else []
-    facts = ", ".join([graph_title(graph), *size, f"{len(text.lines)} lines of text"])
-    return [f"{facts}, which were not run before:", plain(str(text.path))]
+    size = [counted(graph.nodes, "op")] if graph.nodes else []
+    facts = ", ".join([graph_title(graph), *size, f"{counted(len(text.lines), 'line')} of text"])
+    return [f"{facts}, never run before:", plain(str(text.path))]
 
 
 def asked(question: str) -> bool:

@@ -27,7 +27,7 @@ from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.consent import asked, consent
 from rocm_tui.cli.work import Work, ended_by_signals
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.render.improve import (
     PINS,
     SURE,
@@ -61,9 +61,8 @@ def add_improve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=float,
-        default=600.0,
         metavar="SECONDS",
-        help="search no longer than that, compiling counted (default: 600)",
+        help="search no longer than that, compiling counted (default: 600, or as set)",
     )
     parser.add_argument(
         "--within",
@@ -81,7 +80,7 @@ def add_improve(parser: argparse.ArgumentParser) -> None:
 
 
 def do_improve(args: argparse.Namespace) -> int:
-    budget = check_seconds(args.budget, "--budget")
+    budget = seconds_given(args.budget, "--budget")
     within = check_percent(args.within, "--within")
     layout = common.layout_of(args)
     model = load_model(layout, also=args.sources)

@@ -18,7 +18,7 @@ from rocm_tui.cli.filtered import add_filter
 from rocm_tui.cli.suspects import measure_suspects
 from rocm_tui.cli.work import Work, with_log
 from rocm_tui.errors import UsageError
-from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.render.jobs import problem_title
 from rocm_tui.render.measured import (
     measured_text,
@@ -49,9 +49,8 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=float,
-        default=30.0,
         metavar="SECONDS",
-        help="measure no longer than that, compiling not counted (default: 30)",
+        help="measure no longer than that, compiling not counted (default: 30, or as set)",
     )
     parser.add_argument(
         "--within",
@@ -104,7 +103,7 @@ def add_measure(parser: argparse.ArgumentParser) -> None:
 
 
 def do_measure(args: argparse.Namespace) -> int:
-    check_seconds(args.budget, "--budget")
+    seconds_given(args.budget, "--budget")
     within = check_percent(args.within, "--within")
     if args.repeat < 1:
         raise UsageError("--repeat is how often to measure, 1 or more")

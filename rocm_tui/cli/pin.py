@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from backend.counted import counted
 from backend.pins.state import PinPlan
 from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
@@ -49,9 +50,10 @@ def do_pin(args: argparse.Namespace) -> int:
 
 def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:
     return (
-        f"would pin {plain(wanted.choice.label)} for {wanted.row.id}: {plan.numbers} number(s) "
-        f"are raised out of reach in {plain(str(plan.path))}, {len(plan.graphs)} compiled "
-        f"graph(s) are moved aside"
+        f"would pin {plain(wanted.choice.label)} for {wanted.row.id}: "
+        f"{counted(plan.numbers, 'number is', 'numbers are')} raised out of reach in "
+        f"{plain(str(plan.path))}, "
+        f"{counted(len(plan.graphs), 'compiled graph is', 'compiled graphs are')} moved aside"
     )
 
 
@@ -59,6 +61,6 @@ def _pinned_text(wanted: Pinnable, pinned: Pinned) -> str:
     report = pinned.report
     return (
         f"pinned {plain(pinned.choice.label)} for {wanted.row.id}, {pinned.state}: "
-        f"{report.numbers} number(s) raised out of reach, {report.moved} compiled graph(s) moved "
-        f"aside"
+        f"{counted(report.numbers, 'number')} raised out of reach, "
+        f"{counted(report.moved, 'compiled graph')} moved aside"
     )

@@ -7,13 +7,13 @@ import argparse
 from rocm_tui import say
 from rocm_tui.actions.improve import pick_graph
 from rocm_tui.actions.pick import load_model
-from rocm_tui.actions.prove import BUDGET, PAIRS, Proving, annotate
+from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.consent import consent
 from rocm_tui.cli.work import Work, ended_by_signals, with_log
 from rocm_tui.errors import UsageError
-from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.render.prove import figure, proof_json, proof_text, sentences
 from rocm_tui.session.graph_rows import graph_rows
 
@@ -40,9 +40,8 @@ def add_prove(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=float,
-        default=BUDGET,
         metavar="SECONDS",
-        help=f"time passes no longer than that in each process (default: {BUDGET:g})",
+        help="time passes no longer than that in each process (default: 10, or as set)",
     )
     parser.add_argument(
         "--yes", action="store_true", help="run the graph's text without asking, and remember that"
@@ -51,7 +50,7 @@ def add_prove(parser: argparse.ArgumentParser) -> None:
 
 
 def do_prove(args: argparse.Namespace) -> int:
-    budget = check_seconds(args.budget, "--budget")
+    budget = seconds_given(args.budget, "--budget")
     if args.pairs < 3:
         raise UsageError("--pairs is a number, 3 or more: fewer tell nothing of their differences")
     layout = common.layout_of(args)

@@ -88,7 +88,7 @@ def _guard(args: argparse.Namespace) -> Guard:
 def command_of(args: argparse.Namespace) -> Sequence[str]:
     """What shows one screen."""
     command = [sys.executable, "-m", "rocm_tui", "watch"]
-    command += [] if args.allow_actions else ["--read-only"]
+    command += ["--no-read-only" if args.allow_actions else "--read-only"]
     command += ["--polling"] if args.polling else []
     command += ["--python", args.python] if args.python else []
     command += ["--cache-dir", str(common.layout_of(args).root)]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from backend.counted import counted
 from backend.sharing.lookup_table import Table, as_json, lookup_table
 from backend.sharing.plan import Step
 from backend.sharing.share import SharedPin
@@ -93,8 +94,7 @@ def _print_written(
     if args.output is None:
         return
     if not args.json:
-        kind = "pin" if len(pins) == 1 else "pins"
-        say.out(f"wrote {len(pins)} {kind} to {plain(str(args.output))}")
+        say.out(f"wrote {counted(len(pins), 'pin')} to {plain(str(args.output))}")
         return
     left_out, notes = (lookup.left_out, lookup.notes) if lookup else ((), ())
     say.out_json(

@@ -69,7 +69,7 @@ def do_show(args: argparse.Namespace) -> int:
     elif choice is not None and kernel:
         _kernel(args, layout, model, row, choice)
     else:
-        _show(layout, row, choice, args.json)
+        _show(layout, model, row, choice, args.json)
     return ExitCode.YES
 
 
@@ -91,9 +91,10 @@ def _kernel(
         say.out(f"wrote {path}; `make -C {path}` builds it for {target}")
 
 
-def _show(layout: Layout, row: Row, choice: Choice | None, json: bool) -> None:
+def _show(layout: Layout, model: Model, row: Row, choice: Choice | None, json: bool) -> None:
     shown = row.tuning.choices if choice is None else (choice,)
-    resources = KernelResources(layout.root).of(shown)
+    session = model.sessions.get(row.tuning.session or "")
+    resources = KernelResources(layout.root).of(shown, session.arch if session else None)
     if not json:
         say.out(show_text(row, choice))
         if lines := block(shown, resources):

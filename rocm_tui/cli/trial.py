@@ -13,13 +13,13 @@ from rocm_tui import say
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.trial import Trying, arms_for, choices_to_try, combined
 from rocm_tui.actions.trial_graph import graph_for
-from rocm_tui.actions.trial_program import BUDGET, SKIP, steps_of, try_program
+from rocm_tui.actions.trial_program import SKIP, steps_of, try_program
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.consent import consent
 from rocm_tui.cli.work import LiveLine, Work, ended_by_signals, with_log
 from rocm_tui.errors import UsageError
-from rocm_tui.jobs.limits import JobError, check_seconds
+from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.jobs.program import ProgramRun
 from rocm_tui.render.trials import (
     graph_title,
@@ -66,7 +66,8 @@ def add_trial(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="SECONDS",
-        help="time passes no longer than that, compiling not counted (default: 30; of CMD: 600)",
+        help="time passes no longer than that, compiling not counted (default: 30, of CMD 600, or "
+        "as set)",
     )
     parser.add_argument(
         "--rounds", type=int, default=0, metavar="N", help="not fewer, while there is time"
@@ -102,7 +103,7 @@ def do_trial(args: argparse.Namespace) -> int:
         return _try_program(args)
     if args.id is None:
         raise UsageError("give a tuning's ID, or a program: rocm-tui trial -- python train.py")
-    budget = check_seconds(30.0 if args.budget is None else args.budget, "--budget")
+    budget = seconds_given(args.budget, "--budget")
     if args.processes < 1:
         raise UsageError("--processes is a number, 1 or more")
     layout = common.layout_of(args)
@@ -127,7 +128,7 @@ def _try(
     layout: Layout,
     graph: GraphRow,
     arms: Sequence[Arm],
-    budget: float,
+    budget: float | None,
 ) -> list[Trial]:
     """All trials, each in a process of its own; of several, each is told as it comes."""
     work = Work(layout, args.python, args.device, warm=False)
@@ -175,7 +176,7 @@ def _try_program(args: argparse.Namespace) -> int:
                 common.layout_of(args),
                 steps,
                 pairs=args.pairs,
-                budget=check_seconds(BUDGET if args.budget is None else args.budget, "--budget"),
+                budget=seconds_given(args.budget, "--budget"),
                 begun=lambda pair, side: line.show(f"pair {pair}, {side} the pins"),
                 tell=tell,
             )

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
+from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.model.origin import is_own
 from backend.model.pin import Pin
@@ -16,14 +17,14 @@ from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
 from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
-from rocm_tui.actions.verify import SECONDS, Verifying, keep_program, keep_result
+from rocm_tui.actions.verify import Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.work import LiveLine, ended_by_signals
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.harmless import plain
-from rocm_tui.jobs.limits import check_seconds
+from rocm_tui.jobs.limits import seconds_given
 from rocm_tui.render.jobs import pin_title, verified_text
 from rocm_tui.session.find import find_pins
 
@@ -45,9 +46,8 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=float,
-        default=SECONDS,
         metavar="SECONDS",
-        help="a pin that takes longer is not verified, the others go on (default: 300)",
+        help="a pin that takes longer is not verified, the others go on (default: 300, or as set)",
     )
     common.add_arguments(parser, "--python", "--cache-dir", "--json")
 
@@ -55,7 +55,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 def do_verify(args: argparse.Namespace) -> int:
     if args.argv == []:
         raise UsageError("-- needs a command: rocm-tui verify -- python train.py")
-    check_seconds(args.timeout, "--timeout")
+    seconds_given(args.timeout, "--timeout")
     layout = common.layout_of(args)
     pins = list_pins(layout)
     chosen = find_pins(pins, args.pinned_ids) if args.pinned_ids else list(pins)
@@ -125,7 +125,7 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         )
     if proof.damaged:
         yield (
-            f"{_count(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
+            f"{counted(proof.damaged, 'graph')} could not be read: the trace was cut off, or two "
             "processes wrote to one file"
         )
     for finding in proof.findings:
@@ -159,13 +159,14 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
 def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     pin = finding.pin
     if finding.answer == "called":
-        return f"called: {pin.label} ({_count(finding.called, 'compiled graph')})"
+        return f"called: {pin.label} ({counted(finding.called, 'compiled graph')})"
     if finding.answer == "other":
         return _other_text(finding)
     if finding.answer == "unknown":
         return (
-            f"cannot be told: {finding.unknown} of {_count(finding.graphs, 'compiled graph')} "
-            f"hold {pin.op} on these inputs, and the text does not say with which choice"
+            f"cannot be told: {finding.unknown} of {counted(finding.graphs, 'compiled graph')} "
+            f"{noun(finding.unknown, 'holds', 'hold')} {pin.op} on these inputs, and the text does "
+            "not say with which choice"
         )
     if finding.answer == "untuned":
         return "not called: the program compiled it without max_autotune, which asks no cache"
@@ -174,7 +175,7 @@ def _finding_text(finding: Finding, proof: ProgramProof) -> str:
 
 def _other_text(finding: Finding) -> str:
     pin, wrong = finding.pin, finding.others.total()
-    who = f"{wrong} of {finding.graphs} compiled graphs call"
+    who = f"{wrong} of {finding.graphs} compiled graphs {noun(wrong, 'calls', 'call')}"
     if finding.graphs == 1:
         who = "the compiled graph calls"
     line = f"not called: {who} {' and '.join(finding.others)} instead of {pin.label}"
@@ -189,7 +190,8 @@ def _absent_text(proof: ProgramProof) -> str:
         return "not seen: the program compiled nothing, or its processes do not get TORCH_TRACE"
     if proof.unread:
         return (
-            f"not seen: {proof.unread} of {_count(proof.graphs, 'compiled graph')} are of a form "
+            f"not seen: {proof.unread} of {counted(proof.graphs, 'compiled graph')} "
+            f"{noun(proof.unread, 'is', 'are')} of a form "
             "that is not understood; the others do not have these inputs"
         )
     return "not seen: the program compiled nothing with these inputs"
@@ -202,7 +204,3 @@ def _ending(status: int) -> str:
         return f"by signal {-status}, {signal.Signals(-status).name}"
     except ValueError:
         return f"by signal {-status}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

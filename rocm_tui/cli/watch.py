@@ -13,6 +13,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
+from rocm_tui.config.reading import config
 from rocm_tui.environment import find_python
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
@@ -20,14 +21,14 @@ from rocm_tui.tui.terminal import run_watch
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "rocm-tui watch [-h] [--polling] [--read-only] [--python EXE] [--cache-dir DIR] "
+        "rocm-tui watch [-h] [--polling] [--[no-]read-only] [--python EXE] [--cache-dir DIR] "
         "[PATH ...] [-- CMD ...]"
     )
     parser.description = (
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "
         "cache of the cache dir. With `-- CMD ...` that program is started with the screen as "
-        "`rocm-tui run -- CMD` would: O shows its output, q asks before it ends with the screen, "
-        "and the exit code is its own."
+        "`rocm-tui run -- CMD` would: O shows its output, q asks whether it goes on or stops. It "
+        "goes on when the screen or its terminal is lost; the exit code is its own."
     )
     parser.epilog = "example: rocm-tui watch -- python train.py"
     common.add_arguments(parser, "paths")
@@ -36,7 +37,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--read-only",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="no pin, no job, no drifted pin applied again: nothing is written or started",
     )
     parser.add_argument(
@@ -48,6 +49,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
 def do_watch(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
+    read_only = config().watch.read_only if args.read_only is None else args.read_only
     if args.argv is None:
         if args.max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
@@ -56,13 +58,16 @@ def do_watch(args: argparse.Namespace) -> int:
             cache_dir=layout.root,
             polling=args.polling,
             python=args.python,
-            read_only=args.read_only,
+            read_only=read_only,
         )
-    if args.read_only:
-        raise UsageError("--read-only starts no program: leave it out, or what follows --")
+    if read_only:
+        raise UsageError(
+            "read-only starts no program: say --no-read-only, or leave out what follows --"
+        )
     if not args.argv:
         raise UsageError("-- needs a command: rocm-tui watch -- python train.py")
-    from rocm_tui.launch.launched import Launched, ending  # most screens start no program
+    from rocm_tui.launch.launched import Launched  # most screens start no program
+    from rocm_tui.launch.program import ending
 
     options = ["--max-autotune"] if args.max_autotune else []
     launched = Launched(args.argv, layout, options=options)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
+from backend.counted import counted
 from backend.errors import InputsKeyInvalid
 from backend.model.choice import Choice, Verdict, sort_choices
 from backend.model.problem import InputsKey, parse_inputs_key
@@ -163,7 +164,8 @@ def _notes(a: Part, b: Part, sure: Noise) -> Iterable[str]:
     if sure.shift != 1:
         how = "slower" if sure.shift > 1 else "faster"
         by = percent(abs(sure.shift - 1))
-        yield f"all {sure.choices} choices timed in both are {how} by {by}: ratios are without it"
+        all_ = f"all {counted(sure.choices, 'choice')} timed in both"
+        yield f"{all_} are {how} by {by}: ratios are without it"
 
 
 def _facts(part: Part, *fields: str) -> frozenset[str]:

@@ -71,6 +71,27 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    read_only: bool = setting(
+        False, "start with nothing written and no job; --no-read-only does without for once"
+    )
+
+
+def _seconds(default: float, about: str) -> Any:
+    return setting(default, f"seconds; {about}", least=1, most=1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    measure: float = _seconds(30.0, "of measuring the choices of a tuning, compiling not counted")
+    trial: float = _seconds(30.0, "of a trial of choices in a graph, compiling not counted")
+    program: float = _seconds(600.0, "of a trial of a whole program, trial -- CMD")
+    improve: float = _seconds(600.0, "of a search in a graph, compiling counted")
+    prove: float = _seconds(10.0, "of each process of a proof, compiling not counted")
+    verify: float = _seconds(300.0, "of verifying a pin from the command line")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The settings in force. `keys` are keys by the id of what they do (`watch.pin`)."""
 
@@ -78,6 +99,8 @@ class Config:
     columns: Columns = field(default_factory=Columns)
     colours: Colours = field(default_factory=Colours)
     limits: Limits = field(default_factory=Limits)
+    watch: Watch = field(default_factory=Watch)
+    budgets: Budgets = field(default_factory=Budgets)
     keys: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,6 +109,8 @@ SECTIONS: dict[str, str] = {
     "columns": "The table of Watch.",
     "colours": "Single colours in place of the theme's: #rrggbb, a name, or a number of the 256.",
     "limits": "How much of a thing.",
+    "watch": "How the screen starts.",
+    "budgets": "How long a job may take, on the screen and where the command has no --budget.",
     "keys": "A key, or several with commas between them, for each thing that a key does.",
 }
 """What stands above each section of the file, in its order."""

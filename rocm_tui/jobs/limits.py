@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from backend.counted import counted
 from backend.processes import tree
 from backend.processes.shared import SharedMark
 from backend.processes.tree import Process
@@ -174,7 +175,9 @@ def _check_tree(pid: int, limits: Limits) -> None:
     measured, and it knows no sessions."""
     processes = tree.tree(pid)
     if limits.processes is not None and len(processes) > limits.processes:
-        raise TooMuch(f"it ran {len(processes):,} processes at once and was ended")
+        raise TooMuch(
+            f"it ran {counted(len(processes), 'process', 'processes')} at once and was ended"
+        )
     if limits.memory is None or resident(processes) <= limits.memory:
         return
     used = proportional(processes)
@@ -255,3 +258,8 @@ def check_seconds(value: float | str, name: str) -> float:
     if not 0 < seconds < _MOST:
         raise UsageError(f"{name} is a number of seconds above 0")
     return seconds
+
+
+def seconds_given(value: float | str | None, name: str) -> float | None:
+    """The same of an option that need not be given: None where the settings say it."""
+    return None if value is None else check_seconds(value, name)

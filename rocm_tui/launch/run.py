@@ -226,12 +226,14 @@ def run(
     capture: bool = False,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
+    id: str | None = None,
     make_line: MakeLine = lambda layout, run: None,
 ) -> int:
     """Run `command` and return its exit code; 127 if it does not exist, 126 if it cannot run.
 
     A child that a signal killed takes us with it by the same signal, so that a shell sees what it
-    would have seen; where that signal does not kill us, 128 + its number is returned.
+    would have seen; where that signal does not kill us, 128 + its number is returned. `id` names
+    the run, where somebody looks for its logs.
     """
     child_env = dict(env)
     if cache_dir is not None:
@@ -250,7 +252,7 @@ def run(
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
-    this = _Run(run_id(), Layout(default_cache_dir(child_env)), time.time())
+    this = _Run(id or run_id(), Layout(default_cache_dir(child_env)), time.time())
     line = make_line(this.layout, this.id)
     told = line.wrote if line is not None else None
     relay = StderrRelay(lambda: _open_log(this), TableFilter() if quiet else None, told)

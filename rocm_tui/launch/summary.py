@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.session import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
@@ -57,14 +58,10 @@ def summary(found: Recorded, layout: Layout) -> str:
     """What there is, or why there is nothing."""
     if found.unhooked and not found.tunings and not found.graphs:
         return f"nothing was recorded: {found.unhooked}"
-    tunings, graphs = _count(found.tunings, "tuning"), _count(found.graphs, "compiled graph")
+    tunings, graphs = counted(found.tunings, "tuning"), counted(found.graphs, "compiled graph")
     if found.nothing_tuned:
         which = "them" if found.graphs > 1 else "it"
         return f"{tunings} recorded, with {graphs}: max_autotune was off for {which}; {TUNE_TOO}"
     text = f"{tunings} recorded in {layout.sessions}"
     text += f", with {graphs}" if found.graphs else ""
     return f"{text}, then no more: {found.unhooked}" if found.unhooked else text
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from backend.counted import counted, noun
 from backend.model.choice import Choice, Verdict
 from rocm_tui.compare.comparison import taken
 from rocm_tui.compare.types import Comparison, Pair, Standpoint
@@ -208,14 +209,14 @@ def summary(comparison: Comparison) -> list[str]:
 def _all_the_same(comparison: Comparison) -> str:
     """Of two that have nothing but the same tunings."""
     count = len(comparison.common)
-    every = "the one tuning" if count == 1 else f"all {count} tunings"
+    every = "the one tuning" if count == 1 else f"all {counted(count, 'tuning')}"
     for name, other, rows in (
         ("A", "B", [row for pair in comparison.common for row in pair.a.rows]),
         ("B", "A", [row for pair in comparison.common for row in pair.b.rows]),
     ):
         if all(map(taken, rows)):
             return f"{name} timed nothing: it took {every} from the cache, as {other} had them"
-    return f"{every} of both {'is' if count == 1 else 'are'} the very same: no difference"
+    return f"{every} of both {noun(count, 'is', 'are')} the very same: no difference"
 
 
 def _sums(comparison: Comparison) -> list[str]:
@@ -243,7 +244,11 @@ def _took(name: str, seconds: float, untold: int) -> str:
 
 
 def _noise_text(band: float, choices: int) -> str:
-    known = f"{choices} choices of both were compared" if choices else "the default"
+    known = (
+        counted(choices, "choice of both was", "choices of both were") + " compared"
+        if choices
+        else "the default"
+    )
     return f"single numbers are told apart beyond {fmt.percent(band)} ({known})"
 
 

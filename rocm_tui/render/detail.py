@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len
 
+from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -39,7 +40,7 @@ _BY_SINGLE = " by single times, not measured"
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
     times that were taken once is no win. Where `own`, a pinned choice, is in use instead of the
-    winner, how that stands."""
+    winner, how that stands, and what the faster one would gain."""
     best, lead = stats.winner(tuning), stats.lead(tuning)
     if tuning.state == "running":
         return _progress(tuning, best)
@@ -84,9 +85,14 @@ def _own_verdict(tuning: Tuning, own: Choice, best: Choice) -> list[Span]:
     over = stats.ratio(tuning, own, rival)
     if over is None:
         return spans
-    by, single = fmt.percent(over - 1), stats.once(tuning, own, rival)
-    text = f", {fmt.once(by) if single else by} slower than {plain(rival.label)}"
-    return [*spans, (text, "" if single else "warn"), (_BY_SINGLE * single, "dim")]
+    single = stats.once(tuning, own, rival)
+    gain = fmt.once(fmt.factor(over)) if single else fmt.factor(over)
+    spans.append((f", {plain(rival.label)} would gain {gain}", "" if single else "warn"))
+    ours, theirs = stats.time_ms(tuning, own), stats.time_ms(tuning, rival)
+    if ours is not None and theirs is not None and ours > theirs:
+        saved = fmt.duration(ours - theirs)
+        spans.append((f" · {fmt.once(saved) if single else saved} a call", ""))
+    return [*spans, (f" ·{_BY_SINGLE}", "dim")] if single else spans
 
 
 def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
@@ -106,7 +112,7 @@ def _measured_verdict(tuning: Tuning, best: Choice) -> list[Span]:
             (f" than the winner {name}", ""),
         ]
     if standing == "unclear":
-        why = f": {measurement.rounds} rounds could not tell the best apart"
+        why = f": {counted(measurement.rounds, 'round')} could not tell the best apart"
         return [(" Unclear", "strong"), (why, "")]
     if standing == "tied":
         return [(" Tie", "strong"), (_tied_with(tuning, rivals), "")]
@@ -170,7 +176,10 @@ def _cut(tuning: Tuning, best: Choice | None) -> Line:
     """What is known of a tuning whose end was never read: not who won."""
     timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
     of = f" of {total}" if total > timed else ""
-    spans: list[Span] = [(" Cut off", "warn"), (f": {timed}{of} choices were seen", "")]
+    spans: list[Span] = [
+        (" Cut off", "warn"),
+        (f": {timed}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
+    ]
     if best is not None:
         spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
     return tuple(spans)
@@ -200,7 +209,7 @@ def cost(tuning: Tuning) -> Line:
     """What the tuning took and where it was seen."""
     failed = sum(choice.failed for choice in tuning.choices)
     count = stats.tried(tuning)
-    number = f"{count} choice{'s' * (count != 1)}" if tuning.num_choices is not None else None
+    number = counted(count, "choice") if tuning.num_choices is not None else None
     facts = [(number or stats.tried_text(tuning)) + (f", {failed} failed" if failed else "")]
     spent = [
         f"{what} {fmt.seconds(value)}"
@@ -241,7 +250,7 @@ def pin_line(row: Row) -> Line | None:
         f"by {pin.who}" if pin.who else "",
         made,
     ]
-    facts += [f"applied again {pin.drifts} time{'s' * (pin.drifts != 1)}"] if pin.drifts else []
+    facts += [f"applied again {counted(pin.drifts, 'time')}"] if pin.drifts else []
     return (
         (f" {sign.mark} ", sign.style),
         (f"Pinned to {plain(pin.label)}", "strong"),

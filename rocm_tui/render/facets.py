@@ -8,6 +8,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field
 from rocm_tui.session import facets
 from rocm_tui.session.model import Row
+from rocm_tui.session.named import short_names
 
 DEVICE: Field[Row] = Field(
     "device", "DEVICE", 6, 22, drop=4, good=8, style="dim", text=lambda row: plain(row.device),
@@ -42,5 +43,5 @@ def shown(
     """The columns that differ among these rows, by key; and short names of their sources. `of` may
     remember what `facets.told` says."""
     keys = facets.differing(rows, of)
-    names = facets.short_names(map(facets.source_of, rows)) if "source" in keys else {}
+    names = short_names(map(facets.source_of, rows)) if "source" in keys else {}
     return {field.key: field for field in FACETS if field.key in keys}, names

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
 from rocm_tui.render.pins import moment
@@ -133,7 +134,7 @@ def graph_text(row: GraphRow) -> str:
         kernels = _by_name(row.kernels)
         lines += ["", text_table(KERNELS, kernels[:_MOST_KERNELS])]
         more = len(kernels) - _MOST_KERNELS
-        lines += [f"and {more} more kernels"] if more > 0 else []
+        lines += [f"and {counted(more, 'more kernel')}"] if more > 0 else []
     if row.trials:
         lines += ["", "Trials:"]
         lines += [f"{moment(trial.when)}  {short(trial)}" for trial in row.trials]
@@ -154,8 +155,12 @@ def _by_name(kernels: Iterable[KernelTime]) -> list[KernelTime]:
 def _facts(row: GraphRow) -> Sequence[tuple[str, str]]:
     graph, times = row.graph, row.times
     by = "events of the device" if times.by == "device" else "the host's clock"
-    called = f"{times.calls} times by {row.program}"
-    each = f", {fmt.duration(times.ms)} each (of {times.timed} calls, by {by})" if times.ms else ""
+    called = f"{counted(times.calls, 'time')} by {row.program}"
+    each = (
+        f", {fmt.duration(times.ms)} each (of {counted(times.timed, 'call')}, by {by})"
+        if times.ms
+        else ""
+    )
     kept = str(row.path) if row.path is not None else ""
     why = graph.uncaptured or ("its text was removed" if graph.captured else "not captured")
     known = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
@@ -23,7 +24,7 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
 
 def _facts(known: Sums, heading: Heading) -> list[str]:
     count = known.tunings
-    facts = [f"{count} tuning{'s' * (count != 1)}"]
+    facts = [counted(count, "tuning")]
     facts += [f"{known.running} running"] if known.running else []
     facts += [f"{known.pinned} pinned"] if known.pinned else []
     if known.measured:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from string import ascii_uppercase
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render import plot
 from rocm_tui.render.pins import moment
@@ -15,8 +16,8 @@ from rocm_tui.render.plot import Axis, Curve, Even, Mark
 from rocm_tui.render.table import Field, Line, attributes, text_table
 from rocm_tui.render.tunings import row_problem_json
 from rocm_tui.session import numbers as fmt
-from rocm_tui.session.facets import short_names
 from rocm_tui.session.history import Event, History
+from rocm_tui.session.named import short_names
 
 _UNKNOWN = "not known"
 
@@ -132,7 +133,7 @@ HISTORY: tuple[Field[Entry], ...] = (
 def title(history: History) -> str:
     """How much there is, and what is not known."""
     count, lost = len(history.events), len(history.undated)
-    text = f"{count} event{'s' * (count != 1)}"
+    text = counted(count, "event")
     if lost:
         text += f", {lost} more of which no source tells when"
     return text

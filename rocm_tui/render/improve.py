@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from backend.counted import counted
 from backend.errors import InputsKeyInvalid
 from backend.model.problem import parse_inputs_key
 from backend.model.trial import TrialArm
@@ -73,7 +74,7 @@ def step_text(search: Search, step: Step | None) -> str:
         return f"{_place(search, step.subject)}: measuring its choices alone"
     if step.kind == "screen":
         again = f", sweep {step.turn}" if step.turn > 1 else ""
-        count = _count(len(step.arms) - 1, "choice")
+        count = counted(len(step.arms) - 1, "choice")
         return f"{_place(search, step.subject)}{again}: {count} in the graph"
     if step.kind == "prune":
         return f"which of the {len(step.arms) - 1} kept are needed?"
@@ -240,8 +241,8 @@ def summary(search: Search) -> list[str]:
     arms = sum(len(results(attempt)) for attempt in search.tries if attempt.kind == "screen")
     tried = {attempt.subject for attempt in search.tries if attempt.kind == "screen"}
     lines = [
-        f"{len(tried)} of {len(search.subjects)} tunings tried: {_count(arms, 'choice')} in "
-        f"{_count(trials, 'trial')}, {fmt.seconds(search.seconds)}"
+        f"{len(tried)} of {counted(len(search.subjects), 'tuning')} tried: "
+        f"{counted(arms, 'choice')} in {counted(trials, 'trial')}, {fmt.seconds(search.seconds)}"
     ]
     lines += _unfit(search)
     lines += _wrong(search)
@@ -255,7 +256,7 @@ def _unsure(now: Standing) -> list[str]:
     """What is kept and not proposed, and why."""
     if not now.kept or (now.sure is not None and now.sure.arm == now.kept):
         return []
-    kept = f"{_count(len(now.kept), 'choice')} made the graph faster when tried"
+    kept = f"{counted(len(now.kept), 'choice')} made the graph faster when tried"
     if not now.settled:
         return [f"{kept}, and new processes have not confirmed it yet"]
     if now.gain is None:
@@ -299,10 +300,6 @@ def _added(attempt: Try, at: int) -> str:
 SURE = (
     f"Of a hundred searches in which nothing is faster, at most {ERROR * 100:g} propose something."
 )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 # As JSON.

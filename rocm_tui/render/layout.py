@@ -56,6 +56,12 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
     return tuple(Slot(column, sizes[column.key]) for column in kept)
 
 
+def natural(columns: Sequence[Column], wants: Mapping[str, int]) -> int:
+    """Cells in which every column has what its contents want."""
+    kept = [column for column in columns if column.key in wants]
+    return _total([max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept])
+
+
 def heading(slot: Slot, falls: bool | None = None) -> tuple[Span, Span]:
     """The title of a column and the gap behind it; with a sign where the rows are ordered by it."""
     if falls is None:

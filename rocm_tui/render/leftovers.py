@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from backend.counted import counted
 from backend.pins.leftovers import Leftover
 from rocm_tui.render.table import table
 from rocm_tui.session import numbers as fmt
@@ -14,7 +15,7 @@ def total(leftovers: Sequence[Leftover]) -> str:
     """`12 things, 3.4 MiB`."""
     count = len(leftovers)
     size = sum(leftover.size for leftover in leftovers)
-    return f"{count} thing{'s' * (count != 1)}, {fmt.size(size)}"
+    return f"{counted(count, 'thing')}, {fmt.size(size)}"
 
 
 def leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from backend.counted import counted
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -206,7 +207,11 @@ def _standing(tuning: Tuning, measurement: Measurement) -> str:
         next_ = slower[0]
         by = f"by {fmt.percent(next_.ratio_low - 1)} to {fmt.percent(next_.ratio_high - 1)}"
         text += f"; {label(tuning, next_.hash, next_.name)} is slower {by}"
-        text += f", {len(slower) - 1} more are slower too" if len(slower) > 1 else ""
+        text += (
+            f", {counted(len(slower) - 1, 'more is', 'more are')} slower too"
+            if len(slower) > 1
+            else ""
+        )
     if unclear:
         text += "; a larger --budget or a quieter machine may tell"
     return text
@@ -268,7 +273,7 @@ def pinnable(tuning: Tuning, hash: str) -> str:
 
 def conditions(measurement: Measurement) -> list[str]:
     """How it was measured."""
-    rounds = f"{measurement.rounds} rounds in {fmt.seconds(measurement.seconds)}"
+    rounds = f"{counted(measurement.rounds, 'round')} in {fmt.seconds(measurement.seconds)}"
     return [rounds, f"{measurement.caches} caches"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.follow.looked import Looked
 from rocm_tui.session.model import Model
@@ -17,12 +18,12 @@ def why_nothing(model: Model, looked: Sequence[Looked], hidden: int = 0) -> list
     What a path does not hold is left to its problem, where it has one.
     """
     if hidden:
-        return [f"{hidden} tuning{'s' * (hidden != 1)} found, none of which passes the filter"]
+        return [f"{counted(hidden, 'tuning')} found, none of which passes the filter"]
     told = {problem.source for problem in model.problems}
     lines = [line for at in looked if at.path not in told for line in _of_path(at)]
     count = len(model.sessions)
     if count:
-        who = "1 session is" if count == 1 else f"{count} sessions are"
+        who = counted(count, "session is", "sessions are")
         lines.append(f"{who} recorded there, in which nothing was tuned; {_RUN}")
     return lines
 
@@ -34,7 +35,7 @@ def _of_path(at: Looked) -> Iterator[str]:
     elif at.kind == "file":
         yield f"{path}: no AUTOTUNE table and no time of a choice in it"
     elif at.kind == "folder" and at.files:
-        files = "1 file" if at.files == 1 else f"{at.files} files"
+        files = counted(at.files, "file")
         yield f"{path}: {files} read, and no tuning found"
     elif at.kind == "folder":
         yield f"{path}: no autotune cache, session or log in it{advice}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render import report as words
 from rocm_tui.render.plot import number
@@ -72,7 +73,7 @@ class _Reason:
 def _where(line: _Reason) -> str:
     if line.backend.everywhere:
         return "all tunings"
-    return "1 tuning" if line.backend.tunings == 1 else f"{line.backend.tunings} tunings"
+    return counted(line.backend.tunings, "tuning")
 
 
 _REASONS: tuple[Field[_Reason], ...] = (
@@ -212,7 +213,7 @@ def _repeated(repeated: Sequence[Repeated]) -> Page:
     more = sum(problem.seconds for problem in repeated)
     sentence = words.TUNED_ONCE
     if repeated:
-        problems = "One problem was" if len(repeated) == 1 else f"{len(repeated)} problems were"
+        problems = counted(len(repeated), "problem was", "problems were")
         least = "at least " if any(problem.untold for problem in repeated) else ""
         took = f"took {least}{fmt.seconds(more)} more" if more else "took nobody knows how long"
         sentence = f"{problems} tuned again, which {took}."
@@ -239,7 +240,7 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
     sentence = words.AGREED
     if disagreements:
         matter = sum(disagreement.matters for disagreement in disagreements)
-        what = "one problem" if len(disagreements) == 1 else f"{len(disagreements)} problems"
+        what = counted(len(disagreements), "problem")
         how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.improve import between, change
 from rocm_tui.render.table import Field, attributes, text_table
@@ -14,7 +15,8 @@ from rocm_tui.session import numbers as fmt
 
 def figure(proof: Proof) -> str:
     """`prove: graph b3f21aa 4.4 % faster (3.9 to 4.9 %), 5 pairs of stock processes`."""
-    return f"prove: graph {proof.graph} {result(proof)}, {proof.pairs} pairs of stock processes"
+    pairs = counted(proof.pairs, "pair")
+    return f"prove: graph {proof.graph} {result(proof)}, {pairs} of stock processes"
 
 
 def result(proof: Proof) -> str:
@@ -64,7 +66,7 @@ def sentences(proof: Proof) -> list[str]:
         for status in proof.contradicted
     ]
     if not lines:
-        lines = [f"{count} pin{'s' * (count != 1)} of the graph, all active"]
+        lines = [f"{counted(count, 'pin')} of the graph, all active"]
     return [plain(line) for line in lines]
 
 

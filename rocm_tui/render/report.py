@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from backend.counted import counted, noun
 from rocm_tui.harmless import plain
 from rocm_tui.render.compare import lost_text
 from rocm_tui.render.table import Field, attributes, fields_of, problem_line, text_table
@@ -101,7 +102,7 @@ GAINS: tuple[Field[Gain], ...] = (
 
 def _processes(repeated: Repeated) -> str:
     count = repeated.processes
-    return fmt.NONE if count is None else f"{count} process{'es' if count > 1 else ''}"
+    return fmt.NONE if count is None else counted(count, "process", "processes")
 
 
 REPEATED: tuple[Field[Repeated], ...] = (
@@ -177,8 +178,9 @@ def _missing(backends: Iterable[MissingBackend], known: bool) -> list[str]:
 
 def missing_line(backend: MissingBackend) -> str:
     """`CK: no choice in 12 tunings (bmm, mm)`."""
-    tunings = "1 tuning" if backend.tunings == 1 else f"{backend.tunings} tunings"
-    what = f"all {backend.failed} choices failed" if backend.failed else "no choice"
+    tunings = counted(backend.tunings, "tuning")
+    what = f"{'all ' * (backend.failed > 1)}{counted(backend.failed, 'choice')} failed"
+    what = what if backend.failed else "no choice"
     where = "" if backend.everywhere else ", though there is one elsewhere"
     return f"{plain(backend.backend)}: {what} in {tunings} ({plain(', '.join(backend.ops))}){where}"
 
@@ -206,11 +208,15 @@ def saved_lines(savings: Savings) -> list[str]:
         shown = [(fmt.shorten(plain(name), 60), own) for name, own in savings.by_system[:_FEW]]
         lines = [f"{name}: {_sentence(own)}" for name, own in shown]
         more = len(savings.by_system) - _FEW
-        lines += [f"And {more} more machines or logs."] if more > 0 else []
+        lines += (
+            [f"And {counted(more, 'more machine or log', 'more machines or logs')}."]
+            if more > 0
+            else []
+        )
     summed = [gain for gain in savings.valued if not gain.tied and gain.saved_ms]
     once = sum(gain.calls is None for gain in summed)
     if once:
-        what = "one problem is" if once == 1 else f"{once} problems are"
+        what = counted(once, "problem is", "problems are")
         lines.append(f"Nothing tells how often {what} called: counted once.")
     kinds = Counter(m.caches for gain in summed if (m := gain.row.tuning.measured) is not None)
     if len(kinds) > 1:
@@ -237,13 +243,13 @@ def _unmeasured(savings: Savings) -> list[str]:
     count, waits = len(savings.unmeasured), sum(gain.waited for gain in savings.gains)
     if not count:
         return []
-    are = "1 problem is" if count == 1 else f"{count} problems are"
+    are = counted(count, "problem is", "problems are")
     lines = [
         f"{are} not measured and not counted: times that were taken once (~) do not tell what is "
         "saved. m in Watch measures a tuning, M all suspects; so does `rocm-tui measure`."
     ]
     if waits:
-        have = "1 of them has" if waits == 1 else f"{waits} of them have"
+        have = counted(waits, "of them has", "of them have")
         what = "times of whole milliseconds, as of calls that wait on a busy CPU"
         lines.append(f"{have} {what}.")
     return lines
@@ -256,14 +262,14 @@ def _saves(savings: Savings) -> str:
     if once and not any(gain.saved_ms for gain in savings.valued):
         return "What tuning saves against ATen is not measured. Tuning"
     if not known:
-        none = "it has no" if count == 1 else f"none of {count} problems has a"
+        none = "it has no" if count == 1 else f"none of {counted(count, 'problem')} has a"
         return f"What tuning saves against ATen is not known: {none} time of ATen. Tuning"
     sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
     left = [f"{once} not measured"] if once else []
     left += [f"{count - known - once} without a time of ATen"] if known + once < count else []
-    rest = f" ({known} of {count} problems: {', '.join(left)})"
+    rest = f" ({known} of {counted(count, 'problem')}: {', '.join(left)})"
     return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
 
 
@@ -274,8 +280,8 @@ def _took(savings: Savings) -> str:
     if not savings.seconds and savings.unknown:
         return "took nobody knows how long"
     if savings.unknown:
-        does = "does" if savings.unknown == 1 else "do"
-        some = f"{savings.unknown} of {savings.tunings} tunings {does} not tell"
+        does = noun(savings.unknown, "does", "do")
+        some = f"{savings.unknown} of {counted(savings.tunings, 'tuning')} {does} not tell"
         return f"took at least {fmt.seconds(savings.seconds)}{ranks} ({some})"
     return f"took {fmt.seconds(savings.seconds)}{ranks}"
 
@@ -290,7 +296,7 @@ def _paid(savings: Savings) -> str:
     known, count = len(savings.valued), len(savings.gains)
     those = "that one is" if known == 1 else f"those {known} are"
     who = f"; {those}" if known < count else ":"
-    return f"{who} paid for after {least}{runs:,.0f} runs."
+    return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'run')}."
 
 
 def _repeated(repeated: Sequence[Repeated]) -> list[str]:

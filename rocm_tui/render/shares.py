@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.counted import counted, noun
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
@@ -70,14 +71,14 @@ def share_line(share: Share | None) -> Line | None:
         spans.append((told, "strong" if _known(share) else ""))
         spans.append((f" of the graphs' time in {plain(share.program)}", ""))
     else:
-        spans.append((f"In {count} graph{'s' * (count != 1)} of {plain(share.program)}", ""))
+        spans.append((f"In {counted(count, 'graph')} of {plain(share.program)}", ""))
     spans += [(f" · {_part(part)}", "dim") for part in share.parts]
     return tuple(spans)
 
 
 def _part(part: Part) -> str:
     of = f", {fmt.percent(part.share)} of it" if part.share is not None else ""
-    return f"{part.count}× in {part.graph}: {count_text(part.calls)} calls{of}"
+    return f"{part.count}× in {part.graph}: {count_text(part.calls)} {noun(part.calls, 'call')}{of}"
 
 
 def share_json(share: Share | None) -> dict[str, Any]:

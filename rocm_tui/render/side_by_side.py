@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
@@ -47,10 +48,14 @@ def sentence(known: Known | Unknown) -> str:
     # The most telling first: a narrow screen cuts the end.
     waves = f"{held.waves_per_simd}/{held.of} waves a SIMD ({_limit(held)})" if held else None
     facts = [waves or "occupancy unknown"]
-    vectors = f"{_count(taken.vgprs)} {'registers' if nvidia else 'VGPR'}"
+    vectors = f"{_count(taken.vgprs)} {noun(taken.vgprs, 'register') if nvidia else 'VGPR'}"
     facts.append(vectors + (f" ({taken.agprs} AGPR)" if taken.agprs else ""))
     facts.append(f"{size(taken.lds)} {'shared memory' if nvidia else 'LDS'}")
-    facts.append(f"{_count(_spills(known))} spills" if _spills(known) != 0 else "no spills")
+    facts.append(
+        f"{_count(_spills(known))} {noun(_spills(known), 'spill')}"
+        if _spills(known) != 0
+        else "no spills"
+    )
     facts.append(f"{size(taken.scratch)} scratch" if taken.scratch != 0 else "no scratch")
     facts += [] if nvidia else [f"{_count(taken.sgprs)} SGPR"]
     return f"{known.target.arch or known.target}: {', '.join(facts)}"
@@ -70,7 +75,7 @@ def block(choices: Sequence[Choice], answers: Mapping[str, Known | Unknown]) -> 
     reasons = [answer.reason for _, answer in ours if isinstance(answer, Unknown)]
     for reason in dict.fromkeys(reasons):
         names = [c.label for c, answer in ours if answer == Unknown(reason)]
-        which = f"{len(names)} choices" if len(names) > 1 else names[0]
+        which = counted(len(names), "choice") if len(names) > 1 else names[0]
         lines.append(plain(f"registers and LDS of {which} unknown: {reason}"))
     return "\n".join(lines)
 
@@ -207,7 +212,7 @@ def _times(tuning: Tuning, choices: Sequence[Choice]) -> Iterator[Fact]:
         yield Fact("  95 % interval", tuple(_ratios(m) for m in measured))
         yield Fact("spread", tuple(fmt.percent(m.spread) if m else "" for m in measured))
         caches = f", {tuning.measured.caches}" if tuning.measured else ""
-        how = (f"{m.rounds} rounds{caches}" if m else "one number" for m in measured)
+        how = (f"{counted(m.rounds, 'round')}{caches}" if m else "one number" for m in measured)
         yield Fact("measured", tuple(how))
         yield Fact("when tuned", tuple(number(choice.ms, True) for choice in choices))
     rates = [stats.tflops(tuning, time) for time in ms]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from backend.counted import counted
 from backend.measure.trial import LEAST_PROCESSES, ArmStanding
 from backend.measure.verdict import MARGIN
 from backend.model.choice import Choice
@@ -159,7 +160,7 @@ def changes(arm: TrialArm, baseline: TrialArm) -> str:
     ]
     text = f"with {arm_label(arm.swaps)} it {', '.join(parts)}"
     if arm.kernels is not None and baseline.kernels not in (None, arm.kernels):
-        text += f": {arm.kernels} kernels a pass instead of {baseline.kernels}"
+        text += f": {counted(arm.kernels, 'kernel')} a pass instead of {baseline.kernels}"
     return plain(text)
 
 
@@ -189,7 +190,7 @@ def sentences(trial: Trial, tuning: Tuning | None = None) -> list[str]:
             "A larger --budget or a quieter machine may tell; a difference below "
             f"{MARGIN * 100:g} % only --processes {LEAST_PROCESSES} or more."
         )
-    texts += [*trial.trouble, f"{trial.rounds} rounds in {fmt.seconds(trial.seconds)}"]
+    texts += [*trial.trouble, f"{counted(trial.rounds, 'round')} in {fmt.seconds(trial.seconds)}"]
     return [plain(text) for text in texts]
 
 
@@ -281,7 +282,7 @@ class _SideLine:
 def run_line(run: ProgramRun) -> str:
     """One run, as it ends: `pair 2, with the pins: 12.34 ms a step, 40 steps in 3.1 s`."""
     which = f"pair {run.pair}" if run.pair else "to compile, not counted"
-    count = f"{run.steps} step{'s' * (run.steps != 1)} in {fmt.seconds(run.seconds)}"
+    count = f"{counted(run.steps, 'step')} in {fmt.seconds(run.seconds)}"
     return f"{which}, {run.side} the pins: {fmt.duration(run.ms)} a step, {count}"
 
 
@@ -337,7 +338,7 @@ def program_sentences(trial: ProgramTrial) -> list[str]:
         fewer = trial.pairs < LEAST_PROCESSES
         more = f"{LEAST_PROCESSES} pairs of runs are needed" if fewer else "more pairs may tell"
         said += f" {more[0].upper()}{more[1:]}: a larger --budget, or --pairs."
-    pairs = f"{trial.pairs} pair{'s' * (trial.pairs != 1)} of runs in {fmt.seconds(trial.seconds)}"
+    pairs = f"{counted(trial.pairs, 'pair')} of runs in {fmt.seconds(trial.seconds)}"
     return [plain(text) for text in (said, *trial.trouble, pairs)]
 
 

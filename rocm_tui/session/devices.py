@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backend.counted import noun
 from backend.measure.machine.devices import NOTHING, Seen
+from backend.model.session import Fault
 from rocm_tui.harmless import plain
 
 _GIB = float(1 << 30)
@@ -81,5 +84,21 @@ def told(seen: Seen) -> tuple[str, str]:
         *(f"throttled: {reason}" for reason in one.throttled),
     ]
     text = ", ".join(filter(None, facts)) or "tells nothing"
-    missing = seen.why or "; ".join((seen.reading or NOTHING).unread)
-    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(missing)
+    return plain(f"{one.name or 'GPU'}{place}: {text}"), plain(_missing(seen))
+
+
+def troubles(devices: Iterable[Seen]) -> list[Fault]:
+    """Why there are dashes in the strip: each reason once, with the devices that have it."""
+    labels: dict[str, list[str]] = {}
+    for seen in devices:
+        if why := _missing(seen):
+            labels.setdefault(why, []).append(seen.device.label)
+    return [
+        Fault(f"{noun(len(of), 'device')} {', '.join(of)}", f"– in the strip: {why}")
+        for why, of in labels.items()
+    ]
+
+
+def _missing(seen: Seen) -> str:
+    """Why a device tells nothing, or not all."""
+    return seen.why or "; ".join((seen.reading or NOTHING).unread)

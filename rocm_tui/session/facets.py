@@ -3,7 +3,7 @@ source; and which of these differ among rows that stand side by side. Pure funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from backend.model.ops import OPS, product_of
 from backend.model.problem import Problem, Shape
@@ -96,40 +96,3 @@ def differing(rows: Iterable[Row], of: Callable[[Row], Told] = told) -> tuple[st
         for name, values in zip(FACETS, columns, strict=False)
         if len({value for value in values if value}) > 1
     )
-
-
-def short_names(sources: Iterable[str]) -> dict[str, str]:
-    """A name for each session and file, as short as keeps them apart: `node7-4711` of a session,
-    `rank0/train.log` of a file."""
-    names: dict[str, str] = {}
-    for source in dict.fromkeys(sources):
-        names[source] = _process(source) or source.rsplit("/", 1)[-1] or source
-    for depth in range(2, 12):
-        taken: dict[str, list[str]] = {}
-        for source, name in names.items():
-            taken.setdefault(name, []).append(source)
-        equal = [source for same in taken.values() if len(same) > 1 for source in same]
-        if not equal:
-            break
-        for source in equal:
-            names[source] = _longer(source, depth)
-    return names
-
-
-def _process(session: str) -> str | None:
-    """`node7-4711` of `node7-4711-1795370265-9cec4875`: host, pid, when it began, what makes it the
-    only one, and the pid of a process that was forked from it; None if it is no session's id."""
-    if "/" in session:
-        return None
-    parts = session.split("-")
-    for at in range(len(parts) - 2, 1, -1):
-        if parts[at].isdecimal() and len(parts[at]) > 8 and parts[at - 1].isdecimal():
-            pid = parts[at + 2] if len(parts) == at + 3 else parts[at - 1]
-            return "-".join((*parts[: at - 1], pid))
-    return None
-
-
-def _longer(source: str, depth: int) -> str:
-    """Its last parts; all of a session's id."""
-    parts: Sequence[str] = source.split("/")
-    return "/".join(parts[-depth:])

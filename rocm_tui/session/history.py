@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from backend.counted import counted
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
@@ -187,7 +188,7 @@ class _Teller:
                 tied=first.verdict != "faster",
                 session=measured.session or "",
                 stand=self._of(measured.session, measured.system_hash, measured.device or ""),
-                note=f"{measured.caches}, {measured.rounds} rounds",
+                note=f"{measured.caches}, {counted(measured.rounds, 'round')}",
                 row=row,
             )
             for measured, row in known.items()

@@ -7,10 +7,11 @@ and the cache keeps the source and the target of every kernel. Nothing else is a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from backend.cache import code, triton
 from backend.cache.code import read_file
 from backend.cache.triton import Kernel
 from backend.model.choice import Choice, parse_config
@@ -18,6 +19,7 @@ from backend.model.origin import (
     any_toolchain,
     choice_hash,
     kernel_hash,
+    kind_of,
     template_of,
     toolchain_of,
 )
@@ -52,14 +54,34 @@ class KernelResources:
             template: {} for template in ("gemm", "skinny", "conv", "grouped", "ck")
         }
         self._known: dict[str, Known] = {}
+        self._stamp: tuple[tuple[Path, int], ...] = ()
+        self._stock_known: dict[tuple[str, str], Known | Unknown | None] = {}
 
-    def of(self, choices: Iterable[Choice]) -> dict[str, Known | Unknown]:
-        """By hash, for the choices that are ours."""
+    def of(self, choices: Iterable[Choice], arch: str | None = None) -> dict[str, Known | Unknown]:
+        """By hash, for the choices that are ours, and for those of stock Triton that its cache has;
+        `arch` is that of the session, which matters where it has several."""
+        every = [choice for choice in choices if choice.hash]
         with self._lock:
-            wanted = {c.hash: c for c in choices if c.hash and template_of(c)}
+            wanted = {c.hash or "": c for c in every if template_of(c)}
             if not wanted.keys() <= self._known.keys():
                 self._look()
-            return {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
+            told = {hash_: self._one(hash_, choice) for hash_, choice in wanted.items()}
+            stock = [c.hash or "" for c in every if kind_of(c.hash or "") == "triton"]
+            return told | self._stock(stock, (arch or "").partition(":")[0])
+
+    def _stock(self, hashes: Iterable[str], arch: str) -> dict[str, Known | Unknown]:
+        """Of kernels that Triton keeps. A look goes through all of its folders, so what it found is
+        kept, and what it did not until something was compiled."""
+        folders = triton.folders_of(self._root)
+        stamp = tuple((folder, _changed(folder)) for folder in folders)
+        if stamp != self._stamp:
+            self._stamp, self._stock_known = stamp, {}
+        for hash_ in hashes:
+            module = code.module_of(self._root, hash_)
+            if (hash_, arch) not in self._stock_known and module is not None:
+                self._stock_known[hash_, arch] = _of_arch(triton.kernels_of(module, folders), arch)
+        found = {hash_: self._stock_known.get((hash_, arch)) for hash_ in hashes}
+        return {hash_: known for hash_, known in found.items() if known is not None}
 
     def source_of(self, choice: Choice) -> tuple[Target, str] | None:
         """What a choice that is ours was compiled from, and for what; None where that is gone."""
@@ -115,6 +137,15 @@ class KernelResources:
         return made or entries
 
 
+def _of_arch(kernels: Sequence[Kernel], arch: str) -> Known | Unknown | None:
+    """Of the one for this arch, or of the only one; None where there is none."""
+    meant = [kernel for kernel in kernels if kernel.arch == arch] or kernels
+    if len(meant) > 1:
+        names = ", ".join(kernel.arch for kernel in meant)
+        return Unknown(f"Triton's cache has it for {names}, and no session tells which it ran on")
+    return of_triton(meant[0]) if meant else None
+
+
 def of_triton(kernel: Kernel) -> Known | Unknown:
     """Of a kernel that Triton compiled: all that an AMD code object tells, else its LDS alone."""
     try:
@@ -135,6 +166,13 @@ def of_triton(kernel: Kernel) -> Known | Unknown:
     shared = 0 if told[0].lds else kernel.shared or 0
     held = occupancy(target, told[0], kernel.threads or 0, shared)
     return Known(target, replace(told[0], lds=(told[0].lds or 0) + shared), held)
+
+
+def _changed(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

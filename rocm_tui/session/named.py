@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Mapping, Sequence
 
+from backend.counted import counted
 from backend.model.session import Session
 from rocm_tui.errors import RocmTuiError
+from rocm_tui.meant import did_you_mean
 from rocm_tui.session.processes import run_of
 
 MOST_NAMED = 5
@@ -26,15 +27,54 @@ class NoSuchSession(RocmTuiError):
 
 def names(sessions: Iterable[Session]) -> dict[str, str]:
     """The shortest name of each session that no other one has, by its id."""
-    known = list(sessions)
-    counts = Counter(map(_short, known))
-    longer = Counter(map(_long, known))
-    called: dict[str, str] = {}
-    for session in known:
-        short, long = _short(session), _long(session)
-        unique = short if counts[short] == 1 else long if longer[long] == 1 else session.id
-        called[session.id] = unique
-    return called
+    return _shortest({s.id: (_short(s), _long(s), s.id) for s in sessions})
+
+
+def short_names(sources: Iterable[str]) -> dict[str, str]:
+    """The same of sources, of which no more is known than the id of a session or the path of a
+    file: `node7-4711`, `rank0/train.log`."""
+    return _shortest({source: _ways(source) for source in sources})
+
+
+def _shortest(ways: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Of each its first name that no other one has, else its last. Those that share a name go on to
+    the next together."""
+    at = dict.fromkeys(ways, 0)
+    while True:
+        called = {key: ways[key][place] for key, place in at.items()}
+        counts = Counter(called.values())
+        shared = [key for key, name in called.items() if counts[name] > 1]
+        longer = [key for key in shared if at[key] + 1 < len(ways[key])]
+        if not longer:
+            return called
+        for key in longer:
+            at[key] += 1
+
+
+_MOST_PARTS = 11
+"""Of a path, in a name."""
+
+
+def _ways(source: str) -> Sequence[str]:
+    process = _process(source)
+    if process is not None:
+        return process, source
+    parts = source.split("/")
+    longer = ("/".join(parts[-depth:]) for depth in range(2, min(_MOST_PARTS, len(parts)) + 1))
+    return parts[-1] or source, *longer
+
+
+def _process(session: str) -> str | None:
+    """`node7-4711` of `node7-4711-1795370265-9cec4875`: host, pid, when it began, what makes it the
+    only one, and the pid of a process that was forked from it; None if it is no session's id."""
+    if "/" in session:
+        return None
+    parts = session.split("-")
+    for at in range(len(parts) - 2, 1, -1):
+        if parts[at].isdecimal() and len(parts[at]) > 8 and parts[at - 1].isdecimal():
+            pid = parts[at + 2] if len(parts) == at + 3 else parts[at - 1]
+            return "-".join((*parts[: at - 1], pid))
+    return None
 
 
 def called(session: Session) -> tuple[str, ...]:
@@ -59,7 +99,9 @@ def find_sessions(sessions: Iterable[Session], text: str) -> list[str]:
     )
     meant = next(filter(None, ways), [])
     if len(meant) > 1 and (len({run_of(s) for s in meant}) > 1 or not run_of(meant[0])):
-        raise NoSuchSession(f"{text!r} begins {len(meant)} sessions: {_listed(meant, known)}")
+        raise NoSuchSession(
+            f"{text!r} begins {counted(len(meant), 'session')}: {_listed(meant, known)}"
+        )
     return [session.id for session in meant]
 
 
@@ -76,10 +118,8 @@ def meant(sessions: Iterable[Session], text: str, where: str) -> list[str]:
 
 
 def hint(sessions: Iterable[Session], text: str) -> str:
-    """`: did you mean vm-5163?`, where a name is near."""
-    called = names(sessions)
-    near = get_close_matches(text, called.values(), MOST_NAMED, 0.75)
-    return f": did you mean {' or '.join(near)}?" if near else ""
+    """` (did you mean 'vm-5163'?)`, where a name is near."""
+    return did_you_mean(text, names(sessions).values())
 
 
 def _listed(meant: list[Session], known: list[Session]) -> str:

@@ -13,12 +13,14 @@ from contextvars import Context, copy_context
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from textual import events
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.filter import LineFilter
 from textual.screen import Screen
+from textual.widget import Widget
 
 from backend.disk.layout import Layout
 from rocm_tui.ingest.collector import Pile
@@ -36,9 +38,11 @@ if TYPE_CHECKING:  # types only; see `later`
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
+    from rocm_tui.tui.screens.leaving import Leave
 
 _BREATH = 0.005
 """Seconds for keys between two takes of records that are waiting."""
@@ -53,6 +57,8 @@ class RocmTui(Host):
 
     TITLE = "rocm-tui"
     ENABLE_COMMAND_PALETTE = True
+    stops_program = False
+    """Whether the person wants the program that was started here to end, too."""
 
     def __init__(
         self,
@@ -74,12 +80,14 @@ class RocmTui(Host):
         self.python = python
         self.launched = launched
         self._polling = polling
+        self._detached: Program | None = None
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
         self._ask: Requests | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._within: Context = copy_context()
+        self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
         self._pace = Pace()
         self._scheduled = False
@@ -90,6 +98,12 @@ class RocmTui(Host):
         fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
+
+    @property
+    def shown_program(self) -> Program | None:
+        if self.launched is None and self._detached is None:
+            self._detached = later.detached(self.layout)
+        return self.launched or self._detached
 
     @property
     def memory(self) -> Memory:
@@ -122,8 +136,8 @@ class RocmTui(Host):
     def doing_facts(self) -> list[str]:
         return later.doing_facts(self.launched, self.feed.model.processes)
 
-    def doing_lines(self, width: int) -> list[Line]:
-        return later.doing_lines(self.launched, self.feed.model.processes, width)
+    def doing_lines(self, width: int, *, tail: bool) -> list[Line]:
+        return later.doing_lines(self.launched, self.feed.model.processes, width, tail)
 
     @property
     def ask(self) -> Requests:
@@ -148,7 +162,7 @@ class RocmTui(Host):
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
     def get_default_screen(self) -> Screen[None]:
-        return WatchScreen(partial(later.panes, layout=self.layout), later.devices)
+        return WatchScreen(partial(later.panes, layout=self.layout), later.devices, later.dock)
 
     def on_load(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -290,10 +304,17 @@ class RocmTui(Host):
         self._toggle(later.sources_screen())
 
     def action_output(self) -> None:
-        if self.launched is None:
+        """In Watch below the others; then all of the screen; then away."""
+        if self.shown_program is None:
             self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
-        else:
+        elif not isinstance(self.screen, WatchScreen):
             self._toggle(later.output_screen())
+            if isinstance(self.screen, WatchScreen):
+                self.screen.dock(None)
+        elif self.screen.docked:
+            self._toggle(later.output_screen())
+        else:
+            self.screen.dock(self.shown_program)
 
     def action_report(self) -> None:
         self._toggle(later.report_screen())
@@ -318,26 +339,37 @@ class RocmTui(Host):
             later.turn_read_only(self, self._stays)
 
     async def action_quit(self) -> None:
-        """Leave; where that ends jobs or the program, a question comes first."""
+        """Leave; where jobs or the program would notice, a question comes first."""
         runs = self.launched is not None and self.launched.running
         if not (self.unfinished or runs) or self.asking:
             self.exit()
             return
 
-        def answered(note: str | None) -> None:
-            if note is not None:
+        def answered(leave: Leave | None) -> None:
+            if leave is not None:
+                self.stops_program = leave == "stop"
                 self.exit()
 
         running = self.launched if runs else None
-        self.push_screen(later.quit_question(running, self.unfinished), answered)
+        self.push_screen(later.leave_question(running, self.unfinished), answered)
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            self._sent[event] = self.focused
+        await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
         """What was typed in one burst with the key that opened a field belongs into the field: it
-        was sent to what had the focus before."""
+        was sent to what had the focus before. Tab and enter do as well as letters, in their order.
+        """
         field = self.focused
-        if field is not None and field.check_consume_key(event.key, event.character):
+        if field is None or self._sent.get(event) is field:
+            return
+        if field.check_consume_key("a", "a"):  # it takes text
             event.prevent_default()
-            field.post_message(events.Key(event.key, event.character))
+            again = events.Key(event.key, event.character).set_sender(field)  # or it stops below us
+            self._sent[again] = field
+            field.post_message(again)
 
     def pop_screen(self) -> AwaitComplete:
         """Of keys that come in one burst, those after the one that closed a screen close none."""
@@ -353,5 +385,5 @@ class RocmTui(Host):
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
         for name, hint, action in COMMANDS:
-            if action != "app.output" or self.launched is not None:
+            if action != "app.output" or self.launched is not None or self._detached is not None:
                 yield SystemCommand(name, hint, partial(self.run_action, action))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.pin import Pin
@@ -108,7 +109,7 @@ class Asking:
             return
         order = measure_order(tuning, choices, row.id, row.pin)
         job = host.jobs.submit(replace(order, command=host.shell.measure(row, choices)))
-        count = "1 choice" if len(choices) == 1 else f"{len(choices)} choices"
+        count = counted(len(choices), "choice")
         self._tell_begun(f"Measuring {count} of {job.title}", job)
 
     def measure_suspects(self, rows: Sequence[Row]) -> None:
@@ -123,7 +124,7 @@ class Asking:
         if not suspects:
             host.warn(f"No suspect is left to measure. {known.missing}".strip())
             return
-        count = "1 suspect" if len(suspects) == 1 else f"{len(suspects)} suspects"
+        count = counted(len(suspects), "suspect")
         around = f"about {seconds(known.seconds)} in all"
         if len(suspects) > UNASKED:
             lines = [
@@ -154,7 +155,7 @@ class Asking:
 
     def verify_all(self, statuses: Sequence[PinStatus]) -> None:
         jobs = [self._verify(status) for status in statuses]
-        count = "1 pin" if len(jobs) == 1 else f"{len(jobs)} pins"
+        count = counted(len(jobs), "pin")
         self._host.notify(f"Verifying {count} (J).", markup=False, timeout=3)
 
     def _verify(self, status: PinStatus) -> Job:

@@ -41,8 +41,8 @@ def facts(launched: Launched | None, processes: Processes) -> list[str]:
     return ["program running (O)"]
 
 
-def lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
-    """What each process does, and of the program that was started here the end of its output."""
+def lines(launched: Launched | None, processes: Processes, width: int, *, tail: bool) -> list[Line]:
+    """What each process does, and of the program that was started here the `tail` of its output."""
     told = [_process_line(process) for process in _shown(processes)]
     if launched is None:
         return told
@@ -53,12 +53,14 @@ def lines(launched: Launched | None, processes: Processes, width: int) -> list[L
         state = (f"  {launched.ending}", "good" if launched.code == 0 else "bad")
     if launched.running and not told:
         told = [(("    starting", "accent"),)]
-    tail = launched.lines.last(_TAIL)
+    shown: list[Line] = [((f"  {title}", "strong"), state), *told]
+    if not tail:
+        return shown
+    last = launched.lines.last(_TAIL)
     return [
-        ((f"  {title}", "strong"), state),
-        *told,
+        *shown,
         (),
-        *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in tail),
+        *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in last),
         (("  O shows all that it writes", "dim"),),
     ]
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
@@ -113,7 +114,7 @@ class Host(App[int]):
         key("T", "trials", "app.trials", "trials: graphs, what makes them faster, proof"),
         key("L", "sessions", "app.sessions", "sessions: processes, what each does, compare two"),
         key("J", "jobs", "app.jobs", "jobs: progress, results, logs"),
-        key("O", "output", "app.output", "output of the program that `watch -- CMD` started"),
+        key("O", "output", "app.output", "output of the program: below, all of it, away"),
         key("S", "sources", "app.sources", "sources: what is read, how far"),
         key("question_mark,f1", "help", "app.help", "this help; esc goes back"),
         key("ctrl+r", "read_only", "app.read_only", "read-only on or off: no pin, no job"),
@@ -129,6 +130,11 @@ class Host(App[int]):
     peaks: dict[TunedDevice, Peak]
     own_keys: Mapping[str, str] = MappingProxyType({})
     launched: Launched | None = None
+
+    @property
+    def shown_program(self) -> Program | None:
+        """The program whose output is shown: `launched`, else one that another screen started."""
+        raise NotImplementedError
 
     @property
     def memory(self) -> Memory:
@@ -163,8 +169,8 @@ class Host(App[int]):
         """What a title says of the programs that work."""
         raise NotImplementedError
 
-    def doing_lines(self, width: int) -> list[Line]:
-        """The same for a screen that has nothing else to show."""
+    def doing_lines(self, width: int, *, tail: bool) -> list[Line]:
+        """The same for a screen that has nothing else to show; with the `tail` of its output."""
         raise NotImplementedError
 
     def call_from_any_thread(self, what: Callable[[], object]) -> None:

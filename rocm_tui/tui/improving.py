@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from rocm_tui.actions.improve import (
-    BUDGET,
     Improving,
     News,
     Proposal,
@@ -22,6 +22,7 @@ from rocm_tui.actions.improve import (
 )
 from rocm_tui.actions.prove import PAIRS, Proving, annotate
 from rocm_tui.actions.trial_graph import GraphText, accept, text_of
+from rocm_tui.config.reading import config
 from rocm_tui.environment import lane
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.jobs.queue import Job, JobKind, Order, QueueRun
@@ -39,8 +40,8 @@ from rocm_tui.tui.trying import SHOWN, WIDTH
 async def ask_to_improve(host: Host, graph: GraphRow) -> Job | None:
     """Show the graph that is to run; the job, if the person says yes to it."""
     tell = [
-        f"A worker tries choices of its {len(graph.tunings)} tunings in it, for "
-        f"{fmt.seconds(BUDGET)} at most.",
+        f"A worker tries choices of its {counted(len(graph.tunings), 'tuning')} in it, for "
+        f"{fmt.seconds(config().budgets.improve)} at most.",
         "Nothing is pinned; what is found is proposed here.",
     ]
     command = host.shell.improve(graph.id)
@@ -90,7 +91,7 @@ def _about(graph: GraphRow, text: GraphText) -> list[str]:
     first = [line.strip().partition(";")[0][:WIDTH] for line in body[:SHOWN]]
     more = len(body) - len(first)
     lines = [graph_title(graph.graph), str(text.path), "", *(f"  {line}" for line in first)]
-    return [*lines, f"  … {more} more lines"] if more > 0 else lines
+    return [*lines, f"  … {counted(more, 'more line')}"] if more > 0 else lines
 
 
 def improve_order(graph: GraphRow, layout: Layout) -> Order:
@@ -105,7 +106,7 @@ def improve_order(graph: GraphRow, layout: Layout) -> Order:
         if gain is None:
             return f"nothing faster was found; {summary(search)[0]}"
         count = len(gain.arm)
-        return f"{gain_text(gain)} with {count} pin{'s' * (count != 1)}, which T proposes"
+        return f"{gain_text(gain)} with {counted(count, 'pin')}, which T proposes"
 
     return _order("improve", graph, work)
 

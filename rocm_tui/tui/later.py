@@ -23,13 +23,15 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
     from rocm_tui.session.processes import Processes
     from rocm_tui.tui.devices import Devices
+    from rocm_tui.tui.docking import Dock
     from rocm_tui.tui.screens.base import BaseScreen
-    from rocm_tui.tui.screens.dialogs import ConfirmScreen
+    from rocm_tui.tui.screens.leaving import LeaveScreen
     from rocm_tui.tui.screens.report import ReportScreen
     from rocm_tui.tui.widgets.panes import Panes
 
@@ -68,6 +70,12 @@ def devices(screen: BaseScreen) -> Devices:
     from rocm_tui.tui.devices import Devices
 
     return Devices(screen)
+
+
+def dock(screen: BaseScreen) -> Dock:
+    from rocm_tui.tui.docking import Dock
+
+    return Dock(screen)
 
 
 def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
@@ -207,10 +215,19 @@ def source_screen(row: Row, choice: Choice) -> BaseScreen:
     return SourceScreen(row, choice)
 
 
-def quit_question(launched: Launched | None, jobs: Sequence[Job]) -> ConfirmScreen:
-    from rocm_tui.tui.launching import quit_question
+def leave_question(launched: Program | None, jobs: Sequence[Job]) -> LeaveScreen:
+    from rocm_tui.tui.screens.leaving import LeaveScreen
 
-    return quit_question(launched, jobs)
+    return LeaveScreen(launched, jobs)
+
+
+def detached(layout: Layout) -> Program | None:
+    """The program that another screen started; not looked for where there is no such file."""
+    if next(layout.sessions.glob("*.output.log"), None) is None:
+        return None
+    from rocm_tui.launch.detached import find
+
+    return find(layout)
 
 
 def follow_launched(host: Host, launched: Launched) -> None:
@@ -228,10 +245,12 @@ def doing_facts(launched: Launched | None, processes: Processes) -> list[str]:
     return facts(launched, processes)
 
 
-def doing_lines(launched: Launched | None, processes: Processes, width: int) -> list[Line]:
+def doing_lines(
+    launched: Launched | None, processes: Processes, width: int, tail: bool
+) -> list[Line]:
     """The same for a screen that has nothing else to show."""
     if launched is None and processes.latest is None:
         return []
     from rocm_tui.tui.doing import lines
 
-    return lines(launched, processes, width)
+    return lines(launched, processes, width, tail=tail)

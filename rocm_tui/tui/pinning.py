@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from functools import partial
 
+from backend.counted import counted
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.pins.state import PinPlan, PinStatus
@@ -132,8 +133,9 @@ def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")
     graphs = len(plan.graphs)
-    aside = "1 compiled graph is" if graphs == 1 else f"{graphs or 'No'} compiled graphs are"
-    numbers = "1 rival is" if plan.numbers == 1 else f"{plan.numbers} rivals are"
+    aside = counted(graphs, "compiled graph is", "compiled graphs are")
+    aside = aside if graphs else "No compiled graphs are"
+    numbers = counted(plan.numbers, "rival is", "rivals are")
     file = f"{plan.path.parent.name}/{plan.path.name[:_DIGITS]}…"
     return [
         *lines,

@@ -10,7 +10,7 @@ from rocm_tui.tui.screens.dialogs import ConfirmScreen
 from rocm_tui.tui.watch_keys import READ_ONLY
 from rocm_tui.tui.widgets.one_line import TitleBar
 
-_STAYS = "Read-only by --read-only: start `rocm-tui watch` without it to change something."
+_STAYS = "Read-only from the start: `rocm-tui watch --no-read-only` can change something."
 
 
 class Refusing:

@@ -160,7 +160,7 @@ def run_watch(
     """Show the screen until the person leaves; return the exit code.
 
     Without `paths` the cache dir is watched. `-` is what is piped into stdin. `python` is the
-    interpreter for workers, `launched` a program to start with the screen, which ends with it.
+    interpreter for workers, `launched` a program to start with the screen.
     With `read_only` no key writes or starts anything.
 
     Raises:
@@ -195,14 +195,18 @@ def run_watch(
             app.run()
         finally:
             app.stop_feed()
-            if launched is not None:
-                _end_program(launched)
+            if launched is not None and launched.running:
+                _leave_program(launched, stop=app.stops_program)
     return app.return_code or 0
 
 
-def _end_program(launched: Launched) -> None:
-    """It may take its time, and the screen is gone by then."""
-    if launched.running:
-        with suppress(OSError, ValueError):
-            say.err(f"ending {launched.title}: killed if it takes more than 10 s", flush=True)
+def _leave_program(launched: Launched, *, stop: bool) -> None:
+    """It goes on, however we end, unless the person wants it to end; that may take its time, and
+    the screen is gone by then."""
+    says = f"{launched.title} goes on (pid {launched.pid}); its output: {launched.log}"
+    if stop:
+        says = f"ending {launched.title}: killed if it takes more than 10 s"
+    with suppress(OSError, ValueError):
+        say.err(says, flush=True)
+    if stop:
         launched.end()

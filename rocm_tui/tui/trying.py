@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import StoreError
 from backend.model.choice import Choice
@@ -90,7 +91,7 @@ def question_lines(plan: Plan) -> list[str]:
         str(plan.text.path),
         "",
         *(f"  {line}" for line in first),
-        *([f"  … {more} more lines"] if more > 0 else []),
+        *([f"  … {counted(more, 'more line')}"] if more > 0 else []),
         "",
         "A worker compiles it with each choice and times whole passes.",
         "Nothing is pinned; caches and pins stay as they are.",

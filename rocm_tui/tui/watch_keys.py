@@ -197,9 +197,9 @@ KEYS: tuple[WatchKey, ...] = (
         applies=_compare,
     ),
     WatchKey(
-        "switch", "tab", "between the table and the choices", footer="choices", inside="table"
+        "switch", "tab", "to the choices, the output, the table", footer="choices", inside="table"
     ),
-    WatchKey("switch_back", "shift+tab", "between the table and the choices"),
+    WatchKey("switch_back", "shift+tab", "the same the other way round"),
     WatchKey(
         "filter",
         "slash",
@@ -290,6 +290,25 @@ KEYS: tuple[WatchKey, ...] = (
         "D",
         "the GPUs, else the CPU: use, memory, power, temperature, clock; and away",
         palette="view: Show or hide devices",
+        anywhere=True,
+    ),
+    WatchKey(
+        "border_back",
+        "less_than_sign",
+        "move the border of table and choices back, or that of the output up; it is remembered",
+        anywhere=True,
+    ),
+    WatchKey(
+        "border_on",
+        "greater_than_sign",
+        "move the border on, or down; the mouse drags it, too",
+        anywhere=True,
+    ),
+    WatchKey(
+        "border_reset",
+        "equals_sign",
+        "let the columns decide where the border stands",
+        palette="view: Reset the border",
         anywhere=True,
     ),
     WatchKey("details", "l,right", "into the choices"),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from backend.model.ops import ITEM_BYTES
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import takes_boxes
 from backend.templates.problem import Activation, DType, GemmProblem, Operand
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.resources_table import SHAPES
@@ -126,6 +127,8 @@ def _key(offered: Binary) -> tuple[Any, ...]:
     """What makes two configs different programs: alignment and layout are the class's part."""
     c, item = offered.config, ITEM_BYTES[offered.problem_class.dtype]
     if isinstance(c, GemmConfig):
+        if c.unit == "wgmma" and not takes_boxes(c, offered.problem_class.problem()):
+            return "gemm", "wgmma", "narrow copies"  # by threads, as those of mma: one will do
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
         return "gemm", *tile, c.unit, c.kpack, c.stages, item
     if c.unit != "fma":

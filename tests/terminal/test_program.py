@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from backend.disk.layout import Layout
 from tests.support.hooked import BMM
-from tests.support.terminal_lab import WATCH, Terminal, alive, ended, needs_tmux
+from tests.support.terminal_lab import PATIENCE, WATCH, Terminal, alive, ended, needs_tmux
 from tests.support.torch_models import child_env
 
 pytestmark = needs_tmux
@@ -40,9 +41,12 @@ def watch(tmp_path: Path, *words: str) -> list[str]:
     return [*start, *words]
 
 
+def logs(tmp_path: Path) -> list[Path]:
+    return list(Layout(tmp_path / "cache").sessions.glob("*.output.log"))
+
+
 def output(tmp_path: Path) -> bytes:
-    logs = list(Layout(tmp_path / "cache").sessions.glob("*.output.log"))
-    return b"".join(log.read_bytes() for log in logs)
+    return b"".join(log.read_bytes() for log in logs(tmp_path))
 
 
 def child(tmp_path: Path, terminal: Terminal) -> int:
@@ -53,7 +57,11 @@ def child(tmp_path: Path, terminal: Terminal) -> int:
 def test_output_search_exit_code(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path), (80, 24)) as terminal:
         terminal.wait_for("exit code 3")
+        terminal.press("O")  # below
+        terminal.wait_for("O all of it")
+        assert "No tuning yet." in terminal.wait_for("end of it")
         terminal.press("O")
+        terminal.wait_for("All of it:")
         screen = terminal.wait_for("end of it")
         assert "line 299 red [bold]x[/]" in screen and "bar" not in screen
         assert terminal.title != "OWNED"
@@ -78,13 +86,13 @@ def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
         pid = child(tmp_path, terminal)
         terminal.press("C-c")
-        terminal.wait_for("Quit, and end the program?")
+        terminal.wait_for("Quit, and leave the program running?")
         terminal.press("Escape")
         terminal.wait_for("Quit, and", gone=True)
         assert alive(pid) and b"caught" not in output(tmp_path)
         terminal.press("q")
-        terminal.wait_for("Quit, and end the program?")
-        terminal.press("Enter")
+        terminal.wait_for("Stop it  s")
+        terminal.press("s")
         terminal.wait_until(lambda: terminal.status == 128 + signal.SIGTERM, "its end")
         assert ended(pid)
 
@@ -92,7 +100,7 @@ def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
 def test_the_program_gets_its_ctrl_c_by_x(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
         pid = child(tmp_path, terminal)
-        terminal.press("O")
+        terminal.press("O", "O")
         terminal.wait_for("All of it:")
         terminal.press("x")
         terminal.wait_for("It gets a Ctrl-C")
@@ -106,15 +114,52 @@ def test_the_program_gets_its_ctrl_c_by_x(tmp_path: Path) -> None:
         terminal.wait_until(lambda: terminal.status == 7, "the program's exit code")
 
 
-@pytest.mark.parametrize("how", ["hang-up", "kill"])
-def test_it_ends_with_the_screen_however_that_ends(tmp_path: Path, how: str) -> None:
-    with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
-        pid = child(tmp_path, terminal)
-        if how == "kill":
-            os.kill(terminal.pid, signal.SIGKILL)
-        else:
+LASTING = """
+import pathlib, sys, time
+for n in range(200):
+    print(f"line {n}", "x" * 200, flush=True)
+    while n == 100 and not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.02)
+print("told", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("how", ["detach", "terminate", "hang-up", "kill", "kill all"])
+def test_it_goes_on_without_the_screen_and_its_output_is_whole(tmp_path: Path, how: str) -> None:
+    program, go_on = tmp_path / "program.py", tmp_path / "go-on"
+    program.write_text(LASTING)
+    words = ["--cache-dir", str(tmp_path / "cache"), "--", sys.executable, str(program)]
+    with Terminal([*WATCH, *words, str(go_on)], (100, 30)) as terminal:
+        terminal.wait_until(lambda: b"line 100 " in output(tmp_path), "its output")
+        screen = terminal.pid
+        if how == "detach":
+            terminal.press("q")
+            terminal.wait_for("Leave it running  d")
+            terminal.press("d")
+            terminal.wait_until(lambda: terminal.status == 0, "the end of the screen")
+            told = terminal.screen().replace("\n", "")
+            assert "goes on (pid " in told and str(logs(tmp_path)[0]) in told
+        elif how == "terminate":
+            os.kill(screen, signal.SIGTERM)
+        elif how == "hang-up":
             terminal.kill_terminal()
-        assert ended(pid)
+        elif how == "kill":
+            os.kill(screen, signal.SIGKILL)
+        else:  # as a closed connection may: all of the screen's session, and nobody can listen
+            os.killpg(os.getpgid(screen), signal.SIGHUP)
+            os.killpg(os.getpgid(screen), signal.SIGKILL)
+        assert ended(screen)
+    go_on.touch()  # only now does it write the rest: nobody has its terminal but the copier
+    end = time.monotonic() + PATIENCE
+    while b"told\n" not in output(tmp_path):
+        assert time.monotonic() < end, output(tmp_path)[-300:]
+        time.sleep(0.05)
+    whole = "".join(f"line {n} {'x' * 200}\n" for n in range(200))
+    assert output(tmp_path).decode().startswith(f"{whole}told\n")
+    (record,) = Layout(tmp_path / "cache").sessions.glob("*.run.jsonl")
+    while b'"status":0' not in record.read_bytes():
+        assert time.monotonic() < end, record.read_text()
+        time.sleep(0.05)
 
 
 def test_a_real_compile_and_its_rows(tmp_path: Path) -> None:
@@ -126,5 +171,5 @@ def test_a_real_compile_and_its_rows(tmp_path: Path) -> None:
         terminal.wait_for("program running (O)")
         terminal.wait_for("4×32×96×64")
         terminal.wait_for("exit code 0")
-        terminal.press("O")
+        terminal.press("O", "O")
         terminal.wait_for("AUTOTUNE bmm")

@@ -263,3 +263,14 @@ def test_letters_that_come_with_the_slash_are_a_filter(tmp_path: Path) -> None:
         terminal.press(*"/pq")
         terminal.wait_for(" pq ")
         terminal.wait_for("No tuning matches")
+
+
+def test_tab_and_enter_that_come_with_the_slash_are_the_filters(tmp_path: Path) -> None:
+    """Tab would go to the choices; enter, too, and before the letters that stand ahead of it."""
+    log = tmp_path / "train.log"
+    log.write_text(table(16) + table(32, "addmm"))
+    with Terminal(watch(tmp_path, str(log))) as terminal:
+        terminal.wait_for("16×64×64")
+        terminal.press("/", "o", "p", ":", "a", "d", "Tab", "Enter")
+        screen = terminal.wait_for("filter active: op:addmm")
+        assert "1 of 2" in screen and "tab choices" in screen  # the table has the focus

@@ -19,6 +19,7 @@ from statistics import median
 
 import torch
 
+from backend.counted import counted, noun
 from backend.inductor.benchmark.places import place_of
 from backend.inductor.benchmark.request import Question
 from backend.inductor.hooks import recording
@@ -87,7 +88,9 @@ def _measured(
     modes = len(torch_api.MODES)
     if missing and not job.partly:
         there = ", ".join(sorted(str(choice.name) for choice in offered.values()))
-        reason = f"{missing[0]} is none of the {len(offered)} choices that this torch offers"
+        reason = (
+            f"{missing[0]} is none of the {counted(len(offered), 'choice')} that this torch offers"
+        )
         reason += f" ({there}){_why(question)}"
         return MeasureResult(False, reason, False, modes, missing=tuple(missing))
     gone = dict.fromkeys(missing, f"this torch does not offer it{_why(question)}")
@@ -159,9 +162,9 @@ def _teller(tell: TellProgress, names: Mapping[str, str]) -> OnRounds:
         best, ahead = "", ""
         if standings:
             best = names[standings[0].hash]
-            ahead = f", {settled} of {len(standings) - 1} verdicts clear, best {best}"
+            ahead = f", {settled} of {counted(len(standings) - 1, 'verdict')} clear, best {best}"
         tell(
-            f"{rounds.clean.count} rounds{ahead}, at most {left:.0f} s left",
+            f"{counted(rounds.clean.count, 'round')}{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
             settled=settled,
             choices=len(rounds.hashes),
@@ -244,11 +247,15 @@ def _trouble(rounds: Rounds) -> tuple[str, ...]:
         why = ", ".join(reason for reason, _ in reasons.most_common())
         if rounds.throttled == every:
             return (*sentences, f"every round was throttled ({why}), so nothing is proved")
-        count = f"{rounds.throttled} of {every} rounds do not count: throttled ({why})"
+        count = f"{_uncounted(rounds.throttled, every)}: throttled ({why})"
         sentences = (*sentences, count)
     if not clean:
         return (*sentences, "other processes took the CPU in every round, so nothing is proved")
     if lost > LOST_SHARE * every:
-        share = f"{lost} of {every} rounds do not count: other processes took the CPU"
+        share = f"{_uncounted(lost, every)}: other processes took the CPU"
         return (*sentences, share)
     return sentences
+
+
+def _uncounted(rounds: int, every: int) -> str:
+    return f"{rounds} of {counted(every, 'round')} {noun(rounds, 'does', 'do')} not count"

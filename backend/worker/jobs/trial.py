@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.disk.trusted import opened_file
 from backend.errors import UnsafePath
@@ -274,9 +275,9 @@ def _teller(tell: TellProgress) -> OnRounds:
     def hear(rounds: Rounds, seconds: float) -> None:
         left, rivals = round(max(0.0, seconds), 1), rounds.standings[1:]
         settled = sum(standing.verdict != "unclear" for standing in rivals)
-        ahead = f", {settled} of {len(rivals)} verdicts clear" if rivals else ""
+        ahead = f", {settled} of {counted(len(rivals), 'verdict')} clear" if rivals else ""
         tell(
-            f"{rounds.clean.count} rounds of passes{ahead}, at most {left:.0f} s left",
+            f"{counted(rounds.clean.count, 'round')} of passes{ahead}, at most {left:.0f} s left",
             rounds=rounds.clean.count,
             settled=settled,
             choices=len(rounds.hashes),
@@ -321,7 +322,8 @@ def _trouble(rounds: ArmRounds) -> tuple[str, ...]:
     if not clean:
         return (*sentences, "other processes took the CPU in every round, so nothing is proved")
     if lost > LOST_SHARE * (clean + lost):
-        share = f"{lost} of {clean + lost} rounds do not count: other processes took the CPU"
+        of = counted(clean + lost, "round")
+        share = f"{lost} of {of} {noun(lost, 'does', 'do')} not count: other processes took the CPU"
         return (*sentences, share)
     return sentences
 

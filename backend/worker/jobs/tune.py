@@ -19,6 +19,7 @@ from dataclasses import replace
 import torch
 
 from backend.cache.autotune import read_cache
+from backend.counted import counted
 from backend.disk.layout import Layout, cache_dir
 from backend.errors import CacheUnreadable
 from backend.inductor.hooks import retuning, selector
@@ -171,7 +172,9 @@ class _Tuning:
             raise NotTuned(f"the times were measured but not kept: {error}") from error
         lost = task.written.keys() - kept.keys()
         if lost:
-            raise NotTuned(f"{len(lost)} times were measured but are not in {path}")
+            raise NotTuned(
+                f"{counted(len(lost), 'time was', 'times were')} measured but not kept in {path}"
+            )
         return TuneResult(
             ok=True,
             modes=len(torch_api.MODES),
@@ -257,7 +260,7 @@ class Story(Recorder):
         best = next((choice for choice in self.choices if choice.ms is not None), None)
         total = len(self._choices)
         self._tell_progress(
-            f"tuning {self._op}: {self._timed} of {total} choices timed",
+            f"tuning {self._op}: {self._timed} of {counted(total, 'choice')} timed",
             compiled=self._compiled,
             timed=self._timed,
             total=total,

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from backend.counted import counted
 from backend.inductor.hooks import environment as templates_wanted
 from backend.inductor.hooks.selector import PinLookup
 from backend.inductor.torch import tuning as torch_api
@@ -130,12 +131,14 @@ class _Verification:
         how = "as compiled now" if usual.sight.offered else "as found in the compiled-graph cache"
         proof = (
             f"the generated code, {how}, equals that of {names.get(called or '')} compiled alone "
-            f"({len(names)} choices)"
+            f"({counted(len(names), 'choice')})"
         )
         if called == self._pinned:
             return VerifyResult(True, kernel=names[called], hash=called, proof=proof)
         if called is None:
-            reason = f"the generated code, {how}, is that of none of the {len(names)} choices"
+            reason = (
+                f"the generated code, {how}, is that of none of the {counted(len(names), 'choice')}"
+            )
             return VerifyResult(False, reason)
         reason = f"the generated code calls {names[called]}, not {names[self._pinned]}"
         return VerifyResult(False, reason, kernel=names[called], hash=called, proof=proof)
@@ -151,10 +154,10 @@ class _Verification:
         names = sight.offered[self._key]
         if self._pinned not in names:
             raise NotInThisMode(
-                f"{self._pinned} is none of the {len(names)} choices that this torch offers "
-                f"({', '.join(sorted(names.values()))}) for these sizes, fixed, and "
-                f"{torch.get_num_threads()} threads: C++ choices of dynamic shapes, or for another "
-                "number of threads, have hashes of their own",
+                f"{self._pinned} is none of the {counted(len(names), 'choice')} that this torch "
+                f"offers ({', '.join(sorted(names.values()))}) for these sizes, fixed, and "
+                f"{counted(torch.get_num_threads(), 'thread')}: C++ choices of dynamic shapes, or "
+                "for another number of threads, have hashes of their own",
                 (self._pinned, *names),
             )
         return names

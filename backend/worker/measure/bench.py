@@ -20,6 +20,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
 from backend.inductor.hip.convolution import ConvReference
@@ -262,7 +263,7 @@ class Truth:
             raise WrongResult(f"wrong result: its shape is {tuple(result.shape)}")
         if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
             raise WrongResult(
-                f"wrong result: {bad} of {result.numel()} elements are NaN or not written"
+                f"wrong result: {bad} of {counted(result.numel(), 'element')}, NaN or not written"
             )
         error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
         if not error.numel() or bool((error <= self.allowed).all()):
@@ -325,7 +326,7 @@ def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor
     """A, B and what is added."""
     row = OPS.get(op)
     if row is None or not row.buildable or not row.takes(len(inputs)):
-        raise NoReference(f"no reference is known for {op} with {len(inputs)} inputs")
+        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
     given = dict(zip(row.inputs, inputs, strict=False))
     a, b = given["a"], given["b"]
     if row.packed:

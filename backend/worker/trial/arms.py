@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from backend.counted import counted
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph, StandIns, compile_graph
 from backend.inductor.torch.settings import usable_settings
@@ -47,7 +48,9 @@ def compile_arm(
             raise NotCompiled(f"the graph does not ask for {swap.op} {swap.inputs}")
         if swap.hash not in offered:
             names = ", ".join(sorted(offered.values()))
-            raise NotCompiled(f"{swap.hash} is none of its {len(offered)} choices here ({names})")
+            raise NotCompiled(
+                f"{swap.hash} is none of its {counted(len(offered), 'choice')} here ({names})"
+            )
     return compiled
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from backend.counted import counted
 from backend.wire.captured import Head
 from backend.worker.trial.expressions import Expression, Refused, expression
 from backend.worker.trial.words import (
@@ -85,7 +86,8 @@ class Inputs:
             if not isinstance(statement, ast.Pass):
                 self._statement(statement)
         if len(self._inputs) != len(self._names):
-            count = f"{len(self._inputs)} inputs are made, and `forward` takes {len(self._names)}"
+            made = counted(len(self._inputs), "input is", "inputs are")
+            count = f"{made} made, and `forward` takes {len(self._names)}"
             raise Refused(count, function.lineno)
         return tuple(self._made), tuple(self._inputs)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from backend.counted import counted
 from backend.worker.trial.inputs import TensorInput
 from backend.worker.trial.program import Program
 
@@ -49,7 +50,7 @@ def allowed_error(program: Program) -> float:
 def difference(first: Sequence[Any], other: Sequence[Any], allowed: float) -> Difference:
     """Raises WrongResult where they are not of a kind, or not finite at other places."""
     if len(first) != len(other):
-        raise WrongResult(f"wrong result: {len(other)} outputs, not {len(first)}")
+        raise WrongResult(f"wrong result: {counted(len(other), 'output')}, not {len(first)}")
     worst = 0.0
     for at, (expected, given) in enumerate(zip(first, other, strict=True)):
         if isinstance(expected, Tensor) and isinstance(given, Tensor):

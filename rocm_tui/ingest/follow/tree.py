@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from rocm_tui.config.reading import config
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
@@ -59,7 +60,11 @@ class Tree:
     def words(self) -> str:
         """All of that in a line; empty where there is one folder, read to its end."""
         many = len(self.folders) > 1
-        parts = [f"{len(self.folders)} folders, {len(self.members)} files"] if many else []
+        parts = (
+            [f"{counted(len(self.folders), 'folder')}, {counted(len(self.members), 'file')}"]
+            if many
+            else []
+        )
         left = (*self.bounds, *self.left_out)
         return "; ".join(parts + ([f"not read: {', '.join(left)}"] if left else []))
 
@@ -97,7 +102,7 @@ class _Search:
     bound: str = ""
 
     def tree(self) -> Tree:
-        deep = f"{_count(self.too_deep, 'folder')} more than {depth()} levels below"
+        deep = f"{counted(self.too_deep, 'folder')} more than {depth()} levels below"
         bounds = [self.bound] if self.bound else []
         bounds += [deep] if self.too_deep else []
         counts = (
@@ -106,7 +111,7 @@ class _Search:
             (self.closed, "folder", "without permission"),
             (self.passed_over, "hidden or installed folder", ""),
         )
-        left = tuple(f"{_count(n, what)} {more}".rstrip() for n, what, more in counts if n)
+        left = tuple(f"{counted(n, what)} {more}".rstrip() for n, what, more in counts if n)
         members = tuple(sorted(self.members, key=lambda member: member.path))
         folders, caches = tuple(self.folders), frozenset(self.caches)
         return Tree(folders, caches, members, tuple(bounds), left)
@@ -289,7 +294,3 @@ def _wanted(name: str) -> frozenset[str] | None:
     if _SYSTEM_HASH.match(name):  # a cache file that lies elsewhere
         name += ".json"
     return suffix_formats(os.path.splitext(name.removesuffix(".gz"))[1].lower())  # noqa: PTH122
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

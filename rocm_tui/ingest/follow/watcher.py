@@ -231,6 +231,7 @@ class Watcher:
 
     def _run(self) -> None:
         try:
+            self._put(self._set.find() + self._set.look())  # before what watches them is loaded
             self._put(self._sweep())
             while not self._stopping:
                 stdin = self._wait()

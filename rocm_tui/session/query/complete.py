@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.counted import counted
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, QueryField
 
@@ -94,7 +95,7 @@ class Completion:
             for value, count in found:
                 if value != part:
                     written = f'"{value}"' if _AMBIGUOUS.search(value) else value
-                    about = "1 tuning" if count == 1 else f"{count} tunings"
+                    about = counted(count, "tuning")
                     yield Offer(before + written, value, about)
             if found:
                 return

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from backend.counted import counted
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.tui.browser import child
 from rocm_tui.tui.browser.guard import Guard, Thing
@@ -154,8 +155,8 @@ class Site:
             await asyncio.wait_for(self._places.acquire(), _WAIT)
         except asyncio.TimeoutError:
             await socket.send_bytes(
-                f"{self._most} screens are open, and no more are allowed: close one, or start "
-                "`rocm-tui serve` with --screens N.\r\n".encode()
+                f"{counted(self._most, 'screen is', 'screens are')} open, and no more are "
+                "allowed: close one, or start `rocm-tui serve` with --screens N.\r\n".encode()
             )
             await socket.close()
             return socket

@@ -16,6 +16,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.session import Session
@@ -259,7 +260,7 @@ class CompareScreen(BaseScreen):
         place = f"Compare   {plain(tuning.op)} {plain(stats.sizes_text(tuning))}"
         facts = [
             plain(stats.dtype_of(tuning)),
-            f"{len(self._choices)} choices",
+            counted(len(self._choices), "choice"),
             f"id {self._row.id}",
         ]
         self.show_title(place, [fact for fact in facts if fact])

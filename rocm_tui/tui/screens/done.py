@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from backend.errors import StoreError
 from rocm_tui.actions.done import Done, list_done
 from rocm_tui.harmless import plain
@@ -67,7 +68,7 @@ class DoneScreen(BaseScreen):
         for grid in self.query("#done").results(Grid):  # none where this screen was left
             grid.put([cells(DONE, one) for one in self._done])
         failed = sum(not one.ok for one in known)
-        facts = [f"{len(known)} action{'s' * (len(known) != 1)}"]
+        facts = [counted(len(known), "action")]
         self.show_title("Done", facts + ([f"{failed} with trouble"] if failed else []))
 
     def action_copy(self) -> None:

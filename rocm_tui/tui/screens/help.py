@@ -23,6 +23,7 @@ from rocm_tui.tui.screens.dialogs import ConfirmScreen, Tick, TuneScreen
 from rocm_tui.tui.screens.done import DONE, DoneScreen
 from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.jobs import JOBS, JobsScreen
+from rocm_tui.tui.screens.leaving import LeaveScreen
 from rocm_tui.tui.screens.output import OutputScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
@@ -54,7 +55,13 @@ KEYBOARDS: tuple[tuple[str, Iterable[BindingType]], ...] = (
     ("Output", OutputScreen.BINDINGS),
     (
         "A question",
-        (*Dialog.BINDINGS, *ConfirmScreen.BINDINGS[-1:], *TuneScreen.BINDINGS, *Tick.BINDINGS),
+        (
+            *Dialog.BINDINGS,
+            *ConfirmScreen.BINDINGS[-1:],
+            *TuneScreen.BINDINGS,
+            *Tick.BINDINGS,
+            *LeaveScreen.BINDINGS,
+        ),
     ),
 )
 _SIGNS = {

@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from backend.errors import StoreError
 from backend.pins.state import PinStatus
 from rocm_tui.actions.pin import pin_history
@@ -75,9 +76,9 @@ class PinsScreen(BaseScreen):
         names = [(status.pin.key, status.pin.system_hash) for status in pins]
         self.query_one("#pins", Grid).put([cells(PIN_COLUMNS, status) for status in pins], names)
         active = sum(status.state == "active" for status in pins)
-        facts = [f"{len(pins)} pin{'s' * (len(pins) != 1)}, {active} active"]
+        facts = [f"{counted(len(pins), 'pin')}, {active} active"]
         drifts = self.program.feed.drifts
-        facts += [f"{drifts} drift{'s' * (drifts != 1)} seen"] if drifts else []
+        facts += [f"{counted(drifts, 'drift')} seen"] if drifts else []
         self.show_title("Pins", facts, plain(problem.what) if problem else "")
         self._describe()
 

@@ -15,6 +15,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from rocm_tui.compare.comparison import of_sessions, whole
 from rocm_tui.compare.types import Part
 from rocm_tui.harmless import plain
@@ -190,12 +191,12 @@ class ReportScreen(BaseScreen):
         kind, name = self._scope
         about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
         about = about or (f"session {plain(self._called)}" if self._called else "")
-        facts = [f"{self._count} tunings" if self._count != 1 else "1 tuning"]
+        facts = [counted(self._count, "tuning")]
         others = len(self._scopes) - 1
         if name and self._scope in self._scopes:
             facts.append(f"{self._scopes.index(self._scope)} of {others}")
         elif others:
-            facts.append(f"{others} machines and sessions")
+            facts.append(counted(others, "machine or session", "machines and sessions"))
         self.show_title("Report", facts, about)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")

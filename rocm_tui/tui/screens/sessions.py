@@ -9,6 +9,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.sessions import SESSIONS, command_text, ended_text
 from rocm_tui.render.table import Cells, cells
@@ -96,7 +97,7 @@ class SessionsScreen(BaseScreen):
     def _describe(self) -> None:
         rows = self._rows
         live = sum(row.activity.lives for row in rows)
-        facts = [f"{len(rows)} session{'s' * (len(rows) != 1)}"]
+        facts = [counted(len(rows), "session")]
         facts += [f"{live} alive"] if live else []
         facts += [f"{len(self._marked)} marked"] if self._marked else []
         self.show_title("Sessions", facts)

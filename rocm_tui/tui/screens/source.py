@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Input
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.session import Session
@@ -157,7 +158,7 @@ class SourceScreen(BaseScreen):
         total = self.view.count()
         place = f"{self.view.cursor + 1}/{total} " if total and self._stage else ""
         found = self.view.found
-        place = f"{found} line{'s' * (found != 1)} match · {place}" if found else place
+        place = f"{counted(found, 'line')} match · {place}" if found else place
         room = line.size.width - len(place) - 3
         text = f"{where} · {more}" if more and len(where) + len(more) + 3 <= room else where
         if len(text) > room:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.events import DescendantFocus
 
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import SourceStatus
 from rocm_tui.render.problems import Trouble, troubles
@@ -18,6 +19,10 @@ from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.line_view import Grid, LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
+
+if TYPE_CHECKING:  # types only: it is loaded with the first device
+    from backend.model.session import Fault
+    from rocm_tui.tui.widgets.device_strip import DeviceStrip
 
 _EVERY = 1.0
 """Seconds between two looks at how far each source has been read, while this screen is open."""
@@ -129,13 +134,19 @@ class SourcesScreen(BaseScreen):
         self._statuses = list(self.program.feed.watcher.sources())
         names = [status.path for status in self._statuses]
         self._sources.put([cells(SOURCES, status) for status in self._statuses], names)
-        problems = troubles(self.program.feed.model.problems)[::-1]
+        problems = troubles(self._device_problems())
+        problems += troubles(self.program.feed.model.problems)[::-1]
         if problems != self._problems:
             self._problems = problems
             self._trouble.put([cells(PROBLEMS, trouble) for trouble in problems[:_MOST]])
         count = len(self._statuses)
-        self.show_title("Sources", [f"{count} files" if count != 1 else "1 file"])
+        self.show_title("Sources", [counted(count, "file")])
         self._describe()
+
+    def _device_problems(self) -> list[Fault]:
+        """What the strip of devices on another screen cannot read."""
+        strips = (strip for screen in self.app.screen_stack for strip in screen.query("#devices"))
+        return [fault for strip in strips for fault in cast("DeviceStrip", strip).troubles()]
 
     @property
     def _sources(self) -> Grid:
@@ -166,7 +177,7 @@ class SourcesScreen(BaseScreen):
     def _describe(self) -> None:
         """What the list cuts, in full; else how many problems there are."""
         count, source = len(self._problems), self._source
-        text = f"{count} problem{'s' * (count != 1)}, newest first" if count else "Problems"
+        text = f"{counted(count, 'problem')}, newest first" if count else "Problems"
         text += f", {_MOST} shown" if count > _MOST else ""
         if self._problem is not None:
             text = self._problem.what

@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from backend.counted import counted
 from backend.errors import StoreError
 from backend.model.graph import Arm
 from backend.model.trial import Trial, TrialArm
@@ -208,7 +209,7 @@ class TrialsScreen(BaseScreen):
         self.query_one("#graphs", Grid).put(rows, [row.id for row in self._rows])
         captured = sum(row.path is not None for row in self._rows)
         count = len(self._rows)
-        self.show_title("Trials", [f"{count} graph{'s' * (count != 1)}, {captured} captured"])
+        self.show_title("Trials", [f"{counted(count, 'graph')}, {captured} captured"])
         self._describe()
         self.reload()
 
@@ -239,7 +240,7 @@ class TrialsScreen(BaseScreen):
         if sure is None:
             return ((f" improve: {best_text(search)}", "head"),)
         count = len(sure.arm)
-        pins = f"{count} pin{'s' * (count != 1)} proposed (p)"
+        pins = f"{counted(count, 'pin')} proposed (p)"
         return ((f" improve: {gain_text(sure)}", "good"), (f", {pins}", "head"))
 
     def _job(self, row: GraphRow) -> Job | None:
@@ -304,7 +305,9 @@ class TrialsScreen(BaseScreen):
         except RocmTuiError as error:
             self.program.refuse(str(error))
             return
-        self.program.copy(str(text.path), f"the path of its text, {len(text.lines)} lines")
+        self.program.copy(
+            str(text.path), f"the path of its text, {counted(len(text.lines), 'line')}"
+        )
 
     def action_copy(self) -> None:
         row = self.current

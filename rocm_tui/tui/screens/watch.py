@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.app import ComposeResult, SystemCommand
 from textual.binding import BindingType
-from textual.events import DescendantFocus
+from textual.events import DescendantFocus, Resize
 from textual.timer import Timer
 
+from backend.counted import counted
 from rocm_tui.tui import watch_keys
+from rocm_tui.tui.counts import of_jobs, of_rows
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.watch_keys import Spot
 from rocm_tui.tui.widgets.line_view import LineView
@@ -21,12 +23,19 @@ from rocm_tui.tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:  # types only: this screen stands before what they need is loaded
     from rocm_tui.jobs.queue import Job
+    from rocm_tui.launch.program import Program
     from rocm_tui.session.model import Row
     from rocm_tui.tui.devices import Devices
+    from rocm_tui.tui.docking import Dock
     from rocm_tui.tui.widgets.panes import Panes
 
 _DEVICES_AFTER = 0.5
 """Seconds from which on it is looked for GPUs: the first screen stands by then."""
+
+_WITHOUT_ROWS = frozenset(
+    ("devices", "switch", "switch_back", "back", "border_back", "border_on", "border_reset")
+)
+"""Keys that do something where no tuning is."""
 
 
 class WatchScreen(BaseScreen):
@@ -45,11 +54,14 @@ class WatchScreen(BaseScreen):
         self,
         make_panes: Callable[[list[Row]], Panes],
         make_devices: Callable[[BaseScreen], Devices],
+        make_dock: Callable[[BaseScreen], Dock],
     ) -> None:
         super().__init__()
         self._make_panes = make_panes
         self._counts: list[str] = []
         self._make_devices = make_devices
+        self._make_dock = make_dock
+        self._standing = False
 
     def compose_body(self) -> ComposeResult:
         yield Welcome(self.program.paths)
@@ -59,7 +71,35 @@ class WatchScreen(BaseScreen):
         self._keys()
         if self.program.launched is not None:
             self._seconds = self.set_interval(1.0, self._welcome)
-        self.set_timer(_DEVICES_AFTER, lambda: self._devices.begin())
+        self.set_timer(_DEVICES_AFTER, self._look_around)
+
+    def _look_around(self) -> None:
+        self._standing = True
+        self._devices.begin()
+        self._dock.begin()
+        self._keys()
+
+    @cached_property
+    def _dock(self) -> Dock:
+        """The output below the panes."""
+        return self._make_dock(self)
+
+    def on_resize(self, event: Resize) -> None:
+        if self._standing:
+            self._dock.resized()
+
+    @property
+    def docked(self) -> bool:
+        """Whether the output stands below the panes."""
+        return bool(self.query("#output"))
+
+    def dock(self, program: Program | None) -> None:
+        """Show its output below the panes and go there; None: put it away."""
+        if program is not None:
+            self._dock.show(program)
+        else:
+            self._dock.hide()
+            self._to_table()
 
     @cached_property
     def _devices(self) -> Devices:
@@ -93,7 +133,7 @@ class WatchScreen(BaseScreen):
     def update(self) -> None:
         """Show what the model holds now."""
         rows = self.program.feed.model.rows()
-        self._counts = _of_rows(rows)
+        self._counts = of_rows(rows)
         if self.panes is None and rows:
             self._open_panes()
         if self.panes is not None and self.panes.is_mounted:
@@ -104,7 +144,7 @@ class WatchScreen(BaseScreen):
 
     def _open_panes(self) -> None:
         self.panes = self._make_panes(self.program.feed.model.rows())
-        self.query_one("#body").mount(self.panes)
+        self.query_one("#body").mount(self.panes, before=0)
         self.query_one("#welcome").remove()
         if self._seconds is not None:
             self._seconds.stop()
@@ -119,7 +159,7 @@ class WatchScreen(BaseScreen):
     def _welcome(self) -> None:
         states = {source.path: source.state for source in self.program.feed.watcher.sources()}
         for welcome in self.query(Welcome):
-            told = self.program.doing_lines(welcome.size.width)
+            told = self.program.doing_lines(welcome.size.width, tail=not self.docked)
             welcome.put(states, told)
 
     def commands(self) -> Iterator[SystemCommand]:
@@ -139,8 +179,8 @@ class WatchScreen(BaseScreen):
         """Bring the title and the keys up to date."""
         problems = self.program.count_troubles()
         facts = [*self._counts, *self.program.doing_facts()]
-        facts += _of_jobs(self.program.unfinished)
-        facts += [f"{problems} problem{'s' * (problems != 1)} (S)"] if problems else []
+        facts += of_jobs(self.program.unfinished)
+        facts += [f"{counted(problems, 'problem')} (S)"] if problems else []
         notice = ""
         if self.panes is not None:
             table = self.panes.table
@@ -155,7 +195,8 @@ class WatchScreen(BaseScreen):
         read_only = self.program.read_only
         keys, idle = watch_keys.footer(spot, read_only) if spot else ([], frozenset())
         keys += [("C", "report", "app.report")] if spot else []
-        keys += [("O", "output", "app.output")] if self.program.launched else []
+        known = self._dock.known if self._standing else self.program.launched is not None
+        keys += [("O", "output", "app.output")] if known else []
         keys += [("J", "jobs", "app.jobs"), ("P", "pins", "app.pins")]
         self.show_keys(
             [*keys, ("L", "sessions", "app.sessions"), ("S", "sources", "app.sources")], idle
@@ -182,18 +223,49 @@ class WatchScreen(BaseScreen):
         why_not = entry.why_not(self.spot, read_only) if panes else None
         if why_not:
             self.program.refuse(why_not)
-        elif self.panes is not None or id == "devices":
+        elif self.panes is not None or id in _WITHOUT_ROWS:
             await self.run_action(f"screen.{id}")
 
     def action_devices(self) -> None:
         self._devices.toggle()
 
-    def action_switch(self) -> None:
-        if self.panes is not None:
-            self.panes.enter(choices=not self.panes.inside)
+    def action_switch(self, by: int = 1) -> None:
+        """From the table to the choices, the output, the table."""
+        stops = [self.panes.table, self.panes.detail] if self.panes else []
+        stops += self.query("#output-lines").results(LineView)
+        at = stops.index(self.focused) if self.focused in stops else -1
+        if stops:
+            to = stops[(at + by) % len(stops)]
+            if self.panes is not None and to is self.panes.detail:
+                self.panes.enter(choices=True)
+            else:
+                self.set_focus(to)
 
     def action_switch_back(self) -> None:
-        self.action_switch()
+        self.action_switch(-1)
+
+    def _to_table(self) -> None:
+        if self.panes is not None:
+            self.panes.enter(choices=False)
+
+    @on(LineView.Chosen, "#output-lines")
+    async def _output_chosen(self) -> None:
+        await self.run_action("app.output")
+
+    def _move_border(self, by: int) -> None:
+        if self.focused is not None and self.focused.id == "output-lines":
+            self._dock.grow(-by)
+        elif self.panes is not None:
+            self.panes.move_border(by)
+
+    def action_border_back(self) -> None:
+        self._move_border(-1)
+
+    def action_border_on(self) -> None:
+        self._move_border(1)
+
+    def action_border_reset(self) -> None:
+        self._move_border(0)
 
     def action_details(self) -> None:
         if self.panes is not None:
@@ -225,7 +297,11 @@ class WatchScreen(BaseScreen):
             await self.panes.open_filter()
 
     def action_back(self) -> None:
-        if self.panes is not None:
+        if self.panes is None:
+            self.set_focus(None)
+        elif self.focused is not None and self.focused.id == "output-lines":
+            self._to_table()
+        else:
             self.panes.back()
 
     def action_pin(self) -> None:
@@ -314,26 +390,3 @@ class WatchScreen(BaseScreen):
             self.program.copy(choice.hash or choice.label, f"the choice {choice.label}")
         else:
             self.program.copy(row.id, "the tuning's id, for show, pin and verify")
-
-
-def _of_rows(rows: list[Row]) -> list[str]:
-    """`12 tunings, 3 from a cache, 1 running, 2 suspects (M)`."""
-    running = sum(row.tuning.state == "running" for row in rows)
-    cached = sum(row.tuning.borrowed for row in rows)
-    suspects = sum(row.suspect is not None for row in rows)
-    tuned = len(rows) - cached
-    facts = [f"{tuned} tunings" if tuned != 1 else "1 tuning"]
-    facts += [f"{cached} from a cache"] if cached else []
-    facts += [f"{running} running"] if running else []
-    return facts + ([f"{suspects} suspect{'s' * (suspects != 1)} (M)"] if suspects else [])
-
-
-def _of_jobs(jobs: list[Job]) -> list[str]:
-    """`1 job running, 2 queued (J)`; nothing without jobs."""
-    if not jobs:
-        return []
-    running = sum(job.state == "running" for job in jobs)
-    queued = len(jobs) - running
-    first = running or queued
-    text = f"{first} job{'s' * (first != 1)} {'running' if running else 'queued'}"
-    return [f"{text}, {queued} queued (J)" if running and queued else f"{text} (J)"]

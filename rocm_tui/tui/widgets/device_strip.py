@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from backend.measure.machine.devices import Device, Readers
+from backend.model.session import Fault
 from rocm_tui.render import devices as cells
 from rocm_tui.render.table import Line
-from rocm_tui.session.devices import Shown, shown
+from rocm_tui.session.devices import Shown, shown, troubles
 from rocm_tui.tui.widgets.line_view import LineView
 
 EVERY = 2.0
@@ -33,6 +34,10 @@ class DeviceStrip(LineView, can_focus=False):
 
     def on_mount(self) -> None:
         self._ask()
+
+    def troubles(self) -> list[Fault]:
+        """Why not all is known of some of them."""
+        return troubles(self._readers.seen())
 
     def on_unmount(self) -> None:
         self._readers.stop()

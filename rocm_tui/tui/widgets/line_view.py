@@ -8,7 +8,7 @@ itself: a changed virtual size would lay out and repaint the whole screen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -28,6 +28,8 @@ from rocm_tui.tui import themes as palette
 from rocm_tui.tui.keys import key
 
 _WHEEL = 3
+_KEPT = 300
+"""Strips that are remembered."""
 
 
 class LineView(Widget, can_focus=True):
@@ -78,6 +80,8 @@ class LineView(Widget, can_focus=True):
         self._shown: dict[int, Line] = {}
         self._fitted_lines: dict[int, tuple[Line, object, Line]] = {}
         self._head: list[Line] = []
+        self._strips: dict[tuple[Line, bool], Strip] = {}
+        self._strips_of: object = None
 
     # What a subclass gives.
 
@@ -151,9 +155,20 @@ class LineView(Widget, can_focus=True):
         return range(start, start + size)
 
     def render_line(self, y: int) -> Strip:
-        line = self._shown.get(y, ())
+        """A strip that was drawn before is taken again: a list that scrolls has the same lines."""
+        line, styles = self._shown.get(y, ()), palette.styles(self.app)
+        drawn_with = self.size.width, styles
+        if self._strips_of != drawn_with or len(self._strips) > _KEPT:
+            self._strips_of = drawn_with
+            self._strips.clear()
+        key = line, self.has_focus
+        strip = self._strips.get(key)
+        if strip is None:
+            strip = self._strips[key] = self._drawn(line, styles)
+        return strip
+
+    def _drawn(self, line: Line, styles: Mapping[str, Style]) -> Strip:
         on_cursor = bool(line) and line[-1] == ("", "cursor")
-        styles = palette.styles(self.app)
         base = styles[""]
         if on_cursor:
             base += styles["cursor" if self.has_focus else "cursor-blurred"]
@@ -274,7 +289,7 @@ def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
             break
         start += cell_len(before[0])
     end = width
-    if _width(old) == _width(new) == width:
+    if new[-1][0] == "" or _width(old) == _width(new) == width:  # a fitted line ends with nothing
         for before, after in zip(reversed(old), reversed(new), strict=False):
             if before != after:
                 break

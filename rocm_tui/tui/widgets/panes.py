@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from backend.model.choice import Choice
-from backend.model.origin import template_of
+from backend.model.origin import has_resources
 from rocm_tui.harmless import plain
 from rocm_tui.session import stats
 from rocm_tui.session.grouping import GROUPS, Arrangement
@@ -21,9 +21,11 @@ from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
 from rocm_tui.session.query.grammar import Reading, read
 from rocm_tui.tui.host import Host
+from rocm_tui.tui.widgets import split
 from rocm_tui.tui.widgets.detail import Detail
 from rocm_tui.tui.widgets.filter_bar import FilterBar, Offers, order_in
 from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.split import WIDE
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
 if TYPE_CHECKING:  # types only: they are loaded in a thread
@@ -34,8 +36,8 @@ if TYPE_CHECKING:  # types only: they are loaded in a thread
 
 _PAUSE = 0.15
 """Seconds that the cursor must rest on a tuning before files are read for it."""
-WIDE = 150
-"""Columns from which the details stand beside the table."""
+_STEP = 4
+"""Columns that a key moves the border by; lines by one."""
 
 
 class Panes(Vertical):
@@ -46,10 +48,10 @@ class Panes(Vertical):
         #panes { height: 1fr; }
         #tunings { width: 1fr; height: 1fr; }
         #detail { width: 1fr; height: 1fr; max-height: 24; }
+        &.-split #detail { max-height: 100%; }
         layers: default offers;
         &.-wide #panes { layout: horizontal; }
-        &.-wide #tunings { width: 3fr; }
-        &.-wide #detail { width: 2fr; max-height: 100%; margin-left: 1; }
+        &.-wide #detail { max-height: 100%; margin-left: 1; }
     }
     """
 
@@ -62,6 +64,7 @@ class Panes(Vertical):
         self._cache_root = cache_root
         self._resources: KernelResources | None = None
         self._asked: object = None
+        self._wanted = 0
         self._completion: Completion | None = None
         self.table = TuningsTable(id="tunings")
         self.detail = Detail(id="detail")
@@ -88,6 +91,76 @@ class Panes(Vertical):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.width >= WIDE, "-wide")
+        self._wanted = 0
+        self._place_border()
+
+    # The border between the table and the choices.
+
+    @property
+    def _beside(self) -> bool:
+        return self.size.width >= WIDE
+
+    @property
+    def _whole(self) -> int:
+        """Cells that the two share, along the line of both."""
+        size = self.query_one("#panes").size
+        return size.width if self._beside else size.height
+
+    @property
+    def _share(self) -> str:
+        """The name of what is remembered: the table's part, by layout; 0 where nobody chose."""
+        return "split beside" if self._beside else "split below"
+
+    def _place_border(self) -> None:
+        """Where the person put it in this layout, else where the columns want it."""
+        share, whole, table = self.memory.recall(self._share, 0.0), self._whole, self.table.styles
+        self.set_class(0 < share < 1, "-split")
+        table.height = table.width = None
+        if 0 < share < 1:
+            size = split.size_of(share, whole, beside=self._beside)
+            self._give(size)
+        elif self._beside:
+            self._wanted = max(self._wanted, self.table.wanted)  # it jumps to and fro for nobody
+            self._give(split.columns_of_table(self.size.width, self._wanted))
+
+    def _give(self, size: int) -> None:
+        if self._beside:
+            self.table.styles.width = size
+        else:
+            self.table.styles.height = size
+
+    def move_border(self, by: int) -> None:
+        """Give the table so many steps more; 0 lets the columns decide again."""
+        if not by:
+            self.memory.remember(self._share, 0.0)
+            self._wanted = 0
+            self._place_border()
+            return
+        size = self.table.size.width if self._beside else self.table.size.height
+        self._put_border(size + by * (_STEP if self._beside else 1))
+
+    def _put_border(self, size: int) -> None:
+        whole = self._whole
+        if whole > 0:
+            size = split.moved(size, 0, whole, beside=self._beside)
+            self.memory.remember(self._share, round(size / whole, 4))
+            self._place_border()
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """On the border: the blank beside the choices, or their first line."""
+        where, at = self.detail.region, event.screen_offset
+        edge = at.x == where.x - 1 if self._beside else at.y == where.y
+        if edge and where.y <= at.y < where.bottom and event.button == 1:
+            event.stop()
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        if self.app.mouse_captured is self:
+            first, at = self.table.region, event.screen_offset
+            self._put_border(at.x - first.x if self._beside else at.y - first.y)
+
+    def on_mouse_up(self) -> None:
+        self.release_mouse()
 
     @property
     def memory(self) -> Memory:
@@ -109,6 +182,8 @@ class Panes(Vertical):
     def show(self, rows: list[Row]) -> None:
         """Show these rows, newest first; the cursor's stays while a person is inside."""
         self.table.show(rows, hold=self.inside)
+        if self._beside and self.table.wanted > self._wanted:
+            self._place_border()
         self._follow()
 
     def _follow(self) -> None:
@@ -122,7 +197,7 @@ class Panes(Vertical):
         if row is None:
             self._asked = None  # the details have forgotten what was told
             return
-        ours = [choice for choice in row.tuning.choices if template_of(choice)]
+        ours = [choice for choice in row.tuning.choices if has_resources(choice)]
         names = [(choice.hash, choice.description) for choice in ours]
         asked = (row.key, row.tuning.state, row.tuning.compiled, names)
         if asked == self._asked:

@@ -11,11 +11,12 @@ from rocm_tui.config.reading import config
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
-from rocm_tui.render.layout import GAP, Slot, fit
+from rocm_tui.render.layout import GAP, Slot, fit, natural
 from rocm_tui.render.table import Line
-from rocm_tui.session.facets import short_names, source_of, told
+from rocm_tui.session.facets import source_of, told
 from rocm_tui.session.grouping import Entry, Folded, Heading
 from rocm_tui.session.model import Row
+from rocm_tui.session.named import short_names
 
 if TYPE_CHECKING:  # types only: jobs are asked for later
     from rocm_tui.jobs.queue import Job
@@ -101,6 +102,11 @@ class TuningLines:
 
             for key in hidden(names):
                 self._wants.pop(key, None)
+
+    @property
+    def wanted(self) -> int:
+        """Cells in which no column is cut or left out."""
+        return natural(tuning_cells.COLUMNS, self._wants)
 
     def slots(self, width: int) -> tuple[Slot, ...]:
         """The columns that so many cells have room for."""

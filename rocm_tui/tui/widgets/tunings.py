@@ -34,6 +34,9 @@ SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 _COLUMNS = {field.column or field.name: field for field in FIELDS}
 """The field that orders a column, by the column's key."""
 
+_EDGES = 3
+"""Cells for the mark of the cursor, the rail, and a blank."""
+
 
 def _alike(entry: Entry, other: Entry) -> bool:
     """Whether two lines are of the same thing, at two moments."""
@@ -281,6 +284,11 @@ class TuningsTable(LineView):
         entry, by = self.entries[index], self.arrangement.by
         job = self._job(entry) if self._jobs and isinstance(entry, Row) else None
         return self._lines.line(entry, by, width, self.now, job)
+
+    @property
+    def wanted(self) -> int:
+        """Columns of the screen in which nothing of the table is cut."""
+        return self._lines.wanted + _EDGES
 
     def _job(self, row: Row) -> Job | None:
         """The newest job about this tuning that is not over."""

@@ -289,7 +289,7 @@ def test_an_import_is_a_dry_run_unless_yes(
     before = files(mine)
     assert main(["import", str(share), "--cache-dir", str(mine)]) == 0
     said = capsys.readouterr()
-    assert "1 number(s) raised out of reach, 1 compiled graph(s) move aside" in said.out
+    assert "1 number raised out of reach, 1 compiled graph moves aside" in said.out
     assert said.err == "rocm-tui: nothing was changed; --yes does it\n"
     assert files(mine) == before
 

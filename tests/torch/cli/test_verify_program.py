@@ -181,7 +181,7 @@ def test_processes_side_by_side(pinned: Pinned, tmp_path: Path) -> None:
     assert done.returncode == 1 and found["processes"] == 2 and found["complete"]
     bmm = found["pins"]["bmm"]
     assert (bmm["called"], sum(bmm["others"].values())) == (1, 1)
-    assert "1 of 2 compiled graphs call" in bmm["reason"]
+    assert "1 of 2 compiled graphs calls " in bmm["reason"]
 
 
 def test_what_a_person_traces_and_logs_stays_theirs(pinned: Pinned, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_doctor_says_what_becomes_of_configurations(
     path = layout.root / "ab" / "cdefgh.best_config"
     assert "0 new, 1 as here, 0 would replace others" in doctor(capsys, saved.bundle, *place)[1]
     path.write_text("{}")
-    assert "0 new, 0 as here, 1 would replace others" in doctor(capsys, saved.bundle, *place)[1]
+    assert "0 new, 0 as here, 1 would replace another" in doctor(capsys, saved.bundle, *place)[1]
 
 
 # Files that are none
@@ -239,7 +239,7 @@ def test_hostile_names_do_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     path.write_bytes(with_checksum(number(1) + b"".join(entries)))
     code, out = doctor(capsys, path, "--cache-dir", tmp_path)
     assert code == 1 and "\x1b" not in out and "\x07" not in out
-    assert "3 name(s) that PyTorch never gives" in out and "do not load it" in out
+    assert "3 names that PyTorch never gives" in out and "do not load it" in out
     assert "unknown type" in out
 
 

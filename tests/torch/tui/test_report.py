@@ -33,7 +33,7 @@ async def test_every_page_by_its_number_and_by_turning(
         await until(pilot, lambda: "Tuning saves" in screen_text(app.screen))
         for key, says in (
             ("2", "2 problems were tuned again"),
-            ("3", "Ranks or hosts use different choices for one problem"),
+            ("3", "Ranks or hosts use different choices for 1 problem"),
             ("4", "ck4inductor is not installed"),
             ("5", "AMD Instinct MI300X"),
             ("tab", "Tuning saves"),

@@ -47,15 +47,31 @@ SELECTED = st.builds(
     ChoiceSelected, COUNT, MS, HASH, st.sampled_from(["timing", "cache", "pin", "only"]),
     st.one_of(st.none(), MS), st.one_of(st.none(), MS),
 )  # fmt: skip
-EVENT: st.SearchStrategy[Event] = st.one_of(
-    STARTED, STARTED, st.builds(ChoiceTimed, COUNT, HASH, MS), SELECTED,
-    st.builds(ChoiceTimed, COUNT, HASH, MS), st.builds(ChoiceCompiled, COUNT, HASH, MS),
-    st.builds(BenchmarkStarted, COUNT), st.builds(TuningFailed, COUNT, MS, TEXT),
+PLAIN_TEXT = st.sampled_from(["mm", "triton_mm_3", "BLOCK_M=16, num_warps=4", "},{", ""])
+PLAIN_HASH = st.sampled_from(["mm-ext", "triton_mm-0a", "CppMicroGemm-7"])
+PLAIN_MS = st.sampled_from([0.5, 0.25, 0.0123, 1e-7])
+SIZE = st.sampled_from([(), ((2, 3), (3, 4))])
+PLAIN: st.SearchStrategy[Event] = st.one_of(
+    st.builds(
+        TuningStarted, COUNT, PLAIN_MS, PLAIN_TEXT, PLAIN_TEXT, PLAIN_TEXT, SIZE, SIZE,
+        st.just(("torch.float32",)), PLAIN_TEXT,
+        st.lists(st.builds(Choice, PLAIN_TEXT, PLAIN_HASH, st.none(), PLAIN_TEXT), max_size=4).map(
+            tuple
+        ),
+    ),
+    st.builds(ChoiceTimed, COUNT, PLAIN_HASH, PLAIN_MS),
+    st.builds(ChoiceTimed, COUNT, PLAIN_HASH, PLAIN_MS),
+    st.builds(ChoiceSelected, COUNT, PLAIN_MS, PLAIN_HASH, st.just("timing"), PLAIN_MS, st.none()),
+)  # fmt: skip
+ODD: st.SearchStrategy[Event] = st.one_of(
+    STARTED, st.builds(ChoiceTimed, COUNT, HASH, MS), SELECTED,
+    st.builds(ChoiceCompiled, COUNT, HASH, MS), st.builds(BenchmarkStarted, COUNT),
+    st.builds(TuningFailed, COUNT, MS, TEXT), st.builds(SessionEnded, MS),
     st.builds(ChoiceFailed, COUNT, HASH, st.sampled_from(["precompile", "benchmark"]), TEXT),
-    st.builds(SessionEnded, MS),
     st.just(SessionStarted(Session("s", host="elsewhere", pid=1, started=1.0, threads=2))),
 )  # fmt: skip
-DAMAGE = st.sampled_from([b"", b"", b"", b" ", b"\r", b'"', b",", b"]", b"}", b"0", b"-", b"\xff"])
+EVENT = st.integers(0, 4).flatmap(lambda n: PLAIN if n else ODD)
+DAMAGE = st.sampled_from([*[b""] * 20, b" ", b"\r", b'"', b",", b"]", b"}", b"0", b"-", b"\xff"])
 
 
 @st.composite
@@ -89,14 +105,14 @@ def the_long_way(log: bytes, cuts: list[int]) -> list[Record]:
         return read(log, cuts)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=150)
 @given(logs(), st.lists(st.integers(0, 3000), max_size=3))
 def test_both_ways_read_the_same(log: bytes, cuts: list[int]) -> None:
     cuts = [min(cut, len(log)) for cut in cuts]
     assert repr(read(log, cuts)) == repr(the_long_way(log, cuts))  # NaN is not equal to itself
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=150)
 @given(logs())
 def test_a_short_reading_is_that_of_decode(log: bytes) -> None:
     for line in log.split(b"\n"):

@@ -99,7 +99,7 @@ def test_a_loss_is_not_nothing() -> None:
 
 def test_calls_that_nobody_tells_count_once_and_that_is_said() -> None:
     cache = tuning(1, WON, session=None)
-    assert "Nothing tells how often one problem is called: counted once." in said(cache)
+    assert "Nothing tells how often 1 problem is called: counted once." in said(cache)
     assert "not measured" in said(log(1, WON))
     assert "Nothing tells" not in said(tuning(1, WON))
 

@@ -13,7 +13,7 @@ from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import Record, Seen, SessionSeen
 from rocm_tui.render.tunings import cells, row_json, tunings_text
-from rocm_tui.session.facets import differing, layout_of, short_names
+from rocm_tui.session.facets import differing, layout_of
 from rocm_tui.session.model import Model, Row
 
 ROWS, COLUMNS = (128, 1), (1, 64)
@@ -106,15 +106,3 @@ def test_a_gpu_is_named_by_its_architecture() -> None:
     assert "gfx90a 1 node-2 2" in " ".join(second.split())
     told = cells(known[0], 0.0, {"node-1-1795370265-9cec4870": "one"})
     assert told["source"][0] == "one" and told["device"][0] == "gfx942"
-
-
-def test_names_of_sources_are_as_short_as_keeps_them_apart() -> None:
-    logs = [f"/runs/{run}/rank{rank}/train.log" for run in "ab" for rank in (0, 1)]
-    sessions = ["my-node-47-1795370265-9cec4875", "my-node-47-1795370265-9cec4875-48"]
-    names = short_names([*logs, *sessions, "/runs/b/other.log"])
-    assert [names[log] for log in logs][:2] == ["a/rank0/train.log", "a/rank1/train.log"]
-    assert [names[session] for session in sessions] == ["my-node-47", "my-node-48"]
-    assert names["/runs/b/other.log"] == "other.log"
-    again = [sessions[0], sessions[0].replace("9cec", "0cec")]
-    assert list(short_names(again).values()) == again, "one pid, twice"
-    assert short_names(["", "/"]) == {"": "", "/": "/"}

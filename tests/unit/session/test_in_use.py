@@ -36,7 +36,7 @@ def test_the_row_of_a_pin_is_about_the_pinned_choice() -> None:
     assert "cpp_2" in tunings_text([row]) and "triton_mm_1" not in tunings_text([row])
     assert row_json(row)["in_use"] == "cpp-bb"
     said = "".join(text for text, _ in verdict(TUNING, in_use(row)))
-    assert said.startswith(" cpp_2 is in use, ~25.0 % slower than triton_mm_1 by single times")
+    assert said.startswith(" cpp_2 is in use, triton_mm_1 would gain ~1.25×")
     assert "~1.60× ATen" in said
     facts = dict(tuning_facts(row))
     assert facts["in use"] == "cpp_2, pinned, ~1.250 ms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.model.session import Session
-from rocm_tui.session.named import NoSuchSession, find_sessions, meant, names
+from rocm_tui.session.named import NoSuchSession, find_sessions, meant, names, short_names
 
 SESSIONS = [
     Session("1f00", host="vm", pid=5163, started=1700000000.5),
@@ -54,5 +54,17 @@ def test_a_pid_that_came_twice_is_named_with_its_start() -> None:
 
 
 def test_what_is_nearly_a_name_is_proposed() -> None:
-    with pytest.raises(NoSuchSession, match="did you mean vm-5163"):
+    with pytest.raises(NoSuchSession, match="did you mean 'vm-5163'"):
         meant(SESSIONS, "vm-5136", "/cache")
+
+
+def test_names_of_sources_are_as_short_as_keeps_them_apart() -> None:
+    logs = [f"/runs/{run}/rank{rank}/train.log" for run in "ab" for rank in (0, 1)]
+    sessions = ["my-node-47-1795370265-9cec4875", "my-node-47-1795370265-9cec4875-48"]
+    names = short_names([*logs, *sessions, "/runs/b/other.log"])
+    assert [names[log] for log in logs][:2] == ["a/rank0/train.log", "a/rank1/train.log"]
+    assert [names[session] for session in sessions] == ["my-node-47", "my-node-48"]
+    assert names["/runs/b/other.log"] == "other.log"
+    again = [sessions[0], sessions[0].replace("9cec", "0cec")]
+    assert list(short_names(again).values()) == again, "one pid, twice"
+    assert short_names(["", "/"]) == {"": "", "/": "/"}

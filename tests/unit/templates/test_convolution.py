@@ -46,13 +46,18 @@ CLASSES = {
     ),
     "mixed": Class("float32", 4, 8, (1, 3), (2, 1), (0, 1), image=False),
     "depthwise": Class("float16", 1, 1, padding=(1, 1), groups=8),
+    "few-channels": Class("float16", 3, 64, (7, 7), (2, 2), (3, 3)),
     "dilated-groups": Class("float16", 8, 16, (3, 2), (1, 2), (2, 1), (2, 3), groups=2, bias=True),
+    "pixels-of-128-bytes": Class("float16", 64, 24, (3, 2), (1, 2), (2, 1), (2, 3), groups=2),
+    "pixels-of-256-bytes": Class("float16", 128, 32, padding=(1, 1), out=False),
     "pixels-of-8-bytes": Class("bfloat16", 12, 24, (5, 3), padding=(1, 2), out=False),
 }  # fmt: skip
 TILES = (
     GemmConfig(32, 32, 32, 16, 16, unit="mfma16", kpack=1, stages=2),
     GemmConfig(32, 32, 16, 32, 32, stages=1),
 )
+# A thread has several patches of a tile, which are turned on their way.
+PATCHES = GemmConfig(64, 64, 32, 32, 32, unit="mma", kpack=2, stages=2)
 PIPELINES = {
     "mma": GemmConfig(64, 32, 32, 32, 16, unit="mma", stages=3),
     "wgmma": GemmConfig(64, 64, 64, 16, 64, unit="wgmma", stages=4),
@@ -78,12 +83,18 @@ BINARIES = {
     for tile in (TILES if name == "strided" else TILES[at % 2 :][:1])
 }
 BINARIES |= {
+    f"{name}-patches": binary(name, PATCHES)
+    for name in ("channels-first-dilated", "few-channels", "depthwise")
+}
+BINARIES |= {
     f"{name}-{unit}": binary(name, PIPELINES[unit])
     for name, unit in (
         ("strided", "mma"),
         ("strided", "wgmma"),
         ("dilated-groups", "mma"),
         ("pixels-of-8-bytes", "wgmma"),
+        ("pixels-of-128-bytes", "wgmma"),
+        ("pixels-of-256-bytes", "wgmma"),
     )
 }
 
@@ -94,6 +105,16 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kern
     with ThreadPoolExecutor(2) as pool:
         built = pool.map(lambda one: build(one.render(), root), BINARIES.values())
         yield dict(zip(BINARIES, built, strict=True))
+
+
+def test_what_brings_pixels() -> None:
+    def boxes(name: str) -> bool:
+        source = BINARIES[f"{name}-wgmma"].render().source
+        assert ("rt::copy_pixels" in source) != ("struct Gather" in source)
+        return "rt::copy_pixels" in source
+
+    assert boxes("pixels-of-128-bytes") and boxes("pixels-of-256-bytes")
+    assert not boxes("strided") and not boxes("pixels-of-8-bytes")
 
 
 def test_vectors_are_as_wide_as_pixels_allow() -> None:
@@ -121,6 +142,11 @@ MISTAKES = [
     ("dilated-groups-mma", "group * CHANNELS", "0"),
     ("dilated-groups-mma", "/ under + 1", "/ under"),
     ("pixels-of-8-bytes-wgmma", "k += BLOCK_K", "k += 0"),
+    ("pixels-of-128-bytes-wgmma", "s * DILATION_W, r", "s, r"),
+    ("pixels-of-128-bytes-wgmma", "channel + k % CHANNELS", "k % CHANNELS"),
+    ("pixels-of-128-bytes-wgmma", "{PADDING_W - ACROSS,", "{PADDING_W,"),
+    ("pixels-of-256-bytes-wgmma", "channel + k % CHANNELS", "channel"),
+    ("pixels-of-256-bytes-wgmma", "down * STRIDE_H - PADDING_H", "down * STRIDE_H"),
 ]
 
 

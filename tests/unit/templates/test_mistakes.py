@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.legality import takes_boxes
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
 from tests.support.template_cases import Binary, binaries, check
@@ -28,6 +29,7 @@ def _gemm(unit: str, stages: int) -> Binary:
         if isinstance(b.config, GemmConfig)
         and b.config.unit.startswith(unit)
         and (b.config.stages, b.config.waves) == (stages, 4)
+        and takes_boxes(b.config, b.problem_class.problem()) == (unit == "wgmma")
         and min(b.config.vec_a, b.config.vec_b, b.config.vec_c) > 1
     )
 
@@ -55,17 +57,29 @@ def _few(b_k_fast: bool) -> Binary:
     )
 
 
+def _narrow() -> Binary:
+    """A warpgroup's product whose tiles are copied by all threads."""
+    return next(
+        b
+        for b in binaries()
+        if isinstance(b.config, GemmConfig)
+        and b.config.unit == "wgmma"
+        and not takes_boxes(b.config, b.problem_class.problem())
+    )
+
+
 BARRIERS = [
     *((_gemm("mfma", 2), number) for number in (0, 1)),
     *((_gemm("fma", 2), number) for number in (0, 1)),
     *((_gemm("mfma", 1), number) for number in (0, 1)),
     *((_gemm("mma", 4), number) for number in (0, 1)),
-    *((_gemm("wgmma", 4), number) for number in (0, 1)),
+    *((_narrow(), number) for number in (0, 1)),
+    *((_gemm("wgmma", 4), number) for number in (0, 1, 2)),
     (_skinny(True), 0),
     (_few(True), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
-_WARPGROUP = _gemm("wgmma", 4)
+_WARPGROUP, _BOXES = _narrow(), _gemm("wgmma", 4)
 MASKS = [
     (_GEMM, "slow < slow_left", "slow <= slow_left"),
     (_PLAIN, "slow < slow_left", "slow <= slow_left"),
@@ -79,7 +93,9 @@ MASKS = [
     (_GEMM, "if (i < valid) to[i * step]", "to[i * step]"),
     (_PIPELINE, "line < slow_left ?", "line <= slow_left ?"),
     (_PIPELINE, "PIECE : max_of(0, min_of(PIECE,", "PIECE : max_of(0, max_of(PIECE,"),
-    (_PIPELINE, "outer_left >= Outer && k_left", "outer_left > 0 && k_left"),
+    (_PIPELINE, "k_left >= BLOCK_K && (ASYNC", "(ASYNC"),
+    (_PIPELINE, "if (i < inside)", "if (true)"),
+    (_PIPELINE, "fast < left ? EACH : 0", "fast < left ? EACH - 1 : 0"),
     (_PIPELINE, "last : inner;", "inner : last;"),
     (_PIPELINE, "(chunk % PANEL ^ line / REPEAT % PANEL)", "(chunk % PANEL ^ line / REPEAT % 2)"),
     (_WARPGROUP, "(chunk % PANEL ^ line / REPEAT % PANEL)", "(chunk % PANEL ^ line / REPEAT % 4)"),
@@ -91,6 +107,15 @@ MASKS = [
     (_WARPGROUP, "rt::copy_wait<AHEAD - 1>();", ""),
     (_WARPGROUP, "rt::wave() % 4 * 16", "rt::wave() % 4 * 8"),
     (_WARPGROUP, ": Ring::PANEL_SIZE / WIDEST", ": 1"),
+    (_BOXES, "AHEAD = STAGES - 1", "AHEAD = STAGES"),
+    (_BOXES, "rt::products_wait<1>();", "rt::products_wait<2>();"),
+    (_BOXES, "rt::products_wait<0>();", ""),
+    (_BOXES, "rt::products_begin();", ""),
+    (_BOXES, "rt::arrival_wait(arrivals + stage, round);", ""),
+    (_BOXES, "round ^= 1", "round ^= 0"),
+    (_BOXES, "STAGE * sizeof(In));", "RingA::SIZE * sizeof(In));"),
+    (_BOXES, "k_fast ? args.k : outer", "k_fast ? args.k + 8 : outer"),
+    (_BOXES, "KFast ? outer : k, batch", "KFast ? 0 : k, batch"),
     (_GEMM, "if (at >= across * lines) return;", ""),
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),

@@ -183,3 +183,23 @@ def test_doctor_has_a_line_for_each(gpus: list[Card]) -> None:
     assert [check.name for check in checks] == [f"gpu {n}" for n in range(8)]
     assert [check.verdict for check in checks] == ["ok"] * 3 + ["note"] + ["ok"] * 4
     assert checks[3].advice == "use: gpu_busy_percent: No such file or directory"
+
+
+async def test_the_sources_screen_says_why_there_are_dashes(
+    tmp_path: Path, gpus: list[Card]
+) -> None:
+    for index in (3, 5):
+        gpus[index].tell(hwmon0__power1_average=None)
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await panes_of(app, pilot, 1)
+        await pilot.press("S")
+        await until(pilot, lambda: "No problem." in screen_text(app.screen))
+        await pilot.press("escape", "D")
+        await until(pilot, lambda: app.screen.query(DeviceStrip))
+        strip = app.screen.query_one(DeviceStrip)
+        await until(pilot, lambda: strip.troubles())
+        await pilot.press("S")
+        await until(pilot, lambda: "devices 3, 5" in screen_text(app.screen))
+        assert "– in the strip: power: power1_average: No" in screen_text(app.screen)
+        assert "1 problem" in screen_text(app.screen)

@@ -60,7 +60,7 @@ async def test_no_key_writes_or_starts_anything(tmp_path: Path) -> None:
         assert not app.jobs.jobs() and content(tmp_path) == before
         assert "READ-ONLY" in screen_text(app.screen).splitlines()[0]
         await pilot.press("ctrl+r")
-        await until(pilot, lambda: said(app, "without it"))
+        await until(pilot, lambda: said(app, "--no-read-only"))
         assert app.read_only
         app.stop_feed()
     assert store.status()[0].state == "drifted"

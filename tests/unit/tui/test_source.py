@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
+from backend.cache import triton
 from backend.cache.code import code_hash
+from rocm_tui.cli.entry import main
 from rocm_tui.render.code import Code
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.compare import CompareScreen, DiffView
@@ -162,6 +165,32 @@ async def test_what_triton_made_of_it(tmp_path: Path) -> None:
         await pilot.press("2")
         await until(pilot, lambda: "vector registers a thread" in screen_text(screen.view))
         assert "LDS" in screen_text(screen.view)
+
+
+async def test_what_a_triton_kernel_takes_stands_beside_its_choice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Known from Triton's cache: in the pane, in `show` and in its JSON."""
+    compiled(tmp_path)
+    write(tmp_path, f"triton_mm-{NAME}", "mm-bb")
+    place = ("--cache-dir", str(tmp_path))
+    assert main(["ls", "--json", *place]) == 0
+    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    assert main(["show", id, "#1", *place]) == 0
+    assert "Triton's cache has it for" in capsys.readouterr().out  # two GPUs, and no session
+    for kernel in triton.kernels_of(
+        tmp_path / NAME[1:3] / f"{NAME}.py", triton.folders_of(tmp_path)
+    ):
+        if kernel.arch != "gfx942":
+            shutil.rmtree(kernel.folder)
+    assert main(["show", id, "#1", *place]) == 0
+    assert "VGPR" in (shown := capsys.readouterr().out) and "WAVES" in shown
+    assert main(["show", id, "--json", *place]) == 0
+    first, other = json.loads(capsys.readouterr().out)["choices"]
+    assert first["resources"]["vgprs"] > 0 and other["resources"] is None
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        await until(pilot, lambda: "waves a SIMD" in screen_text(panes.detail))
 
 
 def test_colours_of_a_line() -> None:

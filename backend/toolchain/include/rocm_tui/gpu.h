@@ -32,4 +32,5 @@
 #include <rocm_tui/matrix.h>
 #include <rocm_tui/copy.h>
 #include <rocm_tui/warpgroup.h>
+#include <rocm_tui/boxes.h>
 #include <rocm_tui/wave.h>

@@ -35,7 +35,7 @@ from rocm_tui.ingest.formats.autotune.grammar import (
     Strides,
     row_of,
 )
-from rocm_tui.ingest.formats.autotune.lines import Part, single_part
+from rocm_tui.ingest.formats.autotune.lines import Part, only_header, single_part
 
 MAX_LINE = 256 << 10
 """Bytes. A longer line is read in pieces."""
@@ -294,9 +294,9 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
     if not top or not text.startswith(PROCESSES, bottom):
         return None
     first, strides, dtypes = top.groups()
-    header = _part(prefix + first)
+    header = only_header(prefix + first, len(prefix))
     footer = _part(text[bottom:-1])
-    if not isinstance(header, Header) or not isinstance(footer, Footer):
+    if header is None or not isinstance(footer, Footer):
         return None
     operands: list[Strides | Dtypes] = []
     for line in filter(None, (strides, dtypes)):

@@ -160,8 +160,13 @@ def _closing(text: str, start: int) -> int:
     return -1
 
 
+_SIZES = re.compile(r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*")
+
+
 def parse_shapes(text: str) -> tuple[Shape, ...] | None:
     """`4x8, , 1` is ((4, 8), (), (1,)): an empty operand is 0-dim; None if a size is a symbol."""
+    if _SIZES.fullmatch(text):  # most of them
+        return tuple([tuple(map(int, operand.split("x"))) for operand in text.split(", ")])
     if not text.strip():
         return ()
     shapes: list[Shape] = []

@@ -152,6 +152,12 @@ def single_part(text: str) -> tuple[int, Part] | None:
     return several[0] if len(several) == 1 else None
 
 
+def only_header(text: str, at: int) -> Header | None:
+    """The same of a line whose only AUTOTUNE stands at `at`, if it is a header."""
+    part = next(_headers_and_footers(text, at), (0, None))[1]
+    return part if isinstance(part, Header) else None
+
+
 def only_part(text: str) -> Part | None:
     """The part that a clean text is: nothing stands before it, nor behind what the part holds."""
     at, part = single_part(text) or (0, None)
@@ -171,8 +177,8 @@ def _reason(text: str, at: int) -> str:
     return text[start + 2 :] if start >= 0 else text
 
 
-def _headers_and_footers(text: str) -> Iterator[tuple[int, Header | Footer]]:
-    at = text.find(AUTOTUNE)
+def _headers_and_footers(text: str, at: int = 0) -> Iterator[tuple[int, Header | Footer]]:
+    at = text.find(AUTOTUNE, at)
     tries = _MAX_TRIES
     while at >= 0 and tries:
         end = at + len(AUTOTUNE)

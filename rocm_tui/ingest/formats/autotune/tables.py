@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from backend.counted import counted
 from backend.model.choice import Choice, sort_choices
 from backend.model.problem import Shape
 from backend.model.session import Fault
@@ -318,8 +319,7 @@ def row_problem(row: Row, takers: int) -> str:
 
 
 def _headless(rows: int, choices: int | None) -> str:
-    count = f" of {choices} choices" if choices is not None else ""
+    count = f" of {counted(choices, 'choice')}" if choices is not None else ""
     if not rows:
         return f"the end of a table{count} whose beginning is missing"
-    plural = "row" if rows == 1 else "rows"
-    return f"{rows} {plural} of a table{count} whose beginning is missing"
+    return f"{counted(rows, 'row')} of a table{count} whose beginning is missing"

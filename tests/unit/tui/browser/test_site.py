@@ -128,7 +128,7 @@ async def test_nothing_can_be_changed_unless_allowed(served: Served) -> None:
         await screen.send_json(["stdin", "s"])
         await drawn(screen, "sort: vs ATen")
         await screen.send_json(["stdin", "\x12"])
-        await drawn(screen, "Read-only by --read-only")
+        await drawn(screen, "Read-only from the start")
         await screen.send_json(["stdin", "q"])
         while (await screen.receive(timeout=10)).type != aiohttp.WSMsgType.CLOSED:
             pass

@@ -108,6 +108,7 @@ inline hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t from, hipE
 #if RT_WAVE == 64
 #include <rt_cpu/mfma.h>
 #else
+#include <rt_cpu/boxes.h>
 #include <rt_cpu/mma.h>
 #include <rt_cpu/warpgroup.h>
 #include <rt_cpu/wmma.h>

@@ -60,7 +60,7 @@ struct Machine {
   Fiber* current;
   unsigned threads, waves;
   size_t dynamic_lds, lds_peak;
-  uint64_t blocks_run;
+  uint64_t blocks_run, barriers_passed;
   void (*body)(const void*);
   const void* arguments;
   const char* failure;
@@ -182,6 +182,7 @@ inline bool release_barrier() {
     if (any && fiber.site != site) m.failure = "threads of a block are at different __syncthreads";
     any = true, site = fiber.site, fiber.state = State::ready;
   }
+  m.barriers_passed += any;
   return any;
 }
 

@@ -1,0 +1,63 @@
+"""The dock at the bottom of Watch: how the program does, and the end of its output."""
+
+from __future__ import annotations
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from rocm_tui.launch.program import Program
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.one_line import OneLine
+from rocm_tui.tui.widgets.output_view import OutputView, about
+
+_FRAME = 0.4
+"""Least seconds between two paintings of what came: it is not what is looked at all the time."""
+LEAST = 3
+"""Lines: one of the program, two of its output."""
+
+
+class OutputPane(Vertical):
+    """`lines` high, with the line above the output, which follows its end."""
+
+    DEFAULT_CSS = "OutputPane { height: auto; }"
+
+    def __init__(self, program: Program, lines: int) -> None:
+        super().__init__(id="output")
+        self._program = program
+        self._bar = OneLine(id="output-about")
+        self.view = OutputView(_FRAME, id="output-lines")
+        self.set_lines(lines)
+
+    def compose(self) -> ComposeResult:
+        yield self._bar
+        yield self.view
+
+    def on_mount(self) -> None:
+        self.call_after_refresh(self.view.follow, self._program)
+        self.set_interval(1.0, self._describe)
+
+    def set_lines(self, lines: int) -> None:
+        """Be this high, with the line above the output."""
+        self.lines = max(LEAST, lines)
+        self.styles.height = self.lines
+
+    def on_resize(self, event: events.Resize) -> None:
+        size = self.screen.size
+        self._program.resize(size.width - 3, size.height - 3)  # as where it has all of the screen
+        self._describe()
+
+    @on(OutputView.Told)
+    @on(LineView.CursorMoved)
+    def _describe(self) -> None:
+        inside = self.view.has_focus
+        hint = "G follows" if not self.view.follows else ""
+        hint = hint or ("< > height · O all of it" if inside else "O all of it")
+        left = about(self._program, self.size.width - len(hint))
+        self._bar.put(left, ((f"{hint} ", "head"),))
+
+    def on_descendant_focus(self) -> None:
+        self._describe()
+
+    def on_descendant_blur(self) -> None:
+        self._describe()

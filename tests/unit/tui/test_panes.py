@@ -1,0 +1,162 @@
+"""The border between the table and the choices, and the output below both."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from backend.disk.layout import Layout
+from rocm_tui.launch.detached import find
+from rocm_tui.launch.launched import Launched
+from rocm_tui.tui.app import RocmTui
+from rocm_tui.tui.screens.output import OutputScreen
+from rocm_tui.tui.screens.watch import WatchScreen
+from rocm_tui.tui.widgets import split
+from rocm_tui.tui.widgets.line_view import LineView
+from rocm_tui.tui.widgets.output_pane import OutputPane
+from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
+
+
+def test_the_table_gets_what_it_wants_and_the_choices_the_rest() -> None:
+    assert split.columns_of_table(220, 100) == 100
+    assert split.columns_of_table(220, 400) == 220 - 1 - 72
+    assert split.columns_of_table(150, 400) == 150 - 1 - 60
+    assert split.columns_of_table(220, 0) == 36
+    assert split.moved(100, 500, 200, beside=True) == 164
+    assert split.moved(10, -50, 40, beside=False) == 5
+    assert split.size_of(0.25, 200, beside=True) == 50
+
+
+async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8, 16)
+    async with running(tmp_path, size=(220, 60)) as (app, pilot):
+        panes = await panes_of(app, pilot, 2)
+        wanted = panes.table.wanted
+        await until(pilot, lambda: panes.table.size.width == wanted)
+        assert "AGE" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
+        assert panes.detail.size.width == 220 - 1 - wanted
+
+
+@pytest.mark.parametrize(("size", "by"), [((220, 60), 4), ((140, 45), 1)])
+async def test_keys_and_the_mouse_move_the_border(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], by: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    write_cache(tmp_path, 8)
+    wide = size[0] >= split.WIDE
+    async with running(tmp_path, size=size) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+
+        def part() -> int:
+            return panes.table.size.width if wide else panes.table.size.height
+
+        await pilot.pause()
+        before = part()
+        await pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        await until(pilot, lambda: part() == before + by)
+        where = panes.detail.region
+        at = (where.x - 1, 10) if wide else (20, where.y)
+        to = (at[0] - 30, 10) if wide else (20, at[1] - 6)
+        await pilot.mouse_down(offset=at)
+        await pilot.hover(offset=to)
+        await pilot.mouse_up(offset=to)
+        moved = before + by - (30 if wide else 6)
+        await until(pilot, lambda: part() == moved)
+        assert app.mouse_captured is None
+    async with running(tmp_path, size=size) as (app, pilot):
+        panes = await panes_of(app, pilot, 1)
+        await until(pilot, lambda: part() == moved)
+        await pilot.press("equals_sign")
+        await until(pilot, lambda: part() == before)
+
+
+PROGRAM = """
+import pathlib, sys, time
+for n in range(40):
+    print(f"line {n} \\x1b]52;c;ZXZpbA==\\x07[bold]x[/]", flush=True)
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.02)
+print("the last")
+sys.exit(3)
+"""
+
+
+def launched(tmp_path: Path) -> Launched:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    made = Launched([sys.executable, str(program), str(tmp_path / "go")], Layout(tmp_path))
+    made.start()
+    return made
+
+
+def painted(app: RocmTui) -> int:
+    return sum(view.painted for view in app.screen.query(LineView))
+
+
+async def shown(pilot: Pilot[int], text: str) -> OutputPane:
+    app = pilot.app
+    await until(pilot, lambda: app.screen.query(OutputPane) and text in screen_text(app.screen))
+    return app.screen.query_one(OutputPane)
+
+
+async def test_the_output_below_all_of_it_and_away(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    program = launched(tmp_path)
+    app = RocmTui([], Layout(tmp_path), launched=program)
+    try:
+        async with app.run_test(size=(140, 45)) as pilot:
+            panes = await panes_of(app, pilot, 1)
+            pane = await shown(pilot, "line 39 [bold]x[/]")
+            assert panes.region.bottom == pane.region.y and pane.size.height == 8
+            assert not pane.view.has_focus, "what nobody asked for takes no keys"
+            await pilot.press("tab", "tab")
+            assert pane.view.has_focus
+            await pilot.press("less_than_sign", "less_than_sign")
+            await until(pilot, lambda: pane.size.height == 10)
+            await pilot.press("k", "home")
+            assert "line 0 " in screen_text(pane) and not pane.view.follows
+            await pilot.press("G")
+            before = painted(app)
+            await pilot.pause(0.5)
+            assert painted(app) - before <= 40, "nothing but the seconds above it"
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+            await until(pilot, lambda: "line 39" in screen_text(app.screen))
+            await pilot.press("escape")
+            await until(pilot, lambda: isinstance(app.screen, WatchScreen) and app.screen.docked)
+            await pilot.press("O", "O")
+            await until(pilot, lambda: isinstance(app.screen, WatchScreen))
+            await until(pilot, lambda: not app.screen.query(OutputPane))
+            assert app.focused is panes.table
+            (tmp_path / "go").touch()
+            await pilot.press("O")
+            await shown(pilot, "exit code 3")
+    finally:
+        (tmp_path / "go").touch()
+        app.stop_feed()
+
+
+async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> None:
+    program = launched(tmp_path)
+    end = time.monotonic() + 60
+    while not find(Layout(tmp_path)):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    try:
+        async with running(tmp_path, size=(100, 30)) as (app, pilot):
+            await until(pilot, lambda: " O output " in screen_text(app.screen))
+            await pilot.press("O")
+            await shown(pilot, "line 39 [bold]x[/]")
+            (tmp_path / "go").touch()
+            await shown(pilot, "the last")
+            await shown(pilot, "exit code 3")
+    finally:
+        (tmp_path / "go").touch()
+        program.end()
+    left = find(Layout(tmp_path))
+    assert left is not None and (left.running, left.code) == (False, 3)
+    assert left.log == program.log and "line 39 [bold]x[/]" in left.lines.since(0)[1]
