@@ -33,9 +33,10 @@ _ON_THE_WAY = 48 << 10
 _LEAST_K_STEPS = 8
 """Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
 _MOST_PARTS = 16
-_START, _SECOND_KERNEL = 1e6, 4e6
-"""Products that a tensor core could do while a block fills its ring, and while the sums' kernel
-starts."""
+_START, _SECOND_KERNEL = 1000, 4400
+"""Clocks in which a block of a pipeline fills its ring, and in which the sums' kernel starts."""
+_LDS, _DEVICE_BYTES = 227 << 10, 2400
+"""LDS of an SM, and bytes a clock that the device reads or writes, as on an H200."""
 _TRAFFIC = 64
 """Products that a matrix core does while one element comes from L2; only their order matters."""
 
@@ -189,28 +190,53 @@ def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
 
 
 def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
-    """Relative time of the SM with the most blocks, in products of its tensor cores.
-
-    They do about 1,024 products a clock with eight waves or more, twice as many as warpgroups;
-    meanwhile 64 bytes come from L2 and 128 from LDS, of which half is taken to hide behind the
-    products.
-    """
+    """Relative time of the SM with the most blocks, in its clocks."""
     blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
-    area, lines = config.block_m * config.block_n, config.block_m + config.block_n
-    at_once = min(blocks, 8 // config.waves or 1)
     if config.unit == "wgmma":
-        read = 2 * config.waves * (4 * config.wave_m + config.wave_n)
-        step = area / 2 + 16 * lines + read
-        busy = min(1.0, (at_once * config.waves + 8) / 16)
+        main = _warpgroup_clocks(config, sizes, blocks, device)
     else:
-        read = 8 * config.waves * (config.wave_m + config.wave_n)
-        step = area + 16 * lines + read
-        busy = min(1.0, (at_once * config.waves + 4) / 12)
-    main = blocks * (step * sizes.k / config.split_k / busy + _START)
+        main = _mma_clocks(config, sizes, blocks)
+    factors = 2 * (sizes.m + sizes.n) * sizes.k * sizes.batch
+    main = max(main, factors / _DEVICE_BYTES + _START)
     if config.split_k == 1:
         return main
-    sums = 2 * config.split_k * sizes.m * sizes.n * sizes.batch
-    return main + _SECOND_KERNEL + _TRAFFIC * sums / device.compute_units
+    moved = 2 * 4 * config.split_k * sizes.m * sizes.n * sizes.batch
+    return main + _SECOND_KERNEL + moved / _DEVICE_BYTES
+
+
+def _mma_clocks(config: GemmConfig, sizes: Sizes, blocks: int) -> float:
+    """Tensor cores do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes
+    come from L2 and 128 from LDS, of which half is taken to hide behind the products."""
+    area, lines = config.block_m * config.block_n, config.block_m + config.block_n
+    at_once = min(blocks, 8 // config.waves or 1)
+    read = 8 * config.waves * (config.wave_m + config.wave_n)
+    busy = min(1.0, (at_once * config.waves + 4) / 12)
+    step = (area + 16 * lines + read) / 1024
+    return blocks * (step * sizes.k / config.split_k / busy + _START)
+
+
+def _warpgroup_clocks(config: GemmConfig, sizes: Sizes, blocks: int, device: DeviceLimits) -> float:
+    """Warpgroups do 2,048 fp16 products a clock; a step is 128 bytes of each line.
+
+    Fitted to an H200: one block alone waits some 120 clocks a step, and at least 430; a tile is
+    there 1,700 clocks after it was asked for; an SM takes 65 bytes a clock. Where lines do not
+    begin at 128 bytes each is two requests, and neighbours ask for none at once: then L2 gives
+    all of them together 26 bytes for each SM.
+    """
+    lines = config.block_m + config.block_n
+    at_once = min(blocks, _LDS // (128 * lines * config.stages), 16 // config.waves) or 1
+    products = at_once * config.block_m * config.block_n / 32
+    active = min(device.compute_units, _blocks(config, sizes) * config.split_k) or 1
+    even = sizes.k % 64 == sizes.n % 64 == 0
+    rate = 65 if even else min(65, 26 * device.compute_units / active)
+    step = max(
+        products + (120 if at_once == 1 else 60),
+        430,
+        128 * at_once * lines / rate,
+        1700 / (config.stages - 1),
+    )
+    steps = -(-sizes.k // (config.block_k * config.split_k))
+    return -(-blocks // at_once) * (steps * step + 700 + config.block_m * config.block_n / 8)
 
 
 def _skinny_candidates(

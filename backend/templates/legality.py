@@ -45,6 +45,12 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if (unit := UNITS.get(config.unit)) is not None:
         if not unit.multiplies(problem.a.dtype):
             yield f"{config.unit} does not multiply {problem.a.dtype}"
+        if (
+            config.unit == "wgmma"
+            and problem.a.dtype.startswith("float8")
+            and not problem.fast_sums
+        ):
+            yield "wgmma: its sums of fp8 have some 14 bits"
         yield from _unit_defects(config, unit, item)
     else:
         yield from _fma_defects(config)
@@ -84,28 +90,21 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
 
 
 def takes_pipeline(problem: GemmProblem, unit: UnitName = "mma") -> bool:
-    """Whether asynchronous copies bring what is multiplied: nothing is converted or looked for, and
-    what is gathered are channels of a pixel."""
+    """Whether asynchronous copies bring what is multiplied, and single values go beside them:
+    nothing is converted or looked for; a gathered place has a bit for each row and column."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
     form, item = canonical(problem), problem.a.item_bytes
     # As fragments are loaded; a warpgroup takes bytes only along K.
     along_k = form.left.k_fast and form.right.k_fast
     wide = item == 2 or (unit == "wgmma" and item == 1 and along_k)
-    if isinstance(problem, ConvProblem):
-        plain &= _gathers_pieces(problem)
+    if isinstance(problem, ConvProblem) and problem.window is not None:
+        plain &= sum(problem.window.kernel) < 32
     return plain and wide and not isinstance(problem, GroupedProblem)
 
 
 def _gathered(problem: ConvProblem) -> Side:
     form = canonical(problem)
     return form.right if problem.flipped else form.left
-
-
-def _gathers_pieces(problem: ConvProblem) -> bool:
-    """A copy has 4 bytes at least; a place has a bit for each row and column of the kernel."""
-    assert problem.window is not None
-    side, item = _gathered(problem), problem.a.item_bytes
-    return side.k_fast and side.vector * item >= 4 and sum(problem.window.kernel) < 32
 
 
 def takes_boxes(config: GemmConfig, problem: GemmProblem) -> bool:
@@ -136,11 +135,7 @@ def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]
     if config.unit not in ("mma", "wgmma") or config.stages > 8:
         yield "stages: 1 or 2, or 3 to 8 with the asynchronous copies of mma and wgmma"
     if not takes_pipeline(problem, config.unit):
-        yield "asynchronous copies convert nothing, and gather only channels of a pixel"
-    elif isinstance(problem, ConvProblem):
-        vector = config.vec_b if problem.flipped else config.vec_a
-        if vector * item < 4:
-            yield "asynchronous copies have 4 bytes at least"
+        yield "asynchronous copies convert nothing, and gather from small windows"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
@@ -369,7 +364,8 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
         places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
         if isinstance(problem, ConvProblem):  # where each is, and which rows and columns it has
             lines, vector = sides[problem.flipped]
-            places += 2 * lines * config.block_k // (vector * config.waves * wave)
+            places += 2 * lines * config.block_k // (_piece(vector, item) * config.waves * wave)
+            places += 24 if vector * item < 4 else 0  # eight points of the kernel
         return sums + values * item // 4 + places + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line

@@ -94,6 +94,8 @@ class GemmProblem:
     scales: tuple[Operand, ...] = ()
     second: tuple[Operand, Operand] | None = None
     """c and d, of the sizes, the type and the layouts of a and b."""
+    fast_sums: bool = False
+    """Sums of fp8 may be as exact as a unit makes them, and need not be sums of fp32."""
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)

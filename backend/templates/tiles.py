@@ -17,7 +17,8 @@ What the numbers of the tiles weigh against each other:
 - Waves of 32 have twice the registers a sum: 64 x 32 are 64 a lane.
 - Hopper's warpgroup of four waves multiplies 64 rows at once, straight from LDS; 64 x 256 sums are
   128 registers a lane, and two such warpgroups fill an SM. A line is 128 bytes of K a step, as its
-  LDS layout wants it.
+  LDS layout wants it. Alone on an SM a block needs five buffers or more to hide the memory; of two
+  blocks one multiplies while the other waits or stores.
 - NVIDIA's copies run on their own: three or four LDS buffers of 24 to 48 KiB hold what is on its
   way. A wave of 64 x 64 has 128 sums a lane and two sets of factors, 230 registers in all, so that
   8 waves fill an SM.
@@ -194,39 +195,20 @@ _MMA: dict[ShapeClass, tuple[Tile, ...]] = {
     ),
 }
 
-_WARPGROUP: dict[ShapeClass, tuple[Tile, ...]] = {
-    "square": (
-        Tile(128, 256, 16, 256, "wgmma", 128, 4),
-        Tile(256, 128, 32, 128, "wgmma", 128, 4),
-        Tile(128, 128, 16, 128, "wgmma", 128, 3),  # 96 KiB: two blocks an SM
-        Tile(128, 128, 16, 128, "wgmma", 128, 5),
-        Tile(128, 64, 16, 64, "wgmma", 128, 4),
-        Tile(64, 128, 16, 128, "wgmma", 128, 4),
-    ),
-    "tall": (
-        Tile(256, 128, 32, 128, "wgmma", 128, 4),
-        Tile(128, 128, 16, 128, "wgmma", 128, 3),
-        Tile(128, 64, 16, 64, "wgmma", 128, 4),
-        Tile(64, 64, 16, 64, "wgmma", 128, 4),
-    ),
-    "wide": (
-        Tile(128, 256, 16, 256, "wgmma", 128, 4),
-        Tile(128, 128, 16, 128, "wgmma", 128, 3),
-        Tile(64, 256, 16, 256, "wgmma", 128, 4),
-        Tile(64, 128, 16, 128, "wgmma", 128, 4),
-    ),
-    "small": (
-        Tile(64, 128, 16, 128, "wgmma", 128, 5),
-        Tile(64, 64, 16, 64, "wgmma", 128, 5),
-    ),
-    "large-k": (
-        Tile(128, 128, 16, 128, "wgmma", 128, 5),
-        Tile(128, 64, 16, 64, "wgmma", 128, 5),
-        Tile(64, 64, 16, 64, "wgmma", 128, 5),
-    ),
-    "decode": (),
-}
-"""Before those of `_MMA`, where the device has it."""
+_WARPGROUP = (
+    Tile(128, 256, 16, 256, "wgmma", 128, 4),
+    Tile(256, 128, 32, 128, "wgmma", 128, 4),
+    Tile(128, 192, 16, 192, "wgmma", 128, 5),
+    Tile(192, 128, 16, 128, "wgmma", 128, 5),
+    Tile(128, 128, 16, 128, "wgmma", 128, 3),  # 96 KiB: two blocks an SM
+    Tile(128, 128, 16, 128, "wgmma", 128, 5),
+    Tile(64, 256, 16, 256, "wgmma", 128, 5),
+    Tile(64, 128, 16, 128, "wgmma", 128, 4),
+    Tile(64, 128, 16, 128, "wgmma", 128, 8),
+    Tile(128, 64, 16, 64, "wgmma", 128, 8),
+    Tile(64, 64, 16, 64, "wgmma", 128, 6),
+)
+"""For any shape but decode, before those of `_MMA`, where the device has it."""
 
 _PIXELS = (
     Tile(128, 128, 16, 128, "wgmma", 128, 3),
@@ -237,6 +219,9 @@ _PIXELS = (
     Tile(64, 64, 16, 64, "wgmma", 128, 6),
 )
 """In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
+
+_VALUES = (Tile(128, 64, 32, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
+"""Before those of `_MMA` for convolutions, whose K is small where single values are gathered."""
 
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     "square": (
@@ -300,9 +285,11 @@ def tiles(
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
+    if pixels and lists is _MMA:
+        found = (*_VALUES, *found)
     if not has_unit(target, "wgmma", dtype):
         return found
-    return (*(_PIXELS if pixels else _WARPGROUP[shape]), *found)
+    return (*(_PIXELS if pixels else () if shape == "decode" else _WARPGROUP), *found)
 
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:

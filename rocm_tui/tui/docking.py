@@ -15,7 +15,8 @@ if TYPE_CHECKING:  # types only: most screens start no program
 _SHOWN, _LINES = "output", "output lines"
 _TALL = 40
 """Lines of the screen from which on it is shown until somebody puts it away."""
-_DEFAULT = 8
+_DEFAULT, _SHORT = 8, 5
+"""Lines that it has at first; on a short screen."""
 _REST = 8
 """Lines that the others keep."""
 
@@ -74,9 +75,17 @@ class Dock:
     def _mount(self, program: Program) -> OutputPane:
         from rocm_tui.tui.widgets.output_pane import OutputPane  # with the first program
 
-        pane = OutputPane(program, self._fitting(self._memory.recall(_LINES, _DEFAULT)))
+        pane = OutputPane(program, self._remembered)
         self._screen.query_one("#body").mount(pane)
         return pane
+
+    @property
+    def _first(self) -> int:
+        return _DEFAULT if self._screen.size.height >= _TALL else _SHORT
+
+    @property
+    def _remembered(self) -> int:
+        return self._fitting(self._memory.recall(_LINES, 0) or self._first)
 
     def _fitting(self, lines: int) -> int:
         return min(lines, max(3, self._screen.size.height - _REST))
@@ -85,11 +94,11 @@ class Dock:
         """The screen has another height."""
         pane = self.pane
         if pane is not None:
-            pane.set_lines(self._fitting(self._memory.recall(_LINES, _DEFAULT)))
+            pane.set_lines(self._remembered)
 
     def grow(self, by: int) -> None:
         """Move its upper border; 0 puts it where it was at first."""
         pane = self.pane
         if pane is not None:
-            pane.set_lines(self._fitting(pane.lines + by if by else _DEFAULT))
-            self._memory.remember(_LINES, pane.lines)
+            pane.set_lines(self._fitting(pane.lines + by if by else self._first))
+            self._memory.remember(_LINES, pane.lines if by else 0)

@@ -13,6 +13,8 @@ from rocm_tui.tui.widgets.output_view import OutputView, about
 
 _FRAME = 0.4
 """Least seconds between two paintings of what came: it is not what is looked at all the time."""
+_CLOCK = 10.0
+"""Seconds between two looks at the minutes."""
 LEAST = 3
 """Lines: one of the program, two of its output."""
 
@@ -35,7 +37,7 @@ class OutputPane(Vertical):
 
     def on_mount(self) -> None:
         self.call_after_refresh(self.view.follow, self._program)
-        self.set_interval(1.0, self._describe)
+        self.set_interval(_CLOCK, self._describe)
 
     def set_lines(self, lines: int) -> None:
         """Be this high, with the line above the output."""
@@ -53,7 +55,7 @@ class OutputPane(Vertical):
         inside = self.view.has_focus
         hint = "G follows" if not self.view.follows else ""
         hint = hint or ("< > height · O all of it" if inside else "O all of it")
-        left = about(self._program, self.size.width - len(hint))
+        left = about(self._program, self.size.width - len(hint), minutes=True)
         self._bar.put(left, ((f"{hint} ", "head"),))
 
     def on_descendant_focus(self) -> None:

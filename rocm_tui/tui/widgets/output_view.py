@@ -134,9 +134,12 @@ def _folded(line: str, width: int) -> list[str]:
     return [line[at : at + width] for at in range(0, len(line), width)] or [""]
 
 
-def about(program: Program, width: int) -> Line:
-    """Its name, and how it does, in so many cells."""
-    state: Span = (f"running {fmt.running(program.age)}", "title")
+def about(program: Program, width: int, *, minutes: bool = False) -> Line:
+    """Its name, and how it does, in so many cells; in `minutes`, a clock that ticks costs less."""
+    since = fmt.running(program.age)
+    if minutes:
+        since = f"{program.age // 60:.0f} min" if program.age >= 60 else ""
+    state: Span = (f"running {since}".rstrip(), "title")
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")

@@ -50,8 +50,8 @@ def test_the_demo_is_live_and_leaves_nothing(tmp_path: Path) -> None:
         pid = terminal.pid
         assert descendants(cache)
         terminal.press("q")
-        terminal.wait_for("Quit, and end the program?")
-        terminal.press("Enter")
+        terminal.wait_for("Stop it  s")
+        terminal.press("s")
         assert ended(pid)
         terminal.wait_until(lambda: not descendants(cache), "the demo's processes end")
     logs = list((cache / "rocm_tui" / "sessions").glob("*.jsonl"))

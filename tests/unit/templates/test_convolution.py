@@ -92,6 +92,9 @@ BINARIES |= {
         ("strided", "mma"),
         ("strided", "wgmma"),
         ("dilated-groups", "mma"),
+        ("channels-first-dilated", "mma"),
+        ("few-channels", "mma"),
+        ("depthwise", "mma"),
         ("pixels-of-8-bytes", "wgmma"),
         ("pixels-of-128-bytes", "wgmma"),
         ("pixels-of-256-bytes", "wgmma"),
@@ -136,12 +139,14 @@ MISTAKES = [
     ("channels-first-mfma", "k += BLOCK_K", "k += 0"),
     ("strided-mma", "outside[i] |= 1u << r", "outside[i] |= 0"),
     ("strided-mma", "at < lines ? NOWHERE : ~0u", "NOWHERE"),
-    ("strided-mma", "< k_left ? 1u << r", "< BLOCK_K ? 1u << r"),
-    ("strided-wgmma", "int64_t{corner[i]} * BYTES", "int64_t{corner[i]}"),
+    ("strided-mma", "(fast) < k_left", "(fast) < BLOCK_K"),
+    ("strided-wgmma", "int64_t{this->corner[i]} * BYTES", "this->corner[i]"),
     ("dilated-groups-mma", "s * DILATION_W * pixel_w", "s * pixel_w"),
     ("dilated-groups-mma", "group * CHANNELS", "0"),
     ("dilated-groups-mma", "/ under + 1", "/ under"),
-    ("pixels-of-8-bytes-wgmma", "k += BLOCK_K", "k += 0"),
+    ("pixels-of-8-bytes-wgmma", "k % CHANNELS * sizeof", "0 * sizeof"),
+    ("few-channels-mma", "fast + j < k_left", "fast < k_left"),
+    ("channels-first-dilated-mma", "(c) * channel", "(c)"),
     ("pixels-of-128-bytes-wgmma", "s * DILATION_W, r", "s, r"),
     ("pixels-of-128-bytes-wgmma", "channel + k % CHANNELS", "k % CHANNELS"),
     ("pixels-of-128-bytes-wgmma", "{PADDING_W - ACROSS,", "{PADDING_W,"),
@@ -198,8 +203,8 @@ def test_which_copies_gather() -> None:
 
     c = Class("float16", 64, 64)
     assert units(c, hopper) == {"wgmma", "mma"} and not units(c, plain)
-    assert not units(replace(c, channels=3), hopper)  # a copy has 4 bytes at least
-    assert not units(replace(c, image=False), hopper)  # channels are not last
+    assert units(replace(c, channels=3), hopper) == {"mma"}  # a copy has 4 bytes at least
+    assert units(replace(c, image=False), hopper) == {"mma"}  # channels are not last
     assert not units(replace(c, kernel=(16, 16)), hopper)  # 31 bits for rows and columns
 
 
