@@ -20,7 +20,7 @@ def test_a_line_hangs_below_its_head() -> None:
     shown = hanging("name  ", "one two three four five six", 26).splitlines()
     assert shown == ["name  one two three four", "      five six"]
     path = f"/{'long/' * 12}file"
-    assert path in hanging("sources  ", f"{path}, /b", 30).splitlines()[1], "it can be copied"
+    assert path in hanging("at  ", f"{path}, /b", 30).splitlines()[0], "it can be copied"
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -45,7 +45,24 @@ def test_show_pins_and_doctor_fit(
         wide, narrow = (texts[cells].splitlines() for cells in (None, width))
         long = [line for line in narrow if len(line) > width]
         assert all(len(line.split()[-1]) > width // 2 for line in long), long
-        assert max(map(len, wide)) > width and len(narrow) > len(wide)
+        assert max(map(len, wide)) > width and len(narrow) >= len(wide) + ("show" not in words)
+
+
+def test_the_state_of_a_pin_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cache(tmp_path, 16)
+    place = ("--cache-dir", str(tmp_path))
+    assert main(["ls", "--json", *place]) == 0
+    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    assert main(["pin", id, "#1", *place]) == 0
+    capsys.readouterr()
+    for width in (72, 80, 90):
+        monkeypatch.setattr(say, "width", lambda width=width: width)
+        assert main(["ls", *place]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert ("active" in lines[1]) == ("pin" in lines[0].split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
