@@ -13,7 +13,7 @@ from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, canonical
-from backend.templates.registers import lane_grid, registers
+from backend.templates.registers import lane_grid, piece, registers
 from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
@@ -158,16 +158,11 @@ def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str
         yield "asynchronous copies have 4 bytes at least"
 
 
-def _piece(vector: int, item: int) -> int:
-    """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
-    return vector if vector * item >= 4 else VECTOR_BYTES // item
-
-
 def _copy_defects(config: GemmConfig, item: int) -> Iterator[str]:
     if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
         yield "a line of LDS that is no power of two"
     lines = max(config.block_m, config.block_n, config.block_k)
-    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
+    if lines > 32 * config.waves * min(piece(v, item) for v in (config.vec_a, config.vec_b)):
         yield "a line of LDS is more than one copy of each thread"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.convolution import ConvProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit
 
@@ -13,6 +14,11 @@ _ADDRESSES = 40
 def lane_grid(wave: int) -> tuple[int, int]:
     """How the lanes of a wave share its tile without matrix cores: rows by columns."""
     return (8, 8) if wave == 64 else (4, 8)
+
+
+def piece(vector: int, item: int) -> int:
+    """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
+    return vector if vector * item >= 4 else VECTOR_BYTES // item
 
 
 def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
@@ -35,7 +41,7 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
         places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
         if isinstance(problem, ConvProblem):  # where each is, and which rows and columns it has
             lines, vector = sides[problem.flipped]
-            places += 2 * lines * config.block_k // (_piece(vector, item) * config.waves * wave)
+            places += 2 * lines * config.block_k // (piece(vector, item) * config.waves * wave)
             places += 24 if vector * item < 4 else 0  # eight points of the kernel
         return sums + values * item // 4 + places + _ADDRESSES
     if (unit := UNITS.get(config.unit)) is not None:

@@ -88,43 +88,42 @@ inline hipError_t allow_lds(const void* kernel, size_t bytes) {
 
 #endif
 
-// Two kernels of which the second may be on the device before the first one ends, where the device can (sm_90
-// on): blocks of the first call allow_next, all of the second wait_for_previous before they read what the
-// first one wrote. RT_LAUNCH_NEXT launches it, right after the first.
-#if defined(RT_CUDA) && __CUDA_ARCH_LIST__ >= 900
-#define RT_OVERLAP 1
-#define RT_LAUNCH_NEXT ::rt::launch_next
-#else
-#define RT_OVERLAP 0
-#define RT_LAUNCH_NEXT RT_LAUNCH
+// A kernel launched by RT_LAUNCH_EARLY may be on the device before the one before it has ended; it calls
+// wait_for_previous before it reads what that one wrote. That one says next_may_start when all that is
+// left to do is little.
+#if defined(RT_CUDA) && CUDART_VERSION >= 12030 && defined(__CUDA_ARCH_LIST__)
+#if __CUDA_ARCH_LIST__ >= 900
+#define RT_HAS_EARLY 1
+#endif
 #endif
 
 namespace rt {
 
-RT_FN void allow_next() {
-#if RT_OVERLAP
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-RT_FN void wait_for_previous() {
-#if RT_OVERLAP
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-#if RT_OVERLAP
-template <class Args>
-int launch_next(void (*kernel)(Args), dim3 grid, dim3 block, size_t lds_bytes, hipStream_t stream, const Args& args) {
+#if defined(RT_HAS_EARLY)
+template <class... Args>
+int launch_early(void (*kernel)(Args...), dim3 grid, dim3 block, hipStream_t stream, Args... args) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = lds_bytes, config.stream = stream;
+  config.gridDim = grid, config.blockDim = block, config.stream = stream;
   config.attrs = &early, config.numAttrs = 1;
-  const hipError_t error = allow_lds(reinterpret_cast<const void*>(kernel), lds_bytes);
-  return static_cast<int>(error != hipSuccess ? error : cudaLaunchKernelEx(&config, kernel, args));
+  return cudaLaunchKernelEx(&config, kernel, args...);
 }
+#define RT_LAUNCH_EARLY(kernel, grid, block, stream, ...) ::rt::launch_early(kernel, grid, block, stream, __VA_ARGS__)
+#else
+#define RT_LAUNCH_EARLY(kernel, grid, block, stream, ...) RT_LAUNCH(kernel, grid, block, 0, stream, __VA_ARGS__)
 #endif
+
+RT_FN void wait_for_previous() {
+#if defined(RT_HAS_EARLY)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+RT_FN void next_may_start() {
+#if defined(RT_HAS_EARLY)
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 }  // namespace rt
