@@ -45,6 +45,12 @@ def _gemm_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     if (unit := UNITS.get(config.unit)) is not None:
         if not unit.multiplies(problem.a.dtype):
             yield f"{config.unit} does not multiply {problem.a.dtype}"
+        if (
+            config.unit == "wgmma"
+            and problem.a.dtype.startswith("float8")
+            and not problem.fast_sums
+        ):
+            yield "wgmma: its sums of fp8 have some 14 bits"
         yield from _unit_defects(config, unit, item)
     else:
         yield from _fma_defects(config)

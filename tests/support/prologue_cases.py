@@ -266,6 +266,7 @@ def check(kernel: Kernel, binary: Binary, number: int | None = None) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
     def holds(run: Run) -> None:
-        assert failure(kernel, run) is None, (run.numbers, binary.config.description)
+        wrong = failure(kernel, run)
+        assert wrong is None, (wrong, run.numbers, binary.config.description)
 
     try_drawn(holds, runs(binary), number=number)

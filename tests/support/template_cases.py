@@ -43,6 +43,8 @@ class Class:
     scales: Literal["none", "one", "lines"] = "none"
     """Of the factors: one number each, or one a row of the left and a column of the right one."""
     second: bool = False
+    fast_sums: bool = False
+    """Of fp8. Then factors are small whole numbers, of which every unit's sums are exact."""
 
     @property
     def bias_dtype(self) -> DType:
@@ -80,6 +82,7 @@ class Class:
             self.beta,
             scales=scales,
             second=second if self.second else None,
+            fast_sums=self.fast_sums,
         )
 
 
@@ -224,6 +227,8 @@ def runs(draw: st.DrawFn, binary: Binary, near: tuple[int, int, int] | None = No
         memories[name], tensors[name] = memory_for(getattr(torch, dtype), sizes, strides)
         if name != "Y":
             _fill(tensors[name])
+            if c.fast_sums:
+                tensors[name].copy_(torch.randint(-2, 3, tensors[name].shape))
         numbers |= {f"ld_{suffix}": ld, f"batch_{suffix}": step}
     if c.bias:
         numbers |= _add_bias(draw, c, (batch, m, n), tensors)
@@ -282,6 +287,7 @@ def check(
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
     def holds(run: Run) -> None:
-        assert failure(kernel, run) is None, (run.numbers, binary.config.description)
+        wrong = failure(kernel, run)
+        assert wrong is None, (wrong, run.numbers, binary.config.description)
 
     try_drawn(holds, runs(binary, near), examples=examples, shrink=shrink, number=number)

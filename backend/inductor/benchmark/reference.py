@@ -89,6 +89,9 @@ class GemmReference:
     order: tuple[int, ...] = (0, 1, 2)
     """Where each of `names` stands among the inputs; of the last ones some may be missing."""
     names: tuple[str, ...] = ("a", "b", "bias")
+    fast_sums: bool = False
+    """Sums of fp8 may be those of the hardware, Hopper's of some 14 bits ("DeepSeek-V3 Technical
+    Report", 3.3.2)."""
 
     def expected(self, inputs: Sequence[Tensor]) -> Expected:
         """What comes of these inputs, which are kept."""
@@ -113,6 +116,8 @@ class GemmReference:
             second, more = _product(given["c"], given["d"], rows, columns, wide)
             values, terms = values.add_(second), terms.add_(more)
         values, terms = values.mul_(self.alpha), terms.mul_(abs(self.alpha))
+        if self.fast_sums:
+            terms.mul_(2.0**10)  # 2^-13 for 2^-23
         for name in ("scale_a", "scale_b"):
             if name in given:
                 scale = _broadcast(given[name], rows, columns).to(wide)
@@ -218,7 +223,8 @@ def check_untouched(output: Tensor) -> None:
     """Raises WrongResult if memory outside of `output` was written. Overwrites `output`."""
     nothing = tensors.unused(output.dtype)
     output.fill_(nothing)
-    parts = tensors.storage_of(output).split(tensors.CHUNK_BYTES // 4)
+    # torch counts what is true in 8 bytes an element.
+    parts = tensors.storage_of(output).split(tensors.CHUNK_BYTES // 16)
     kept = (part.isnan() if math.isnan(nothing) else part == nothing for part in parts)
     written = sum(int((~part).sum()) for part in kept)
     if written:

@@ -159,6 +159,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         alpha: float = 1.0,
         beta: float = 1.0,
         activation: Activation = "none",
+        fast_sums: bool = False,
         operands: Sequence[str] = OPERANDS,
     ) -> None:
         super().__init__(name)
@@ -171,6 +172,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
         self.alpha = alpha
         self.beta = beta
         self.activation = activation
+        self.fast_sums = fast_sums
 
     def generate(self, *, name: str, config: Any) -> ROCmTemplateCaller:
         """The choice `name`. Raises TemplateError where the config does not fit."""
@@ -211,6 +213,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             beta=self.beta,
             scales=scales,
             second=(operands["c"], operands["d"]) if "c" in operands else None,
+            fast_sums=self.fast_sums,
         )
 
     def stored(self) -> Operand:
@@ -235,7 +238,7 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
             return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
         if "scale_a" in given:
             scales = f"{given['scale_a']}, {given['scale_b']}"
-            options = f"bias={bias}, out_dtype={self.layout.dtype}"
+            options = f"bias={bias}, out_dtype={self.layout.dtype}, use_fast_accum={self.fast_sums}"
             return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
         function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
         text = f"{function}({a}, {b})"
@@ -248,7 +251,9 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
     def reference(self) -> Reference:
         """What the output is checked against."""
         order = tuple(self.input_reorder.index(index) for index in range(len(self.input_nodes)))
-        return GemmReference(self.alpha, self.beta, self.activation, order, self.operands)
+        return GemmReference(
+            self.alpha, self.beta, self.activation, order, self.operands, self.fast_sums
+        )
 
 
 class HipTemplate(ROCmTemplate):

@@ -110,11 +110,15 @@ def _scales(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
+def _fast_sums(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"fast_sums": kwargs.get("use_fast_accum") is True}
+
+
 RULES = {
     "mm": Rule(OPS["mm"]),
     "bmm": Rule(OPS["bmm"]),
     "int_mm": Rule(OPS["int_mm"]),
-    "scaled_mm": Rule(OPS["scaled_mm"]),
+    "scaled_mm": Rule(OPS["scaled_mm"], _fast_sums),
     "mm_plus_mm": Rule(OPS["mm_plus_mm"]),
     "addmm": Rule(OPS["addmm"], _scales),
     "baddbmm": Rule(OPS["baddbmm"], _scales),

@@ -30,6 +30,7 @@ CLASSES = (
     Class("int8", vector=16, out="int32"),
     Class("int8", b_k_fast=True, vector=4, out="int32", out_row_major=False),
     Class("float8_e4m3fn", b_k_fast=True, vector=16, out="bfloat16", scales="lines", bias=True),
+    Class("float8_e4m3fn", b_k_fast=True, vector=16, out="float32", scales="one", fast_sums=True),
     Class("float8_e4m3fnuz", vector=8, out="float16", scales="one", activation="silu"),
     Class("float8_e5m2", a_k_fast=False, b_k_fast=True, vector=1, out="float32"),
     Class("float8_e5m2fnuz", vector=16, out="bfloat16", out_row_major=False, scales="lines"),
@@ -133,7 +134,9 @@ def test_a_second_product_in_more_than_one_launch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2fnuz"])
 def test_more_than_one_launch(dtype: str, tmp_path: Path) -> None:
     binary = tiled(dtype)
-    check(build(binary.render(), tmp_path, options=SPLIT), binary)
+    # The smallest part of a result that is split, one tile, takes 8 blocks to add its sums.
+    few = replace(SPLIT, defines=(*SPLIT.defines[:-1], ("RT_LARGEST_GRID", "8")))
+    check(build(binary.render(), tmp_path, options=few), binary)
 
 
 @needs_compiler
@@ -190,7 +193,7 @@ UNITS = {
     ("sm_90", "float8_e4m3fn"): {"mma"},
     ("sm_90", "float8_e5m2"): {"mma"},
     ("sm_90", "float8_e5m2fnuz"): {"fma"},
-    ("sm_90a", "float8_e4m3fn"): {"wgmma", "mma"},
+    ("sm_90a", "float8_e4m3fn"): {"mma"},
 }
 
 
@@ -201,6 +204,12 @@ def test_units_by_type(arch: str, dtype: str) -> None:
     problem_class = next(c for c in CLASSES if c.dtype == dtype)
     configs = [b.config for b in offered(problem_class, target)]
     assert {c.unit for c in configs if isinstance(c, GemmConfig)} == UNITS[arch, dtype]
+
+
+def test_a_warpgroup_multiplies_fp8_where_its_sums_are_good_enough() -> None:
+    fast = next(c for c in CLASSES if c.fast_sums)
+    units = {b.config.unit for b in offered(fast, cuda("sm_90a"))}
+    assert "wgmma" in units
 
 
 @pytest.mark.parametrize("target", GPUS, ids=str)

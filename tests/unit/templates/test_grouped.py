@@ -105,7 +105,8 @@ def check(kernel: Kernel, name: str, number: int | None = None) -> None:
     few = st.sampled_from([0, 0, 1, 5, 31, 32, 33, 70])
 
     def holds(rows: list[int], n: int, k: int, seed: int) -> None:
-        assert failure(kernel, call(name, rows, n, k, seed)) is None, (rows, n, k)
+        wrong = failure(kernel, call(name, rows, n, k, seed))
+        assert wrong is None, (wrong, rows, n, k)
 
     try_drawn(
         holds,

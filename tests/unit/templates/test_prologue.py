@@ -78,9 +78,10 @@ BINARIES = sample()
 OPTIONS = replace(
     template_lab.OPTIONS,
     level=0,
-    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "5")),
+    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "8")),
 )
-"""With so few blocks a launch, larger calls are split into several."""
+"""With so few blocks a launch, larger calls are split into several; one tile takes 8 to add up its
+parts."""
 
 
 @pytest.fixture(scope="module")
