@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocm_tui.tui.telling import brief
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
 
 
@@ -18,3 +19,10 @@ async def test_an_empty_list_is_told_to_the_end(tmp_path: Path, key: str, last: 
         await panes_of(app, pilot, 1)
         await pilot.press(key)
         await until(pilot, lambda: last in screen_text(app.screen))
+
+
+def test_a_notice_has_the_first_words_of_a_long_reason() -> None:
+    assert brief("the worker was killed") == "the worker was killed"
+    long = "none of the choices that this torch offers for these sizes " * 9
+    assert len(brief(long)) <= 160 and brief(long).endswith(" …")
+    assert long.startswith(brief(long).removesuffix(" …"))
