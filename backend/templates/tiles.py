@@ -220,7 +220,7 @@ _PIXELS = (
 )
 """In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
 
-_VALUES = (Tile(128, 64, 32, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
+_VALUES = (Tile(128, 64, 64, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
 """Before those of `_MMA` for convolutions, whose K is small where single values are gathered."""
 
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
