@@ -13,6 +13,7 @@ from rocm_tui.actions.doctor import Check, Examined, examine, examine_bundle
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.harmless import plain
+from rocm_tui.render.table import hanging
 
 MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
@@ -73,6 +74,6 @@ def _print(checks: Sequence[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
         name = f"{plain(check.name):<{width}}"
-        say.out(f"{MARKS[check.verdict]}  {name}  {plain(check.value)}")
+        say.out(hanging(f"{MARKS[check.verdict]}  {name}  ", plain(check.value)))
         if check.advice:
-            say.out(f"{'':<{width + 8}}{plain(check.advice)}")
+            say.out(hanging(" " * (width + 8), plain(check.advice)))

@@ -27,6 +27,7 @@ from rocm_tui.render.measured import (
     repeats_text,
     sentences,
 )
+from rocm_tui.render.table import hanging
 from rocm_tui.session.find import find_choice
 from rocm_tui.session.model import Row
 
@@ -159,7 +160,7 @@ def _print(row: Row, measurements: Sequence[Measurement]) -> None:
     say.out(measured_text(row.tuning, last))
     say.out()
     for sentence in sentences(row.tuning, last, row.id, row.pin):
-        say.out(sentence)
+        say.out(hanging("", sentence))
     if several:
         say.out(f"\nMedians of {len(measurements)} measurements:")
         say.out(repeats_text(row.tuning, measurements))

@@ -21,6 +21,7 @@ from rocm_tui.cli.work import LiveLine, Work, ended_by_signals, with_log
 from rocm_tui.errors import UsageError
 from rocm_tui.jobs.limits import JobError, seconds_given
 from rocm_tui.jobs.program import ProgramRun
+from rocm_tui.render.table import hanging
 from rocm_tui.render.trials import (
     graph_title,
     pin_command,
@@ -189,7 +190,7 @@ def _try_program(args: argparse.Namespace) -> int:
         say.out(program_text(result))
         say.out()
         for sentence in program_sentences(result):
-            say.out(sentence)
+            say.out(hanging("", sentence))
     return ExitCode.of(result.verdict.verdict != "unclear")
 
 
@@ -197,7 +198,7 @@ def _print(row: Row, trial: Trial) -> None:
     say.out(trial_text(trial))
     say.out()
     for sentence in sentences(trial, row.tuning):
-        say.out(sentence)
+        say.out(hanging("", sentence))
     command = pin_command(trial, row.tuning, row.id)
     if command:
         say.out(f"To use it: {command}")

@@ -14,7 +14,7 @@ from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
 from rocm_tui.render.plot import bar
-from rocm_tui.render.table import Line, Span
+from rocm_tui.render.table import Line, Span, hanging
 from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -372,12 +372,13 @@ def _spent(row: Row) -> str:
 
 def show_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints: the facts, then every choice, or `only` that one."""
-    lines = [f"{name:<11}{value}" for name, value in tuning_facts(row)]
+    lines = [hanging(f"{name:<11}", value) for name, value in tuning_facts(row)]
     lines += ["", choices_text(row, only)]
     if not all(choice.offered for choice in row.tuning.choices):
-        lines += ["", APART]
+        lines += ["", hanging("", APART)]
     measurement = row.tuning.measured
     if measurement is not None and only is None:
         lines += ["", "Measured:", measured_text(row.tuning, measurement)]
-        lines += ["", *sentences(row.tuning, measurement, row.id, row.pin)]
+        said = sentences(row.tuning, measurement, row.id, row.pin)
+        lines += ["", *(hanging("", sentence) for sentence in said)]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from rocm_tui.harmless import plain
 from rocm_tui.ingest.records import KernelTime
 from rocm_tui.render.pins import moment
 from rocm_tui.render.shares import SIGNS
-from rocm_tui.render.table import Field, attributes, text_table
+from rocm_tui.render.table import Field, attributes, hanging, text_table
 from rocm_tui.render.trials import short, trial_json
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -127,7 +127,7 @@ _MOST_KERNELS = 40
 def graph_text(row: GraphRow) -> str:
     """What `graphs ID` prints: the facts, its tunings, its kernels where a profiler saw them, and
     its trials."""
-    lines = [f"{name:<11}{value}" for name, value in _facts(row)]
+    lines = [hanging(f"{name:<11}", value) for name, value in _facts(row)]
     if row.tunings:
         lines += ["", text_table(GRAPH_TUNINGS, row.tunings.values())]
     if row.kernels:

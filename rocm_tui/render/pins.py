@@ -13,7 +13,7 @@ from backend.model.pin import PinState
 from backend.model.problem import parse_inputs_key
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Field, attributes
+from rocm_tui.render.table import Field, attributes, hanging
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.in_use import in_use
@@ -168,8 +168,8 @@ HISTORY_COLUMNS: tuple[Field[HistoryEntry], ...] = (
 
 def history_line(entry: HistoryEntry) -> str:
     """What `pins --history` says of it."""
-    parts = (moment(entry.when), entry.what, entry.label, entry.who, entry.note)
-    return "  ".join(plain(part) for part in parts if part)
+    parts = (entry.what, entry.label, entry.who, entry.note)
+    return hanging(f"{moment(entry.when)}  ", "  ".join(plain(part) for part in parts if part))
 
 
 def status_json(status: PinStatus) -> dict[str, Any]:

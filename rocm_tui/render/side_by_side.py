@@ -18,7 +18,7 @@ from backend.model.tuning import Tuning
 from backend.toolchain.resources import Occupancy, Unknown
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import RESOURCES, Footprint, verdict_word
-from rocm_tui.render.table import attributes, table
+from rocm_tui.render.table import attributes, hanging, table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
 from rocm_tui.session.kernel_resources import Known
@@ -76,7 +76,7 @@ def block(choices: Sequence[Choice], answers: Mapping[str, Known | Unknown]) -> 
     for reason in dict.fromkeys(reasons):
         names = [c.label for c, answer in ours if answer == Unknown(reason)]
         which = counted(len(names), "choice") if len(names) > 1 else names[0]
-        lines.append(plain(f"registers and LDS of {which} unknown: {reason}"))
+        lines.append(hanging("", plain(f"registers and LDS of {which} unknown: {reason}")))
     return "\n".join(lines)
 
 

@@ -83,6 +83,19 @@ def text_table(fields: Sequence[Field[_T]], things: Iterable[_T], width: int | N
     return table([field.heading for field in fields], rows, right)
 
 
+def hanging(head: str, text: str, width: int | None = None) -> str:
+    """`text` behind `head`; on a terminal, or with a `width`, in lines that all begin below the
+    first one's text. A word is never cut: a path can be copied whole."""
+    width = say.width() if width is None else width
+    if width is None or len(head) + len(text) <= width:
+        return head + text
+    from textwrap import wrap  # for narrow terminals alone
+
+    indent = min(len(head), width // 2)
+    lines = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False)
+    return head + f"\n{' ' * indent}".join(lines)
+
+
 _SHORT = 12
 """Cells that a text needs where its column says nothing: an id or a word stays whole."""
 

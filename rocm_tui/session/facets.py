@@ -4,6 +4,7 @@ source; and which of these differ among rows that stand side by side. Pure funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 from backend.model.ops import OPS, product_of
 from backend.model.problem import Problem, Shape
@@ -20,19 +21,27 @@ def layout_of(problem: Problem) -> str:
     """
     if problem.op.lstrip("_") == _CONVOLUTION:
         return _image(problem)
-    op = product_of(problem.op)
-    if op is None or op.packed or len(problem.strides) != len(problem.shapes):
+    if len(problem.strides) != len(problem.shapes):
         return ""
-    places = op.place("a"), op.place("b")
-    if max(places) >= len(problem.shapes):
+    a, b, turned = _factors(problem.op)
+    if not 0 <= max(a, b) < len(problem.shapes):
         return ""
-    operands = [_operand(problem.shapes[at], problem.strides[at]) for at in places]
-    if None in operands:
+    first = _operand(problem.shapes[a], problem.strides[a])
+    second = _operand(problem.shapes[b], problem.strides[b])
+    if first is None or second is None:
         return ""
-    (left, left_close), (right, right_close) = (lies for lies in operands if lies is not None)
-    if op.weight:  # it is given as (N, K), and multiplied as (K, N)
+    (left, left_close), (right, right_close) = first, second
+    if turned:
         right = "T" if right == "N" else "N"
     return left + right + ("" if left_close and right_close else "+")
+
+
+@lru_cache(64)
+def _factors(name: str) -> tuple[int, int, bool]:
+    """Where the two factors of an op stand, -1 for one without; and whether the second is given as
+    (N, K), and multiplied as (K, N)."""
+    op = product_of(name)
+    return (-1, -1, False) if op is None or op.packed else (op.place("a"), op.place("b"), op.weight)
 
 
 def _operand(shape: Shape, strides: Shape) -> tuple[str, bool] | None:
@@ -42,6 +51,11 @@ def _operand(shape: Shape, strides: Shape) -> tuple[str, bool] | None:
     by_rows = shape[-1] == 1 or strides[-1] == 1
     if not by_rows and not (shape[-2] == 1 or strides[-2] == 1):
         return None
+    if len(shape) == 2:  # as below, for most of them
+        along, across = (1, 0) if by_rows else (0, 1)
+        closed = shape[along] == 1 or strides[along] == 1
+        closed = closed and (shape[across] == 1 or strides[across] == shape[along])
+        return ("N" if by_rows else "T"), closed
     order = [*range(len(shape) - 2), -2, -1] if by_rows else [*range(len(shape) - 2), -1, -2]
     step, close = 1, True
     for at in reversed(order):

@@ -9,7 +9,7 @@ from backend.model.choice import Caches, Choice, MeasuredChoice, Measurement, so
 from backend.model.session import Session
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.compare.comparison import whole
-from rocm_tui.compare.types import Part
+from rocm_tui.compare.types import Comparison, Pair, Part
 from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen
 from rocm_tui.session.model import Model
 
@@ -134,3 +134,8 @@ def part(
     records += [MeasurementSeen(f"/m/{at}", one) for at, one in enumerate(measured)]
     model.apply(records)
     return whole(label, model)
+
+
+def only(comparison: Comparison) -> Pair:
+    (pair,) = comparison.common
+    return pair

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
+from backend.sharing.share import Machine
 
 KEY = TuningKey("mm", "[('cpu', 'torch.float32', 4, 8, 8, 1, 0)]", "highest")
 
@@ -39,3 +41,24 @@ def read(layout: Layout) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
 
 def times(layout: Layout, precision: str = "highest") -> dict[str, float]:
     return read(layout)["mm"][KEY.inputs][precision]
+
+
+def states(store: PinStore) -> list[str]:
+    return [status.state for status in store.status()]
+
+
+def nothing_left_behind(layout: Layout) -> None:
+    names = [path.name for path in layout.root.rglob("*") if path.is_file()]
+    assert not [name for name in names if name.endswith((".tmp", ".displaced"))], names
+
+
+GPU = Machine(
+    arch="gfx942:sramecc+:xnack-",
+    compute_units=304,
+    device="AMD Instinct MI300X",
+    torch="2.13.0+rocm7.1",
+    triton="3.6.0",
+    hip="7.1.25424",
+    system_hash="cafe",
+    host="gpu7",
+)

@@ -121,6 +121,18 @@ def _models() -> dict[str, Any]:
     }
 
 
+def tui(root: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "rocm_tui", *words],
+        env=child_env(root),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == code, (words, done.stdout[-2000:], done.stderr[-4000:])
+    return done
+
+
 def main(arguments: list[str]) -> None:
     import torch
     import torch._functorch.config as functorch_config

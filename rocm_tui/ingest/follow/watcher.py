@@ -151,6 +151,10 @@ def _read_file(tailer: Tailer) -> list[Record]:
     return tailer.poll() + tailer.close()
 
 
+_MANY, _ALONE = 1000, 0.3
+"""After a first batch of so many records whoever takes them has so many seconds for himself."""
+
+
 class Watcher:
     """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
 
@@ -231,8 +235,12 @@ class Watcher:
 
     def _run(self) -> None:
         try:
-            self._put(self._set.find() + self._set.look())  # before what watches them is loaded
-            self._put(self._sweep())
+            batch = self._set.find() + self._set.look()
+            self._put(batch)
+            if len(batch) > _MANY:  # rows are made of them before what watches is loaded
+                select.select([self._wake_read], [], [], _ALONE)
+            if not self._stopping:
+                self._put(self._sweep())
             while not self._stopping:
                 stdin = self._wait()
                 if not self._stopping:

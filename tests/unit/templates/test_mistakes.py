@@ -52,9 +52,14 @@ def _few(b_k_fast: bool) -> Binary:
         b
         for b in binaries()
         if isinstance(b.config, SkinnyConfig)
-        and (b.config.unit, b.problem_class.b_k_fast) == ("mma", b_k_fast)
-        and b.problem_class.a_k_fast
+        and b.config.unit == ("mfma16" if b_k_fast else "mma")
+        and (b.problem_class.a_k_fast, b.problem_class.b_k_fast) == (True, b_k_fast)
     )
+
+
+def _ring() -> Binary:
+    """Few rows by copies of each wave."""
+    return next(b for b in binaries() if isinstance(b.config, SkinnyConfig) and b.config.stages > 1)
 
 
 def _narrow() -> Binary:
@@ -90,6 +95,7 @@ BARRIERS = [
     *((_boxes(), number) for number in (0, 1, 2)),
     (_skinny(True), 0),
     (_few(True), 0),
+    (_ring(), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
 _WARPGROUP, _BOXES = _narrow(), _boxes()
@@ -127,12 +133,21 @@ MASKS = [
     (_BOXES, "rt::arrival_wait(arrivals + stage, round);", ""),
     (_BOXES, "round ^= 1", "round ^= 0"),
     (_BOXES, "STAGE * sizeof(In));", "RingA::SIZE * sizeof(In));"),
-    (_BOXES, "k_fast ? args.k : outer", "k_fast ? args.k + 8 : outer"),
-    (_BOXES, "KFast ? outer : k, batch", "KFast ? 0 : k, batch"),
+    (
+        _BOXES,
+        "k_fast ? args.k : outer, k_fast ? outer : args.k",
+        "k_fast ? args.k + 8 : outer, k_fast ? outer : args.k + 8",
+    ),
+    (_BOXES, "KFast ? outer : k, batch", "KFast ? 0 : 0, batch"),
     (_GEMM, "if (at >= across * lines) return;", ""),
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
     (_skinny(False), "any ? args.cols - col : 0", "args.cols - col"),
+    (_ring(), "rt::copy_wait<STAGES - 2>();", "rt::copy_wait<STAGES - 1>();"),
+    (_ring(), "last - k < DEPTH ? static_cast<int>(last - k) : DEPTH", "DEPTH"),
+    (_ring(), "min_of(col + i + first, args.cols - 1)", "col + i + first"),
+    (_ring(), "if (line < args.rows) rt::copy_async", "rt::copy_async"),
+    (_ring(), "eight % 2 * 8", "eight / 2 * 8"),
     (_few(True), "left < DEPTH ? static_cast<int>(left) : DEPTH", "DEPTH"),
     (
         _few(True),

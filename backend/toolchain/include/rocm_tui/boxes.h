@@ -12,7 +12,7 @@
 // PTX ISA, "cp.async.bulk.tensor" and its im2col mode with SWIZZLE_128B: lines of 128 bytes, as rocm_tui/warpgroup.h wants them.
 #pragma once
 
-#if RT_HAS(RT_MMA)
+#if RT_HAS(RT_MMA) && (!defined(RT_CUDA) || CUDART_VERSION >= 12000)
 #if defined(RT_CUDA)
 #include <cuda.h>
 #define RT_ARGUMENT const __grid_constant__

@@ -1,0 +1,277 @@
+"""Sources followed live, by inotify and by polling: files that come, go, move and are torn."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.model.session import ChoiceTimed, Session, SessionStarted
+from backend.wire.events import encode
+from rocm_tui.ingest.follow.notify import is_remote
+from rocm_tui.ingest.follow.watcher import Watcher
+from rocm_tui.ingest.records import Record, SourceStatus
+from tests.support.format_lab import KEY, STARTED, cache_text, lines
+from tests.support.log_lab import BMM, MM
+from tests.support.watch_lab import HASH, View
+
+# Live
+
+
+class Live:
+    """A watcher whose records end up in a view."""
+
+    def __init__(self, paths: list[Path | str], **options: object) -> None:
+        self.view = View()
+        self._news = threading.Condition()
+        self.watcher = Watcher([str(path) for path in paths], self._sink, **options)  # type: ignore[arg-type]
+
+    def _sink(self, records: list[Record]) -> None:
+        with self._news:
+            self.view.apply(records)
+            self._news.notify_all()
+
+    def until(self, holds: Callable[[View], bool], seconds: float = 20.0) -> None:
+        with self._news:
+            assert self._news.wait_for(lambda: holds(self.view), seconds), (
+                self.view.tunings,
+                self.view.problems,
+            )
+
+    def status(self, path: Path) -> SourceStatus:
+        return next(s for s in self.watcher.sources() if s.path == str(path))
+
+    def wait_for_state(self, path: Path, state: str) -> SourceStatus:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            found = [s for s in self.watcher.sources() if s.path == str(path) and s.state == state]
+            if found:
+                return found[0]
+            time.sleep(0.005)
+        raise AssertionError(self.watcher.sources())
+
+
+@pytest.fixture(params=["inotify", "polling"])
+def live(request: pytest.FixtureRequest) -> Iterator[Callable[..., Live]]:
+    """Makes live views; afterwards no thread and no descriptor is left of them."""
+    before = set(threading.enumerate())
+    made: list[Live] = []
+
+    def make(*paths: Path | str) -> Live:
+        found = Live(list(paths), polling=request.param == "polling", interval=0.02)
+        made.append(found)
+        found.watcher.start()
+        return found
+
+    yield make
+    for found in made:
+        by = {s.watched_by for s in found.watcher.sources()}
+        found.watcher.stop()
+        found.watcher.stop()
+        assert by == {request.param}
+    assert not [t for t in threading.enumerate() if t not in before and t.name != "x"]
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as log:
+        log.write(text)
+
+
+def test_live_appends(tmp_path: Path, live: Callable[..., Live]) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    found = live(path)
+    found.until(lambda view: view.ops == ["mm"])
+    append(path, BMM[:60])
+    append(path, BMM[60:])
+    found.until(lambda view: view.ops == ["mm", "bmm"])
+    found.until(lambda view: all(t.state == "done" for t in view.tunings.values()))
+    status = found.status(path)
+    assert (status.format, status.state) == ("stderr log", "following")
+    assert status.read == status.size == len(MM) + len(BMM)
+
+
+def test_live_late_and_rotated(tmp_path: Path, live: Callable[..., Live]) -> None:
+    path = tmp_path / "not" / "yet" / "a.log"
+    found = live(path)
+    found.wait_for_state(path, "waiting")
+    path.parent.mkdir(parents=True)
+    append(path, MM)
+    found.until(lambda view: view.ops == ["mm"])
+    path.rename(path.with_suffix(".1"))
+    append(path, BMM)
+    found.until(lambda view: view.ops == ["bmm"])
+    path.unlink()
+    found.until(lambda view: view.ops == [])
+    assert not found.view.problems
+
+
+def test_live_cache_dir(tmp_path: Path, live: Callable[..., Live]) -> None:
+    cache_dir = tmp_path / "inductor"
+    found = live(cache_dir)
+    found.wait_for_state(cache_dir, "waiting")
+    (cache_dir / "cache").mkdir(parents=True)
+    temporary = cache_dir / "cache" / ".1.tmp"
+    temporary.write_bytes(cache_text({"mm": {KEY: {"high": {"a": 1.0}}}}))
+    temporary.replace(cache_dir / "cache" / HASH)
+    found.until(lambda view: view.ops == ["mm"])
+    sessions = cache_dir / "rocm_tui" / "sessions"
+    sessions.mkdir(parents=True)
+    log = sessions / "s.jsonl"
+    log.write_bytes(lines(SessionStarted(Session("s1")), STARTED))
+    found.until(lambda view: len(view.tunings) == 2)
+    append(log, encode(ChoiceTimed(1, "a-h", 0.5)) + "\n")
+    found.until(lambda view: any(t.timed == 1 for t in view.tunings.values()))
+    temporary.write_bytes(cache_text({"mm": {KEY: {"high": {"a": 2.0}}}}))
+    temporary.replace(cache_dir / "cache" / HASH)
+    found.until(lambda view: any(c.ms == 2.0 for t in view.tunings.values() for c in t.choices))
+    assert not found.view.problems
+
+
+def _names(view: View) -> list[str]:
+    return sorted(uid.rpartition("/")[2] for uid in view.tunings)
+
+
+def test_live_folder_of_logs(tmp_path: Path, live: Callable[..., Live]) -> None:
+    (tmp_path / "a.log").write_text(MM)
+    found = live(tmp_path)
+    found.until(lambda view: view.ops == ["mm"])
+    (tmp_path / "readme.md").write_text(MM)
+    (tmp_path / "b.log").write_text(BMM)
+    found.until(lambda view: sorted(view.ops) == ["bmm", "mm"])
+    (tmp_path / "a.log").unlink()
+    found.until(lambda view: view.ops == ["bmm"])
+    found.wait_for_state(tmp_path / "b.log", "following")
+    append(tmp_path / "a.log", MM)
+    found.until(lambda view: sorted(view.ops) == ["bmm", "mm"])
+    (tmp_path / "b.log").rename(tmp_path / "c.log")
+    found.until(lambda view: _names(view) == ["a.log#1", "c.log#1"])
+
+
+def test_live_symlink(tmp_path: Path, live: Callable[..., Live]) -> None:
+    (tmp_path / "real").mkdir()
+    target = tmp_path / "real" / "run1.log"
+    target.write_text(MM)
+    link = tmp_path / "latest.log"
+    link.symlink_to(target)
+    found = live(link)
+    found.until(lambda view: view.ops == ["mm"])
+    append(target, BMM)
+    found.until(lambda view: view.ops == ["mm", "bmm"])
+
+
+def test_live_permission(tmp_path: Path, live: Callable[..., Live]) -> None:
+    path = tmp_path / "a.log"
+    path.mkdir()
+    (path / "inner.log").write_text(MM)
+    found = live(path, tmp_path / "other.log")
+    found.until(lambda view: view.ops == ["mm"])
+    (path / "inner.log").unlink()
+    path.rmdir()
+    path.write_text(BMM)
+    found.until(lambda view: view.ops == ["bmm"])
+
+
+def test_relative_paths_keep_their_names(
+    tmp_path: Path, live: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text(MM)
+    found = live("a.log")
+    found.until(lambda view: list(view.tunings) == ["a.log#1"])
+    append(Path("a.log"), BMM)
+    found.until(lambda view: list(view.tunings) == ["a.log#1", "a.log#2"])
+
+
+def test_a_cut_table_is_told_without_another_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(MM.rpartition("SingleProcess")[0])
+    found = Live([path])
+    found.watcher.start()
+    try:
+        found.until(lambda view: any(t.state == "cut" for t in view.tunings.values()))
+    finally:
+        found.watcher.stop()
+
+
+def test_no_descriptor_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    counts = []
+    for _ in range(3):
+        found = Live([path, tmp_path])
+        found.watcher.start()
+        found.until(lambda view: view.ops == ["mm"])
+        found.watcher.stop()
+        counts.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_watch_limits_fall_back_to_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from watchdog.observers.api import BaseObserver
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "inotify watch limit reached")
+
+    monkeypatch.setattr(BaseObserver, "schedule", full)
+    path = tmp_path / "a.log"
+    path.write_text(MM)
+    found = Live([path], interval=0.02)
+    found.watcher.start()
+    try:
+        found.until(lambda view: view.ops == ["mm"])
+        append(path, BMM)
+        found.until(lambda view: view.ops == ["mm", "bmm"])
+        assert found.status(path).watched_by == "polling"
+    finally:
+        found.watcher.stop()
+
+
+def test_live_standard_input() -> None:
+    code = (
+        "import sys, threading\n"
+        "from rocm_tui.ingest.follow.watcher import Watcher\n"
+        "done = threading.Event()\n"
+        "def sink(batch):\n"
+        "    for r in batch: print(type(r).__name__, r.tuning.state, flush=True)\n"
+        "w = Watcher(['-'], sink); w.start()\n"
+        "done.wait(2); w.stop(); print('stopped')\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(MM)
+    child.stdin.flush()
+    assert child.stdout.readline() == "Seen done\n"  # before standard input ends
+    assert child.stdout.readline() == "stopped\n"
+    child.stdin.close()
+    assert child.wait(20) == 0
+
+
+def test_file_systems_where_inotify_is_blind() -> None:
+    mountinfo = (
+        "1 0 8:1 / / rw - ext4 /dev/root rw\n"
+        "2 1 0:5 / /home rw shared:1 - nfs4 server:/home rw\n"
+        "3 1 0:6 / /home/local rw - xfs /dev/sdb rw\n"
+        "4 1 0:7 / /scratch\\040x rw - lustre mds rw\n"
+        "bad line\n"
+    )
+    assert is_remote("/home/me/a.log", mountinfo)
+    assert is_remote("/scratch x/a", mountinfo)
+    assert not is_remote("/home/local/a", mountinfo)
+    assert not is_remote("/homes", mountinfo)
+
+
+def test_the_package_needs_neither_torch_nor_watchdog_to_be_imported() -> None:
+    code = (
+        "import sys, rocm_tui.ingest.follow.watcher\n"
+        "print([m for m in ('torch', 'watchdog', 'textual', 'asyncio') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
