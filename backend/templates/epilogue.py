@@ -86,6 +86,8 @@ class Place:
     row: str
     col: str
     vector: str
+    value_type: str = ""
+    """In which it is computed, of what is stored."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -138,6 +140,5 @@ def statements(activation: str, epilogue: Epilogue, dtype: DType) -> list[str]:
 
     lines = in_cpp(chain.steps, lambda step: "value", "v") + in_cpp(epilogue.steps, text)
     for store in epilogue.stores:
-        cpp_type = CPP_TYPE[store.to.dtype]
-        lines.append(f"{store.to.name}_values[i] = rt::convert<{cpp_type}>(t{store.step});")
+        lines.append(f"{store.to.name}_values[i] = t{store.step};")
     return lines

@@ -12,6 +12,7 @@ from typing import Literal
 from backend.model.ops import ITEM_BYTES
 from backend.templates.epilogue import Access, Epilogue, Place, place, plain, statements
 from backend.templates.errors import UnsupportedProblemError
+from backend.templates.functions import CPP_VALUE
 from backend.templates.operand import (
     ACC,
     CPP_TYPE,
@@ -223,7 +224,11 @@ class GemmProblem:
 
     def stores(self) -> tuple[Place, ...]:
         """What is stored, as the kernel sees it."""
-        return tuple(self._place(store.to) for store in self._stored.stores)
+        steps = self._stored.steps
+        return tuple(
+            replace(self._place(store.to), value_type=CPP_VALUE[steps[store.step].dtype])
+            for store in self._stored.stores
+        )
 
     def _place(self, access: Access) -> Place:
         if access.name != self.out.name:

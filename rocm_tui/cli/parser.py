@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from rocm_tui.harmless import plain
 from rocm_tui.meant import did_you_mean
 
+_WORD = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\S*|\S+")
+"""Of a usage: an option with its value stays on one line."""
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Breaks a usage that was written by hand as argparse breaks its own."""
+
+    def add_usage(self, usage: str | None, *given: Any, **named: Any) -> None:
+        lines = (usage or "").splitlines()
+        broken = "\n".join(part for line in lines for part in self._broken(line.strip()))
+        super().add_usage(broken.lstrip() if usage else None, *given, **named)
+
+    def _broken(self, usage: str) -> list[str]:
+        words = _WORD.findall(usage)
+        command, lines = " ".join(words[:2]), [""]
+        first = indent = " " * len("usage: ")
+        for word in words:
+            if lines[-1] and len(first) + len(lines[-1]) + 1 + len(word) > self._width:
+                lines.append("")
+                first = indent + " " * (len(command) + 1)
+            lines[-1] += f" {word}" if lines[-1] else word
+        return [indent + lines[0], *(f"{first}{line}" for line in lines[1:])]
+
 
 class Parser(argparse.ArgumentParser):
     """Also its errors quote what was typed, which may come from a file name."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        named.setdefault("formatter_class", _Formatter)
+        super().__init__(*given, **named)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, plain(f"{self.prog}: {message}; `{self.prog} --help` tells all") + "\n")

@@ -21,8 +21,8 @@ from rocm_tui.tui.terminal import run_watch
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "rocm-tui watch [-h] [--polling] [--[no-]read-only] [--python EXE] [--cache-dir DIR] "
-        "[PATH ...] [-- CMD ...]"
+        "rocm-tui watch [-h] [--polling] [--[no-]read-only] [--max-autotune] [--python EXE] "
+        "[--cache-dir DIR] [PATH ...] [-- CMD ...]"
     )
     parser.description = (
         "Watch logs, caches and folders live, and pin choices; with no PATH, the sessions and the "

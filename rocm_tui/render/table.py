@@ -92,12 +92,8 @@ def hanging(head: str, text: str, width: int | None = None) -> str:
     from textwrap import wrap  # for narrow terminals alone
 
     indent = min(len(head), width // 2)
-    return "\n".join(
-        wrap(
-            head + text, max(width, indent + 20), subsequent_indent=" " * indent,
-            break_long_words=False, break_on_hyphens=False, drop_whitespace=True,
-        )
-    )  # fmt: skip
+    lines = wrap(text, width - indent, break_long_words=False, break_on_hyphens=False)
+    return head + f"\n{' ' * indent}".join(lines)
 
 
 _SHORT = 12

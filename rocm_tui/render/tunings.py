@@ -225,7 +225,14 @@ TUNINGS: tuple[Field[Row], ...] = (
     ),
 )  # fmt: skip
 _LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")
-LIST: tuple[Field[Row], ...] = tuple(f for key in _LISTED for f in (ID, *TUNINGS) if f.key == key)
+_STATE = 8
+"""Cells of the longest state of a pin, which the screen shows as a sign."""
+LIST: tuple[Field[Row], ...] = tuple(
+    replace(f, least=_STATE) if key == "pin" else f
+    for key in _LISTED
+    for f in (ID, *TUNINGS)
+    if f.key == key
+)
 """What `ls` prints."""
 _NO_NAMES: Mapping[str, str] = {}
 _AGE = Column("age", "AGE", 6, 6, drop=6, right=True, about="since it was tuned or first seen here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from backend.errors import StoreError
@@ -24,6 +25,15 @@ _DONE = {
 }
 
 
+_ROOM = 160
+"""Characters of a reason in a notice: at 80 columns it hides no more than a few lines."""
+
+
+def brief(reason: str) -> str:
+    """Its first words; all of it stands in Jobs."""
+    return shorten(reason, _ROOM, placeholder=" …")
+
+
 def tell_drift(host: Host, status: PinStatus) -> None:
     """Say that a pin had drifted, and what became of it."""
     after = "Applied again." if status.state == "active" else f"It is {status.state} now."
@@ -38,11 +48,11 @@ def tell_job(host: Host, job: Job) -> None:
         outcome = job.reason or job.outcome or job.state
         host.log_done(job.command, outcome, ok=job.state == "done")
     if job.state == "failed":
-        text = f"Failed: {job.kind} {job.title}: {job.reason} (J)"
+        text = f"Failed: {job.kind} {job.title}: {brief(job.reason)} (J)"
         host.notify(plain(text), severity="error", markup=False, timeout=10)
     elif job.state == "done":
         what = f"{_DONE[job.kind]} {job.title}"
-        host.notify(plain(f"{what}: {job.outcome}"), markup=False, timeout=8)
+        host.notify(plain(f"{what}: {brief(job.outcome)}"), markup=False, timeout=8)
     else:
         host.notify(plain(f"Cancelled: {job.kind} {job.title}"), markup=False)
 

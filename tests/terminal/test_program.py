@@ -86,9 +86,9 @@ def test_leaving_asks_what_becomes_of_the_program(tmp_path: Path) -> None:
     with Terminal(watch(tmp_path, "stay"), (100, 30)) as terminal:
         pid = child(tmp_path, terminal)
         terminal.press("C-c")
-        terminal.wait_for("Quit, and leave the program running?")
+        terminal.wait_for("Quit? The program still runs.")
         terminal.press("Escape")
-        terminal.wait_for("Quit, and", gone=True)
+        terminal.wait_for("Quit?", gone=True)
         assert alive(pid) and b"caught" not in output(tmp_path)
         terminal.press("q")
         terminal.wait_for("Stop it  s")

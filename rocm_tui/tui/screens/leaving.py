@@ -77,4 +77,4 @@ def _question(launched: Program | None, jobs: Sequence[Job]) -> tuple[str, list[
     ]
     if told:
         lines += ["Either way the jobs of this screen end:", *told]
-    return "Quit, and leave the program running?", lines
+    return "Quit? The program still runs.", lines

@@ -9,6 +9,7 @@ itself: a changed virtual size would lay out and repaint the whole screen.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -389,4 +390,5 @@ class Grid(LineView):
         return tuple(line)
 
     def empty(self, width: int) -> list[Line]:
-        return [(), (("  " + self._nothing, "dim"),)]
+        parts = wrap(self._nothing, max(20, width - 4))
+        return [(), *((("  " + part, "dim"),) for part in parts)]

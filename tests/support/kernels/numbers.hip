@@ -27,6 +27,14 @@ __global__ void evaluate(const float* from, float* to, int n, int function) {
     case 4: to[i] = rt::silu(x); break;
     case 5: to[i] = rt::gelu(x); break;
     case 6: to[i] = rt::gelu_tanh(x); break;
+    case 7: to[i] = rt::exp2(x); break;
+    case 8: to[i] = rt::expm1(x); break;
+    case 9: to[i] = rt::log(x); break;
+    case 10: to[i] = rt::log2(x); break;
+    case 11: to[i] = rt::log1p(x); break;
+    case 12: to[i] = rt::sqrt(x); break;
+    case 13: to[i] = rt::rsqrt(x); break;
+    case 14: to[i] = rt::divide(1.0f, x); break;
     default: to[i] = rt::relu(x);
   }
 }

@@ -10,7 +10,7 @@ import pytest
 from rocm_tui import say
 from rocm_tui.actions.doctor import Check
 from rocm_tui.cli import doctor
-from rocm_tui.cli.entry import main
+from rocm_tui.cli.entry import COMMANDS, main
 from rocm_tui.render.table import hanging
 from tests.support.screen_lab import write_cache
 
@@ -20,7 +20,7 @@ def test_a_line_hangs_below_its_head() -> None:
     shown = hanging("name  ", "one two three four five six", 26).splitlines()
     assert shown == ["name  one two three four", "      five six"]
     path = f"/{'long/' * 12}file"
-    assert path in hanging("sources  ", f"{path}, /b", 30).splitlines()[1], "it can be copied"
+    assert path in hanging("at  ", f"{path}, /b", 30).splitlines()[0], "it can be copied"
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -45,4 +45,35 @@ def test_show_pins_and_doctor_fit(
         wide, narrow = (texts[cells].splitlines() for cells in (None, width))
         long = [line for line in narrow if len(line) > width]
         assert all(len(line.split()[-1]) > width // 2 for line in long), long
-        assert max(map(len, wide)) > width and len(narrow) > len(wide)
+        assert max(map(len, wide)) > width and len(narrow) >= len(wide) + ("show" not in words)
+
+
+def test_the_state_of_a_pin_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cache(tmp_path, 16)
+    place = ("--cache-dir", str(tmp_path))
+    assert main(["ls", "--json", *place]) == 0
+    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    assert main(["pin", id, "#1", *place]) == 0
+    capsys.readouterr()
+    for width in (72, 80, 90):
+        monkeypatch.setattr(say, "width", lambda width=width: width)
+        assert main(["ls", *place]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert ("active" in lines[1]) == ("pin" in lines[0].split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_and_breaks_no_option(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: rocm-tui {name} ")
+    assert [line for line in lines if len(line) > 80] == []
+    usage = lines[: lines.index("")]
+    assert all(line.count("[") == line.count("]") for line in usage)

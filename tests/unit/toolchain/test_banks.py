@@ -8,6 +8,7 @@ import pytest
 
 from backend.templates.config import GemmConfig
 from backend.templates.inner_loop import UNITS, bank_conflicts
+from backend.templates.legality import staged_line
 from backend.templates.problem import Sizes
 from backend.templates.rendering import render_gemm
 from backend.templates.resources_table import plain_problem
@@ -52,3 +53,18 @@ def test_a_kernel_that_ran(tmp_path: Path) -> None:
     seen = bank_conflicts(rendered, config, UNITS["gfx942"], tmp_path)
     assert seen.reads is not None and seen.reads >= 1
     assert seen.writes is not None and seen.writes >= 1
+
+
+@pytest.mark.parametrize("wave_n", [64, 128, 256])
+def test_a_tile_s_sums_go_through_all_banks(wave_n: int) -> None:
+    """As sums.hip.jinja has them: pairs by 16 x 8 tiles in, eight neighbours a lane out."""
+    line, lanes = 4 * staged_line(wave_n), range(32)
+    written = [Access(at, at // 4 * line + at % 4 * 8, 8, True) for at in lanes]
+    across = wave_n // 8
+    cols = [at % across * 8 for at in lanes]
+    read = [
+        Access(at, at // across * line + 4 * (cols[at] + cols[at] // 32 * 4), 16, False)
+        for at in lanes
+    ]
+    found = conflicts(written + read, wave=32)
+    assert found.writes == found.reads == 1.0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from backend.toolchain.loader import Library
 from backend.toolchain.target import cpu
+from tests.support.functions import ENDS, FUNCTIONS, defect, end_defect, points
 from tests.support.toolchain_kernels import available, call, library
 
 pytestmark = pytest.mark.skipif(not available(cpu()), reason="no C++ compiler")
@@ -76,19 +75,6 @@ def test_rounding_is_to_nearest_even_as_in_torch(lib: Library, name: str) -> Non
     assert same(out, x.to(DTYPES[name]))
 
 
-FUNCTIONS = {
-    "exp": torch.exp,
-    "erf": torch.erf,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "silu": torch.nn.functional.silu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "relu": torch.relu,
-}
-"""In the order of the kernel's `switch`."""
-
-
 def evaluate(name: str, x: torch.Tensor) -> torch.Tensor:
     out = torch.zeros_like(x)
     assert call(library("numbers"), "math", x, out, x.numel(), list(FUNCTIONS).index(name)) == 0
@@ -97,21 +83,10 @@ def evaluate(name: str, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_within_a_few_roundings_of_double(name: str) -> None:
-    near = torch.linspace(-12, 12, 200_001)
-    x = torch.cat([near, near * 1e-3, near * 1e-8, torch.linspace(-80, 80, 20_001)])
-    got, want = evaluate(name, x).double(), FUNCTIONS[name](x.double())
-    error = (got - want).abs()
-    # The tail of gelu is 1 + erf(x), a difference of near equals: there it is absolute.
-    scale = want.abs() if not name.startswith("gelu") else want.abs() + x.double().abs() * 0.25
-    assert (error <= 1.2e-6 * scale + 1e-37).all(), (x[error.argmax()], error.max())
+    x = points(name)
+    assert defect(name, x, evaluate(name, x)) == ""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_at_the_ends(name: str) -> None:
-    x = torch.tensor([float("inf"), float("nan"), 200.0, -200.0, 1e30, -1e30, 0.0])
-    got, want = evaluate(name, x), FUNCTIONS[name](x.double()).float()
-    for value, mine, torchs in zip(x.tolist(), got.tolist(), want.tolist(), strict=True):
-        if math.isnan(torchs):
-            assert math.isnan(mine), value
-        else:
-            assert mine == torchs, (value, mine, torchs)
+    assert end_defect(name, evaluate(name, ENDS)) == ""

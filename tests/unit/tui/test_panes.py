@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -160,3 +161,19 @@ async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> 
     left = find(Layout(tmp_path))
     assert left is not None and (left.running, left.code) == (False, 3)
     assert left.log == program.log and "line 39 [bold]x[/]" in left.lines.since(0)[1]
+
+
+def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> None:
+    program = launched(tmp_path)
+    end = time.monotonic() + 60
+    while not program.lines.end >= 40:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    left = find(Layout(tmp_path))
+    assert left is not None and left.running and left.pid != program.pid
+    left.press()
+    while program.running or left.running:
+        assert time.monotonic() < end
+        left.look()
+        time.sleep(0.05)
+    assert (program.code, left.code) == (-signal.SIGINT, -signal.SIGINT)

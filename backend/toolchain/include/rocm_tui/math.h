@@ -137,14 +137,12 @@ RT_FN float exp2(float x) {
 #endif
 }
 
-// e^x = 2^n * 2^f. Adding a large number rounds n to a whole one, whose last bits are then those of the
-// sum; f is from 0.5 to 1.5, so that 2^n does not overflow before e^x does.
+// 2^t where t is x * log2(e) rounded, and what the rounding left, which is so small that e^left is
+// 1 + left. Where e^x overflows, so does 2^128 + left * 2^128.
 RT_FN float exp(float x) {
-  constexpr float LARGE = 12582912.0f;
-  const float within = detail::at_least(detail::at_most(x, 89.0f), -87.5f);
-  const float sum = fma(within, 1.442695041f, LARGE), n = sum - (LARGE + 1.0f);
-  const float f = fma(within, 1.925963033e-8f, fma(within, 1.442695022f, -n));
-  return exp2(f) * bit_cast<float>((bit_cast<uint32_t>(sum) << 23) + 0x3f000000u);
+  const float within = detail::at_least(x, -87.5f), t = detail::at_most(within * 1.442695041f, 127.99999f);
+  const float left = fma(t, -0.6931471806f, within), power = exp2(t);
+  return fma(power, left, power);
 }
 
 namespace detail {

@@ -87,3 +87,43 @@ inline hipError_t allow_lds(const void* kernel, size_t bytes) {
   })
 
 #endif
+
+// A kernel launched by RT_LAUNCH_EARLY may be on the device before the one before it has ended; it calls
+// wait_for_previous before it reads what that one wrote. That one says next_may_start when all that is
+// left to do is little.
+#if defined(RT_CUDA) && CUDART_VERSION >= 12030 && defined(__CUDA_ARCH_LIST__)
+#if __CUDA_ARCH_LIST__ >= 900
+#define RT_HAS_EARLY 1
+#endif
+#endif
+
+namespace rt {
+
+#if defined(RT_HAS_EARLY)
+template <class... Args>
+int launch_early(void (*kernel)(Args...), dim3 grid, dim3 block, hipStream_t stream, Args... args) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = block, config.stream = stream;
+  config.attrs = &early, config.numAttrs = 1;
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
+#define RT_LAUNCH_EARLY(kernel, grid, block, stream, ...) ::rt::launch_early(kernel, grid, block, stream, __VA_ARGS__)
+#else
+#define RT_LAUNCH_EARLY(kernel, grid, block, stream, ...) RT_LAUNCH(kernel, grid, block, 0, stream, __VA_ARGS__)
+#endif
+
+RT_FN void wait_for_previous() {
+#if defined(RT_HAS_EARLY)
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+RT_FN void next_may_start() {
+#if defined(RT_HAS_EARLY)
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+}  // namespace rt

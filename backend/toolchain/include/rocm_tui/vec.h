@@ -19,6 +19,30 @@ RT_FN vec<T, N> fill(T value) {
   return out;
 }
 
+// Each converted; to fp16 and bf16 two in one instruction, where there is one.
+template <class To, class From, int N>
+RT_FN vec<To, N> convert_all(const vec<From, N>& values) {
+  vec<To, N> out;
+#if defined(RT_CUDA)
+  if constexpr (detail::same<From, float> && N % 2 == 0 && (detail::same<To, half> || detail::same<To, bf16>)) {
+    RT_UNROLL
+    for (int i = 0; i < N; i += 2) {
+      uint32_t pair;
+      if constexpr (detail::same<To, half>) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(values[i + 1]), "f"(values[i]));
+      } else {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(values[i + 1]), "f"(values[i]));
+      }
+      __builtin_memcpy(&out[i], &pair, sizeof pair);
+    }
+    return out;
+  }
+#endif
+  RT_UNROLL
+  for (int i = 0; i < N; ++i) out[i] = convert<To>(values[i]);
+  return out;
+}
+
 namespace detail {
 
 template <int bytes>
