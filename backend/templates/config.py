@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, cast, get_args
 
 from backend.model.choice import parse_config
@@ -72,7 +72,8 @@ class SkinnyConfig:
     A wave computes `rows` x `cols` of the result; its lanes share K, and `waves_k` waves of a block
     do too, which then meet in LDS. A block has `waves_n` such groups side by side. `vec_a` and
     `vec_b` are elements a load of each factor. `unroll` steps of K are loaded before they are used.
-    `unit` is what multiplies; a matrix unit takes the columns as its rows.
+    `unit` is what multiplies; a matrix unit takes the columns as its rows. With `stages` above 1,
+    steps of 128 bytes of K come by asynchronous copies, into a ring of so many buffers a wave.
     """
 
     rows: int
@@ -83,6 +84,7 @@ class SkinnyConfig:
     vec_b: int = 1
     unroll: int = 1
     unit: UnitName = "fma"
+    stages: int = 1
     split_k: int = 1
 
     @property
@@ -102,14 +104,19 @@ class SkinnyConfig:
 
 
 def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
-    """The config of a choice of a template, from its description. Raises ConfigError."""
+    """The config of a choice of a template, from its description; what an older one does not name
+    has its default. Raises ConfigError."""
     tiled = dict.fromkeys(("gemm", "conv", "grouped"), GemmConfig)
     kind = {**tiled, "skinny": SkinnyConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)
     try:
-        values = {f.name: _value(f.name, given[f.name.upper()]) for f in fields(kind)}
+        values = {
+            f.name: _value(f.name, given[f.name.upper()])
+            for f in fields(kind)
+            if f.name.upper() in given or f.default is MISSING
+        }
     except (KeyError, ValueError):
         raise ConfigError(f"{description[:200]!r} is no config of ours") from None
     return cast("GemmConfig | SkinnyConfig", kind(**values))

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
+from backend.templates.few_rows import plain_cost, ring_cost, tiled_cost, unit_cost
 from backend.templates.legality import (
     DeviceLimits,
     device_defect,
@@ -27,9 +28,6 @@ from backend.toolchain.target import Target
 SKINNY_ROWS, _FMA_ROWS, _FMA_BESIDE_UNIT = 64, 16, 4
 """Up to so many rows the skinny template is offered, and its plain FMA without and with a matrix
 unit beside it: by FMA an H200 takes 1.6 times as long for a row, 5 times for 8, 17 times for 16."""
-_ON_THE_WAY = 48 << 10
-"""Bytes that a compute unit must have on their way: 4.8 TB/s for a microsecond by 132 of them are
-36 KiB each."""
 _LEAST_K_STEPS = 8
 """Steps of the main loop that a part of K must have, or starting it costs more than it gains."""
 _MOST_PARTS = 16
@@ -62,7 +60,7 @@ def gemm_configs(
         if gemm_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     if target.kind != "cpu":
-        configs.sort(key=lambda config: _gemm_cost(config, sizes, device))
+        configs.sort(key=lambda config: _gemm_cost(config, problem, sizes, device))
     return tuple(configs[:budget])
 
 
@@ -94,12 +92,15 @@ def skinny_configs(
             if skinny_defect(c, problem) is None and device_defect(c, problem, device) is None
         ]
 
-    matrix = legal(_unit_candidates(problem, sizes, device))
-    matrix.sort(key=lambda config: _unit_cost(config, sizes, device))
+    matrix = legal(_ring_candidates(problem, sizes, device))
+    matrix.sort(key=lambda config: ring_cost(config, sizes, device))
+    if not matrix:
+        matrix = legal(_unit_candidates(problem, sizes, device))
+        matrix.sort(key=lambda config: unit_cost(config, sizes, device))
     if sizes.m > _plain_rows(problem, device, bool(matrix)):
         return tuple(matrix[:budget])
     plain = legal(_skinny_candidates(problem, sizes, device))
-    plain.sort(key=lambda config: _skinny_cost(config, sizes, device))
+    plain.sort(key=lambda config: plain_cost(config, sizes, device))
     return tuple([*plain[:3], *matrix[:1], *plain[3:], *matrix[1:]][:budget])
 
 
@@ -174,9 +175,14 @@ def _blocks(config: GemmConfig, sizes: Sizes) -> int:
     return -(-sizes.m // config.block_m) * -(-sizes.n // config.block_n) * sizes.batch
 
 
-def _gemm_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
+def _gemm_cost(
+    config: GemmConfig, problem: GemmProblem, sizes: Sizes, device: DeviceLimits
+) -> float:
     """Relative time by counting: rounds of blocks over the compute units, what each computes and
     reads, and the sums that a split writes and reads again."""
+    few = sizes.m <= SKINNY_ROWS and not isinstance(problem, ConvProblem)
+    if config.pipelined and few:
+        return tiled_cost(config, problem.a.item_bytes, sizes, device)
     if config.pipelined:
         return _pipeline_cost(config, sizes, device)
     rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
@@ -281,14 +287,24 @@ def _waves(device: DeviceLimits, lists: _Waves) -> _Waves:
     return lists[:2] if device.target.kind == "cpu" else lists
 
 
-def _skinny_cost(
-    config: SkinnyConfig, sizes: Sizes, device: DeviceLimits
-) -> tuple[float, int, int]:
-    """How far the waves are from filling the device (eight a compute unit hide the memory), then
-    how often the rows are read again, then the size of a block."""
-    waves = -(-sizes.n // config.cols) * config.waves_k * sizes.batch
-    wanted = 8 * device.compute_units
-    return max(1.0, wanted / waves), -config.cols, config.waves
+_RINGS = ((16, 8, 4), (16, 4, 8), (16, 4, 4), (32, 4, 6), (32, 4, 4), (64, 2, 4))
+"""Columns, waves along K, buffers of each."""
+
+
+def _ring_candidates(
+    problem: GemmProblem, sizes: Sizes, device: DeviceLimits
+) -> Iterator[SkinnyConfig]:
+    """Few rows by tensor cores, a ring of asynchronous copies a wave."""
+    if _skinny_unit(device.target, problem.a.dtype) != "mma":
+        return
+    unit, vector = UNITS["mma"], VECTOR_BYTES // problem.a.item_bytes
+    rows = max(unit.n, 1 << (sizes.m - 1).bit_length())
+    for cols, waves, stages in _RINGS:
+        ring = SkinnyConfig(rows, cols, 1, waves, vector, vector, unit="mma", stages=stages)
+        yield ring
+        blocks = -(-sizes.n // cols) * sizes.batch
+        if 2 * blocks <= device.compute_units:
+            yield replace(ring, split_k=min(4, device.compute_units // blocks))
 
 
 def _unit_candidates(
@@ -334,19 +350,3 @@ def _unit_arrangements(
         cols = vector // unit.lines * unit.m
         if vector <= right.vector:
             yield SkinnyConfig(rows, cols, 1, waves_k, 1, vector, unroll, name)
-
-
-def _unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float:
-    """Relative time by counting: how many bytes are on their way, how evenly blocks fill the
-    device, how often the rows are read, and what a second kernel costs."""
-    unit = UNITS[config.unit]
-    blocks = -(-sizes.n // (config.cols * config.waves_n)) * sizes.batch * config.split_k
-    each = -(-blocks // device.compute_units)
-    waves = min(each * config.waves, 16)
-    span = unit.wave // unit.m * unit.lines * 16  # bytes of K of a column that a wave loads at once
-    on_the_way = waves * config.unroll * config.cols * span
-    even = blocks / (each * device.compute_units)
-    rows = 1 + config.rows / config.cols / 16
-    short = 1.5 if sizes.k * 2 < config.split_k * config.waves_k * config.unroll * span else 1.0
-    second = 1.4 if config.split_k > 1 else 1.0
-    return rows * short * second / (min(1.0, on_the_way / _ON_THE_WAY) * even)

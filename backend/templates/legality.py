@@ -13,6 +13,7 @@ from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, canonical
+from backend.templates.registers import lane_grid, piece, registers
 from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
@@ -157,16 +158,11 @@ def _warpgroup_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str
         yield "asynchronous copies have 4 bytes at least"
 
 
-def _piece(vector: int, item: int) -> int:
-    """Elements that a thread copies at once; narrow ones go through registers, 16 bytes each."""
-    return vector if vector * item >= 4 else VECTOR_BYTES // item
-
-
 def _copy_defects(config: GemmConfig, item: int) -> Iterator[str]:
     if any(lines & (lines - 1) for lines in (config.block_m, config.block_n, config.block_k)):
         yield "a line of LDS that is no power of two"
     lines = max(config.block_m, config.block_n, config.block_k)
-    if lines > 32 * config.waves * min(_piece(v, item) for v in (config.vec_a, config.vec_b)):
+    if lines > 32 * config.waves * min(piece(v, item) for v in (config.vec_a, config.vec_b)):
         yield "a line of LDS is more than one copy of each thread"
 
 
@@ -184,11 +180,6 @@ def _vector_defects(name: str, width: int, most: int) -> Iterator[str]:
         yield f"{name} is no power of two"
     elif width > most:
         yield f"{name}: the operand's alignment allows {most}"
-
-
-def lane_grid(wave: int) -> tuple[int, int]:
-    """How the lanes of a wave share its tile without matrix cores: rows by columns."""
-    return (8, 8) if wave == 64 else (4, 8)
 
 
 def run_length(config: GemmConfig, item_bytes: int) -> int:
@@ -211,6 +202,8 @@ def run_of(per_lane: int, item_bytes: int) -> int:
 def _skinny_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
     form = canonical(problem)
     yield from _positive(config.rows, config.cols, config.waves_n, config.waves_k, config.unroll)
+    if config.stages > 1:
+        yield from _skinny_ring_defects(config, problem)
     if (unit := UNITS.get(config.unit)) is not None:
         yield from _skinny_unit_defects(config, unit, problem)
         return
@@ -249,10 +242,20 @@ def _skinny_unit_defects(
         yield "vec_a: a left factor whose rows are not contiguous is loaded one by one"
 
 
+def _skinny_ring_defects(config: SkinnyConfig, problem: GemmProblem) -> Iterator[str]:
+    form, item = canonical(problem), problem.a.item_bytes
+    if config.unit != "mma" or not takes_pipeline(problem):
+        yield "stages: asynchronous copies are for mma, and convert and gather nothing"
+    if not (form.left.k_fast and form.right.k_fast):
+        yield "stages: a line of LDS is 128 bytes along K"
+    if config.stages * (config.rows + config.cols) * 32 % config.cols:
+        yield "stages: a wave's ring is no multiple of a line of its sums"
+    if config.unroll != 1 or min(config.vec_a, config.vec_b) * item < VECTOR_BYTES:
+        yield "stages: the ring takes the place of unroll, and copies have 16 bytes"
+
+
 _SIMDS = 4
 _MAX_THREADS = 1024
-_ADDRESSES = 40
-"""Registers for pointers, indices and the loop, as seen in compiled kernels."""
 
 _MARGIN = 16
 """What the estimate of a skinny kernel may be short by: one that spills is never worth a try."""
@@ -309,13 +312,13 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
-    asked = isinstance(config, GemmConfig) and config.pipelined
+    asked = config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
     waves = max(-(-config.waves // _SIMDS), together)
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
-    if isinstance(config, SkinnyConfig) and config.unit != "fma":
+    if isinstance(config, SkinnyConfig) and config.unit != "fma" and config.stages == 1:
         most = min(most, 128 if config.rows <= 16 else 255)  # as its launch bounds say
     if (count := registers(config, problem, wave)) > most:
         return f"about {count} registers a thread, at most {most} for {config.waves} waves a block"
@@ -325,6 +328,8 @@ def device_defect(
 def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
     if isinstance(config, SkinnyConfig):
+        if config.stages > 1:
+            return config.waves * config.stages * (config.rows + config.cols) * 128
         sums = config.waves * config.rows * config.cols
         return problem.acc_bytes * sums if config.waves_k > 1 or config.unit != "fma" else 0
     item = problem.a.item_bytes
@@ -342,55 +347,3 @@ def staged_line(wave_n: int) -> int:
     """Sums of a line on their way through LDS; as `Product::LINE` of the pipeline."""
     columns = wave_n + wave_n // 32 * 4
     return columns + (24 - columns % 16) % 16
-
-
-def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
-    """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
-    item = problem.a.item_bytes
-    if isinstance(config, SkinnyConfig):
-        if (unit := UNITS.get(config.unit)) is not None:
-            return _skinny_unit_registers(config, unit, problem)
-        return _skinny_registers(config, problem)
-    word = problem.acc_bytes // 4
-    sums = word * config.wave_m * config.wave_n // wave
-    staged = (config.block_m + config.block_n) * config.block_k // (config.waves * wave)
-    if config.pipelined:
-        form = canonical(problem)
-        sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
-        held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
-        factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * 16
-        values = factors // wave + held // (config.waves * wave)
-        copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
-        places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
-        if isinstance(problem, ConvProblem):  # where each is, and which rows and columns it has
-            lines, vector = sides[problem.flipped]
-            places += 2 * lines * config.block_k // (_piece(vector, item) * config.waves * wave)
-            places += 24 if vector * item < 4 else 0  # eight points of the kernel
-        return sums + values * item // 4 + places + _ADDRESSES
-    if (unit := UNITS.get(config.unit)) is not None:
-        lanes = unit.wave // unit.groups  # each has a line
-        values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)
-        return sums + (staged + values // min(lanes, unit.m)) * item // 4 + _ADDRESSES
-    rows, cols = lane_grid(wave)
-    factors = word * (config.wave_m // rows + config.wave_n // cols)
-    return sums + staged * item // 4 + factors + _ADDRESSES
-
-
-def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:
-    """Terms count as sums, to whose type they are converted; each row has an address of its own."""
-    k_fast = canonical(problem).right.k_fast
-    lane_cols = config.cols if k_fast else config.vec_b
-    lane_k = config.vec_b if k_fast else config.vec_a
-    terms = (config.rows + lane_cols) * lane_k
-    values = config.rows * lane_cols + config.unroll * terms
-    return problem.acc_bytes // 4 * values + 2 * config.rows + _ADDRESSES
-
-
-def _skinny_unit_registers(config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem) -> int:
-    """Sums, and the terms of all steps as memory has them."""
-    item = problem.a.item_bytes
-    k_fast = canonical(problem).right.k_fast
-    depth = config.vec_b if k_fast else unit.terms(item)
-    lines = config.cols // unit.m * unit.lines + config.rows // unit.n
-    sums = config.rows * config.cols // unit.wave
-    return sums + config.unroll * lines * depth * item // 4 + 2 * lines + _ADDRESSES

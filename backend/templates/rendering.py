@@ -100,6 +100,8 @@ def render_skinny(
 ) -> Rendered:
     """The product with few rows. Raises ConfigError where the config does not fit the problem."""
     template = "skinny.hip.jinja" if config.unit == "fma" else "skinny_matrix.hip.jinja"
+    if config.stages > 1:
+        template = "skinny_ring.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
 
 

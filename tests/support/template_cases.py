@@ -123,7 +123,8 @@ class Binary:
         if isinstance(c, GemmConfig):
             tile = f"{c.block_m}x{c.block_n}x{c.block_k}-{c.wave_m}x{c.wave_n}"
             return f"gemm-{tile}-{c.unit}-stages{c.stages}-{kind}"
-        return f"skinny-{c.unit}-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-unroll{c.unroll}-{kind}"
+        ahead = f"unroll{c.unroll}" if c.stages == 1 else f"stages{c.stages}"
+        return f"skinny-{c.unit}-{c.rows}x{c.cols}-{c.waves_n}x{c.waves_k}-{ahead}-{kind}"
 
 
 def _key(offered: Binary) -> tuple[Any, ...]:
@@ -135,7 +136,8 @@ def _key(offered: Binary) -> tuple[Any, ...]:
         tile = (c.block_m, c.block_n, c.block_k, c.wave_m, c.wave_n)
         return "gemm", *tile, c.unit, c.kpack, c.stages, item
     if c.unit != "fma":
-        return "skinny", c.unit, c.waves_k, c.cols, c.vec_b, offered.problem_class.b_k_fast
+        k_fast = offered.problem_class.b_k_fast
+        return "skinny", c.unit, c.waves_k, c.cols, c.vec_b, c.stages, k_fast
     lanes = c.cols if offered.problem_class.b_k_fast else c.cols // c.vec_b
     return "skinny", c.rows, c.waves_n, c.waves_k, lanes, offered.problem_class.b_k_fast
 
@@ -280,7 +282,7 @@ def check(
     kernel: Kernel,
     binary: Binary,
     shrink: bool = True,
-    number: int | None = None,
+    number: int = 0,
     near: tuple[int, int, int] | None = None,
     examples: int = 8,
 ) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from backend.templates.config import GemmConfig
+from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import (
@@ -21,12 +22,24 @@ from backend.templates.legality import (
 from backend.templates.problem import DType, GemmProblem, Sizes
 from backend.templates.resources_table import SHAPES, offers, plain_problem
 from backend.templates.tiles import shape_class
-from backend.templates.units import UNITS
+from backend.templates.units import UNITS, UnitName
 from backend.toolchain.target import Target, amdgpu, cpu, cuda
 from backend.toolchain.targets import DEFAULT_TARGETS
 from tests.support.template_cases import CLASSES
 
 SQUARE = Sizes(4096, 4096, 4096)
+
+
+def _ring(rows: int, cols: int, waves: int, stages: int) -> SkinnyConfig:
+    return SkinnyConfig(rows, cols, 1, waves, 8, 8, unit="mma", stages=stages)
+
+
+def _tile(
+    m: int, n: int, k: int, wave_m: int, wave_n: int, stages: int, unit: UnitName = "mma"
+) -> GemmConfig:
+    return GemmConfig(m, n, k, wave_m, wave_n, unit, 1, 8, 8, 8, stages)
+
+
 GFX942 = amdgpu("gfx942")
 
 
@@ -130,6 +143,37 @@ def test_plain_fma_is_offered_where_it_may_keep_up() -> None:
     assert units(GFX942, 8) == {"mfma16"}
     assert units(cuda("sm_90"), 16, "float32") == {"fma"}
     assert units(cuda("sm_90"), 64, "float32") == set()
+
+
+_BEST_ON_H200: dict[tuple[int, int, int], tuple[GemmConfig | SkinnyConfig, ...]] = {
+    (1, 4096, 14336): (_ring(8, 16, 8, 4), _ring(8, 16, 4, 8), _ring(8, 32, 4, 6)),
+    (8, 4096, 14336): (_ring(8, 32, 4, 6), _ring(8, 16, 8, 4), _ring(8, 16, 4, 8)),
+    (16, 4096, 14336): (_ring(16, 32, 4, 6), _ring(16, 32, 4, 4)),
+    (32, 4096, 14336): (_ring(32, 32, 4, 4),),
+    (64, 4096, 14336): (_ring(64, 32, 4, 4),),
+    (1, 4096, 4096): (_ring(8, 16, 8, 4),),
+    (8, 4096, 4096): (_ring(8, 16, 8, 4), _ring(8, 16, 4, 8), _ring(8, 32, 4, 6)),
+    (16, 4096, 4096): (_ring(16, 32, 4, 6), _ring(16, 32, 4, 4)),
+    (32, 4096, 4096): (_ring(32, 32, 4, 4), _ring(32, 16, 4, 4)),
+    (64, 4096, 4096): (_ring(64, 32, 4, 4),),
+    (1, 14336, 4096): (_ring(8, 16, 4, 4), _ring(8, 64, 2, 4), _ring(8, 32, 4, 4)),
+    (8, 14336, 4096): (_ring(8, 64, 2, 4), _ring(8, 16, 4, 4), _ring(8, 32, 4, 4)),
+    (16, 14336, 4096): (_ring(16, 64, 2, 4), _tile(16, 64, 128, 16, 16, 4)),
+    (32, 14336, 4096): (_tile(32, 64, 128, 32, 16, 3), _tile(32, 64, 64, 32, 16, 5)),
+    (64, 14336, 4096): (_tile(64, 64, 128, 32, 32, 3), _tile(64, 64, 64, 16, 64, 5, "wgmma")),
+}
+"""The fastest of 80 configs, and what came within 2 % of it; K fast, fp16, cold."""
+
+
+def test_a_budget_of_four_holds_the_best_of_few_rows() -> None:
+    for (m, n, k), best in _BEST_ON_H200.items():
+        sizes = Sizes(m, n, k)
+        problem, target = plain_problem("float16", sizes, True), cuda("9.0").specific
+        found = (
+            *skinny_configs(problem, target, sizes, budget=4),
+            *gemm_configs(problem, target, sizes, budget=4),
+        )
+        assert {replace(c, group_m=8) if isinstance(c, GemmConfig) else c for c in found} & {*best}
 
 
 def test_skinny_by_tensor_cores() -> None:

@@ -52,9 +52,14 @@ def _few(b_k_fast: bool) -> Binary:
         b
         for b in binaries()
         if isinstance(b.config, SkinnyConfig)
-        and (b.config.unit, b.problem_class.b_k_fast) == ("mma", b_k_fast)
-        and b.problem_class.a_k_fast
+        and b.config.unit == ("mfma16" if b_k_fast else "mma")
+        and (b.problem_class.a_k_fast, b.problem_class.b_k_fast) == (True, b_k_fast)
     )
+
+
+def _ring() -> Binary:
+    """Few rows by copies of each wave."""
+    return next(b for b in binaries() if isinstance(b.config, SkinnyConfig) and b.config.stages > 1)
 
 
 def _narrow() -> Binary:
@@ -68,18 +73,32 @@ def _narrow() -> Binary:
     )
 
 
+def _boxes() -> Binary:
+    """One whose tiles come by bulk copies, K fast in both factors."""
+    return next(
+        b
+        for b in binaries()
+        if isinstance(b.config, GemmConfig)
+        and b.config.unit == "wgmma"
+        and takes_boxes(b.config, b.problem_class.problem())
+        and b.problem_class.a_k_fast
+        and b.problem_class.b_k_fast
+    )
+
+
 BARRIERS = [
     *((_gemm("mfma", 2), number) for number in (0, 1)),
     *((_gemm("fma", 2), number) for number in (0, 1)),
     *((_gemm("mfma", 1), number) for number in (0, 1)),
     *((_gemm("mma", 4), number) for number in (0, 1)),
     *((_narrow(), number) for number in (0, 1)),
-    *((_gemm("wgmma", 4), number) for number in (0, 1, 2)),
+    *((_boxes(), number) for number in (0, 1, 2)),
     (_skinny(True), 0),
     (_few(True), 0),
+    (_ring(), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
-_WARPGROUP, _BOXES = _narrow(), _gemm("wgmma", 4)
+_WARPGROUP, _BOXES = _narrow(), _boxes()
 MASKS = [
     (_GEMM, "slow < slow_left", "slow <= slow_left"),
     (_PLAIN, "slow < slow_left", "slow <= slow_left"),
@@ -124,6 +143,11 @@ MASKS = [
     (_skinny(True), "left < LANE_K ? static_cast<int>(left) : LANE_K", "LANE_K"),
     (_skinny(True), "min_of(row, args.rows - 1)", "row"),
     (_skinny(False), "any ? args.cols - col : 0", "args.cols - col"),
+    (_ring(), "rt::copy_wait<STAGES - 2>();", "rt::copy_wait<STAGES - 1>();"),
+    (_ring(), "last - k < DEPTH ? static_cast<int>(last - k) : DEPTH", "DEPTH"),
+    (_ring(), "min_of(col + i + first, args.cols - 1)", "col + i + first"),
+    (_ring(), "if (line < args.rows) rt::copy_async", "rt::copy_async"),
+    (_ring(), "eight % 2 * 8", "eight / 2 * 8"),
     (_few(True), "left < DEPTH ? static_cast<int>(left) : DEPTH", "DEPTH"),
     (
         _few(True),
@@ -144,7 +168,7 @@ def test_missing_barrier_is_caught(binary: Binary, number: int, tmp_path: Path) 
     at = barriers[number]
     broken = rendered.source[: at.start()] + rendered.source[at.end() :]
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, broken), binary, shrink=False)
+        check(build(rendered, tmp_path, broken), binary, shrink=False, examples=60)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -156,7 +180,7 @@ def test_missing_wait_is_caught(number: int, instead: str, tmp_path: Path) -> No
     at = waits[number]
     broken = rendered.source[: at.start()] + instead + rendered.source[at.end() :]
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, broken), _PIPELINE, shrink=False)
+        check(build(rendered, tmp_path, broken), _PIPELINE, shrink=False, examples=60)
 
 
 @pytest.mark.parametrize(("binary", "mask", "wrong"), MASKS, ids=lambda x: getattr(x, "name", x))
@@ -164,4 +188,9 @@ def test_wrong_mask_is_caught(binary: Binary, mask: str, wrong: str, tmp_path: P
     rendered = binary.render()
     assert mask in rendered.source
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, rendered.source.replace(mask, wrong)), binary, shrink=False)
+        check(
+            build(rendered, tmp_path, rendered.source.replace(mask, wrong)),
+            binary,
+            shrink=False,
+            examples=60,
+        )

@@ -32,11 +32,19 @@ RT_FN void copy_async(void* to, const void* from) {
 #endif
 }
 
-// The first `valid` bytes, zeros after them; with 0 nothing is read.
-template <int Bytes>
+// The first `valid` bytes, zeros after them; with 0 nothing is read. `Once`: nobody reads them again, and L2 may
+// forget them first.
+template <int Bytes, bool Once = false>
 RT_FN void copy_async(void* to, const void* from, int valid) {
 #if defined(RT_CUDA)
-  if constexpr (Bytes == 16) {
+  if constexpr (Bytes == 16 && Once) {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(
+                     detail::lds_address(to)),
+                 "l"(from), "r"(valid), "l"(policy)
+                 : "memory");
+  } else if constexpr (Bytes == 16) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(detail::lds_address(to)), "l"(from),
                  "r"(valid)
                  : "memory");
