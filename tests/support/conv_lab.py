@@ -132,7 +132,7 @@ def _numbers(values: tuple[Any, ...], env: Mapping[Any, int]) -> tuple[int, ...]
     return tuple(int(sympy.sympify(value).subs(env)) for value in values)
 
 
-def check(kernel: Kernel, binary: Binary, examples: int = 8, number: int | None = None) -> None:
+def check(kernel: Kernel, binary: Binary, examples: int = 8, number: int = 0) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
     def holds(run: Run) -> None:

@@ -262,7 +262,7 @@ def runs(draw: st.DrawFn, binary: Binary) -> Run:
     return Run(tensors, numbers, plain("Y", "out", m, n, case.out_row_major))
 
 
-def check(kernel: Kernel, binary: Binary, number: int | None = None) -> None:
+def check(kernel: Kernel, binary: Binary, number: int = 0) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
 
     def holds(run: Run) -> None:

@@ -282,7 +282,7 @@ def check(
     kernel: Kernel,
     binary: Binary,
     shrink: bool = True,
-    number: int | None = None,
+    number: int = 0,
     near: tuple[int, int, int] | None = None,
     examples: int = 8,
 ) -> None:

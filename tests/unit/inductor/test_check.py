@@ -250,3 +250,13 @@ def test_seconds_of_the_environment() -> None:
     assert seconds({rocm_process.SECONDS: "nan"}) == rocm_process.DEFAULT_SECONDS
     for endless in ("inf", "1e300"):  # more than a system call takes
         assert seconds({rocm_process.SECONDS: endless}) == rocm_process.MOST_SECONDS
+
+
+def test_sums_of_fp8_are_believed_as_far_as_a_program_allows() -> None:
+    """Off by 2^-14 of the sum: more than fp32 is, and what 14 bits are."""
+    torch.manual_seed(0)
+    a, b = (torch.randn(16, 16).abs().to(torch.float8_e4m3fn) for _ in "ab")
+    output = (a.float() @ b.float()) * (1 + 2.0**-14)
+    GemmReference(fast_sums=True).expected([a, b]).check(output)
+    with pytest.raises(WrongResult):
+        GemmReference().expected([a, b]).check(output)

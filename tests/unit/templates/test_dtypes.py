@@ -107,7 +107,7 @@ def test_a_planted_mistake_is_found(dtype: str, right: str, wrong: str, tmp_path
     assert rendered.source.count(right) == 1
     source = rendered.source.replace(right, wrong)
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, source, SPLIT), binary, False)
+        check(build(rendered, tmp_path, source, SPLIT), binary, False, examples=60)
 
 
 @needs_compiler

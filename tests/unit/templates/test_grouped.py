@@ -100,7 +100,7 @@ def call(
     )
 
 
-def check(kernel: Kernel, name: str, number: int | None = None) -> None:
+def check(kernel: Kernel, name: str, number: int = 0) -> None:
     """The kernel gives the right numbers for drawn groups. Raises AssertionError."""
     few = st.sampled_from([0, 0, 1, 5, 31, 32, 33, 70])
 

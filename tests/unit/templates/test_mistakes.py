@@ -73,19 +73,32 @@ def _narrow() -> Binary:
     )
 
 
+def _boxes() -> Binary:
+    """One whose tiles come by bulk copies, K fast in both factors."""
+    return next(
+        b
+        for b in binaries()
+        if isinstance(b.config, GemmConfig)
+        and b.config.unit == "wgmma"
+        and takes_boxes(b.config, b.problem_class.problem())
+        and b.problem_class.a_k_fast
+        and b.problem_class.b_k_fast
+    )
+
+
 BARRIERS = [
     *((_gemm("mfma", 2), number) for number in (0, 1)),
     *((_gemm("fma", 2), number) for number in (0, 1)),
     *((_gemm("mfma", 1), number) for number in (0, 1)),
     *((_gemm("mma", 4), number) for number in (0, 1)),
     *((_narrow(), number) for number in (0, 1)),
-    *((_gemm("wgmma", 4), number) for number in (0, 1, 2)),
+    *((_boxes(), number) for number in (0, 1, 2)),
     (_skinny(True), 0),
     (_few(True), 0),
     (_ring(), 0),
 ]
 _GEMM, _PLAIN, _PIPELINE = _gemm("mfma", 2), _gemm("fma", 2), _gemm("mma", 4)
-_WARPGROUP, _BOXES = _narrow(), _gemm("wgmma", 4)
+_WARPGROUP, _BOXES = _narrow(), _boxes()
 MASKS = [
     (_GEMM, "slow < slow_left", "slow <= slow_left"),
     (_PLAIN, "slow < slow_left", "slow <= slow_left"),
@@ -155,7 +168,7 @@ def test_missing_barrier_is_caught(binary: Binary, number: int, tmp_path: Path) 
     at = barriers[number]
     broken = rendered.source[: at.start()] + rendered.source[at.end() :]
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, broken), binary, shrink=False)
+        check(build(rendered, tmp_path, broken), binary, shrink=False, examples=60)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -167,7 +180,7 @@ def test_missing_wait_is_caught(number: int, instead: str, tmp_path: Path) -> No
     at = waits[number]
     broken = rendered.source[: at.start()] + instead + rendered.source[at.end() :]
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, broken), _PIPELINE, shrink=False)
+        check(build(rendered, tmp_path, broken), _PIPELINE, shrink=False, examples=60)
 
 
 @pytest.mark.parametrize(("binary", "mask", "wrong"), MASKS, ids=lambda x: getattr(x, "name", x))
@@ -175,4 +188,9 @@ def test_wrong_mask_is_caught(binary: Binary, mask: str, wrong: str, tmp_path: P
     rendered = binary.render()
     assert mask in rendered.source
     with pytest.raises(AssertionError):
-        check(build(rendered, tmp_path, rendered.source.replace(mask, wrong)), binary, shrink=False)
+        check(
+            build(rendered, tmp_path, rendered.source.replace(mask, wrong)),
+            binary,
+            shrink=False,
+            examples=60,
+        )
