@@ -216,13 +216,13 @@ _PIXELS = (
     Tile(128, 128, 16, 128, "wgmma", 128, 3),
     Tile(128, 128, 16, 128, "wgmma", 128, 6),
     Tile(256, 128, 32, 128, "wgmma", 128, 4),
-    Tile(128, 64, 16, 64, "wgmma", 128, 4),
+    Tile(128, 64, 16, 64, "wgmma", 128, 3),
     Tile(64, 128, 16, 128, "wgmma", 128, 4),
     Tile(64, 64, 16, 64, "wgmma", 128, 6),
 )
 """In the place of `_WARPGROUP` for convolutions, most of which have more rows than columns."""
 
-_VALUES = (Tile(128, 64, 32, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
+_VALUES = (Tile(128, 64, 64, 32, "mma", 64, 4), Tile(64, 64, 32, 32, "mma", 64, 4))
 """Before those of `_MMA` for convolutions, whose K is small where single values are gathered."""
 
 _FMA: dict[ShapeClass, tuple[Tile, ...]] = {

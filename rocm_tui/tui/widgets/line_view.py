@@ -220,7 +220,11 @@ class LineView(Widget, can_focus=True):
         self._reveal()
         self.sync()
         if self.cursor != before:
-            self.post_message(self.CursorMoved(self))
+            self.cursor_moved()
+
+    def cursor_moved(self) -> None:
+        """Say so."""
+        self.post_message(self.CursorMoved(self))
 
     def action_move(self, by: int) -> None:
         self.move_cursor(self.cursor + by)

@@ -66,7 +66,7 @@ class Panes(Vertical):
         self._asked: object = None
         self._wanted = 0
         self._completion: Completion | None = None
-        self.table = TuningsTable(id="tunings")
+        self.table = TuningsTable(self._follow, id="tunings")
         self.detail = Detail(id="detail")
         self.offers = Offers()
         self.filter = FilterBar(
@@ -221,10 +221,6 @@ class Panes(Vertical):
         if self._resources is None:
             self._resources = KernelResources(self._cache_root)
         return tell(self._resources.of(ours))
-
-    @on(LineView.CursorMoved, "#tunings")
-    def _cursor_moved(self) -> None:
-        self._follow()
 
     @on(LineView.Chosen, "#tunings")
     def _row_chosen(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -59,8 +59,10 @@ class TuningsTable(LineView):
             super().__init__()
             self.field = field
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, moved: Callable[[], None], *, id: str | None = None) -> None:
+        """`moved` is called when another line is under the cursor."""
         super().__init__(id=id)
+        self._moved = moved
         self.rows: list[Row] = []
         self.entries: Sequence[Entry] = self.rows
         self.arrangement = Arrangement()
@@ -254,6 +256,15 @@ class TuningsTable(LineView):
 
     def move_cursor(self, index: int) -> None:
         super().move_cursor(index)
+        self._look()
+
+    def cursor_moved(self) -> None:
+        """At once: what a message brings on would be painted on its own, a second time."""
+        self._look()
+        self._moved()
+
+    def _look(self) -> None:
+        """The person looks at what is under the cursor."""
         self._follow = self.cursor <= self._first
         if self._follow:
             self._saw()
