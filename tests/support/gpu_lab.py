@@ -27,7 +27,8 @@ WHOLE = 256
 @dataclass
 class Gpu:
     """The device that is current, and how many calls it has had; with `exact` each allocation ends
-    where its operand does, but for an alignment of 16, for a tool that watches allocations. `cpu` is for trying this module."""
+    where its operand does, but for an alignment of 16, for a tool that watches allocations. `cpu`
+    is for trying this module."""
 
     device: str = "cuda"
     exact: bool = False
