@@ -1,6 +1,6 @@
 """Calls of compiled graphs on a GPU: timed by events, none of which disturbs CUDA graphs.
 
-Skipped where torch sees no GPU.
+Skipped where torch sees no GPU. Times are compared: nothing else may run on that GPU meanwhile.
 """
 
 from __future__ import annotations
