@@ -82,7 +82,7 @@ class OutputScreen(BaseScreen):
         lines, view = shown.lines, self.view
         count = counted(lines.end, "line")
         if shown.cut:
-            count = f"the last {lines.end - lines.first:,} lines"
+            count = f"the last {counted(lines.end - lines.first, 'line')}"
         elif lines.first:
             count += f", the last {lines.end - lines.first:,} here"
         notice = "" if view.follows else "not following, G goes to the end"

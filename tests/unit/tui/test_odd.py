@@ -210,7 +210,7 @@ async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> 
         assert isinstance(screen, SourcesScreen)
         screen.update()
         about = screen.query_one("#about", LineView)
-        assert "3000 problems, newest first, 1000 shown" in screen_text(about)
+        assert "3,000 problems, newest first, 1000 shown" in screen_text(about)
         await pilot.press("tab", "j")
         await until(pilot, lambda: f"2998 {long}" in screen_text(about))
         await pilot.press("y")
