@@ -63,7 +63,7 @@ def test_default_configs_compile_and_do_not_spill(target: Target, tmp_path: Path
                     assert (kernel.scratch, kernel.vgpr_spills) == (0, 0), (name, kernel)
                 main = next(kernel for kernel in kernels if "reduce_parts" not in kernel.kernel)
                 ring = isinstance(offer.config, SkinnyConfig) and offer.config.stages > 1
-                if ring or isinstance(offer.config, GemmConfig) and offer.config.pipelined:
+                if ring or (isinstance(offer.config, GemmConfig) and offer.config.pipelined):
                     assert main.lds == 0, name  # a launch asks for it; the source checks the count
                 else:
                     # Beside a kernel whose LDS a launch asks for, whole kilobytes.

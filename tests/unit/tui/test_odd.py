@@ -216,7 +216,7 @@ async def test_problems_are_told_in_full_and_not_without_end(tmp_path: Path) -> 
         await pilot.press("y")
         assert app.clipboard == f"2998 {long}"
         await pilot.press("tab")
-        await until(pilot, lambda: "3000 problems" in screen_text(about))
+        await until(pilot, lambda: "3,000 problems" in screen_text(about))
 
 
 async def test_the_same_problem_thirty_times_is_one_line(tmp_path: Path) -> None:
