@@ -6,6 +6,7 @@ and the cache keeps the source and the target of every kernel. Nothing else is a
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from backend.toolchain.target import Target, amdgpu, cuda
 
 _SECOND_KERNEL = "reduce_parts"
 """What sums the parts of a split K: it takes little, and is not what the choice is."""
+_ASKED = re.compile(r"^static_assert\(LDS_BYTES == (\d{1,7}), ", re.MULTILINE)
+"""What a launch asks for, which no compiler knows: sources that ask say how much, and check it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ def of_triton(kernel: Kernel) -> Known | Unknown:
     # Its code object tells no LDS: a launch of Triton's asks for it.
     shared = 0 if told[0].lds else kernel.shared or 0
     held = occupancy(target, told[0], kernel.threads or 0, shared)
-    return Known(target, replace(told[0], lds=(told[0].lds or 0) + shared), held)
+    return Known(target, _with_lds(told[0], shared), held)
 
 
 def _changed(folder: Path) -> int:
@@ -213,4 +216,12 @@ def _measure(entry: Path, target: Target, block: _Block) -> Known | Unknown:
         return Unknown(f"{compiled.path} does not hold one main kernel")
     # An instance has a kernel for each form of its loop; the largest bounds what it takes.
     largest = max(main, key=lambda kernel: kernel.vgprs or 0)
-    return Known(target, largest, occupancy(target, largest, block.threads_on(target)))
+    source = code_cache.source_of(entry)
+    asked = _ASKED.search(source[1]) if source else None
+    shared = int(asked[1]) if asked else 0
+    held = occupancy(target, largest, block.threads_on(target), shared)
+    return Known(target, _with_lds(largest, shared), held)
+
+
+def _with_lds(taken: Resources, more: int) -> Resources:
+    return replace(taken, lds=(taken.lds or 0) + more) if more else taken

@@ -16,6 +16,7 @@ from backend.model.choice import Choice
 from backend.model.origin import choice_hash, kernel_hash
 from backend.model.session import ChoiceSelected, ChoiceTimed, Session, TuningStarted
 from backend.templates.heuristics import gemm_configs, skinny_configs
+from backend.templates.legality import lds_bytes
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.resources_table import plain_problem
@@ -26,7 +27,7 @@ from backend.toolchain.targets import find
 from rocm_tui.session.kernel_resources import KernelResources, Known
 from tests.support.screen_lab import panes_of, running, screen_text, until
 
-SHAPE = Sizes(64, 128, 96)
+SHAPE, FEW = Sizes(64, 128, 96), Sizes(4, 128, 96)
 INPUTS = (
     "[('cuda', 'torch.float16', 64, 96, 96, 1, 0), ('cuda', 'torch.float16', 96, 128, 128, 1, 0)]"
 )
@@ -37,11 +38,10 @@ def kernels(target: Target) -> list[Rendered]:
     """A tiled and, of fewer rows, a skinny one, as the backend renders them."""
     problem = plain_problem("float16", SHAPE)
     config = gemm_configs(problem, target, SHAPE)[0]
-    few = Sizes(4, 128, 96)
-    skinny = skinny_configs(plain_problem("float16", few), target, few)[0]
+    skinny = skinny_configs(plain_problem("float16", FEW), target, FEW)[0]
     return [
         render_gemm(problem, config, "rocm_gemm"),
-        render_skinny(plain_problem("float16", few), skinny, "rocm_skinny"),
+        render_skinny(plain_problem("float16", FEW), skinny, "rocm_skinny"),
     ]
 
 
@@ -74,7 +74,10 @@ def test_a_choice_has_what_its_code_object_says(target: Target, tmp_path: Path) 
         found = known.of([asked])[asked.hash]
         assert isinstance(found, Known)
         assert found.target == target
-        assert found.resources in in_file
+        assert found.resources.kernel in [kernel.kernel for kernel in in_file]
+        size = SHAPE if rendered.name == "rocm_gemm" else FEW
+        counted = lds_bytes(rendered.config, plain_problem("float16", size))
+        assert found.resources.lds == counted  # what a launch asks for is in no file
         assert "reduce_parts" not in found.resources.kernel
         assert found.resources.vgprs and found.resources.wave == target.wave
         assert found.occupancy is not None
