@@ -263,7 +263,7 @@ class Truth:
             raise WrongResult(f"wrong result: its shape is {tuple(result.shape)}")
         if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
             raise WrongResult(
-                f"wrong result: {bad} of {counted(result.numel(), 'element')}, NaN or not written"
+                f"wrong result: {bad:,} of {counted(result.numel(), 'element')}, NaN or not written"
             )
         error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
         if not error.numel() or bool((error <= self.allowed).all()):

@@ -144,7 +144,7 @@ def test_the_sentences_tell_who_is_faster_and_what_that_means() -> None:
         return measured_text.sentences(replace(tuning, measured=found), found, "1234567")
 
     assert told(_measured(("b", 1.0, "faster"), ("a", 1.03, "slower"), ("c", 1.2, "slower"))) == [
-        "with hot caches b is the fastest; a is slower by 2.0 % to 4.0 %, 1 more are slower too",
+        "with hot caches b is the fastest; a is slower by 2.0 % to 4.0 %, 1 more is slower too",
         "Inductor takes a, which is 3.0 % slower: rocm-tui pin 1234567 b",
         "20 rounds in 1.0 s, hot caches",
     ]

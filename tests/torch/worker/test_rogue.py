@@ -222,7 +222,7 @@ def test_rogues_in_measure_fail_alone_and_a_liar_is_never_the_fastest(tmp_path: 
     told = {choice.hash for choice in found.choices}
     assert told == {hash_of(name) for name in ("honest", "forges", "leaves_folder")}
     why = {str(choice.hash)[len("rogue_") : -2]: choice.reason or "" for choice in found.failed}
-    assert why.pop("lies_nothing").endswith("are NaN or not written")
+    assert why.pop("lies_nothing").endswith(", NaN or not written")
     for name in ("lies_zero", "lies_one_element"):
         assert why.pop(name).startswith("wrong result: off by")
     assert why.pop("leaves_daemons").endswith("processes running")

@@ -221,7 +221,7 @@ def test_ops_with_one_choice_on_the_cpu_are_rebuilt_to_the_same_key(
     result = verify(worker, TuningKey(op, inputs, "highest"), "nothing")
     assert not result["ok"] and result["reason"].startswith("nothing is none of"), result
     name = {"int_mm": "_int_mm"}.get(op, op)
-    assert f"1 choices that this torch offers ({name})" in result["reason"]
+    assert f"1 choice that this torch offers ({name})" in result["reason"]
 
 
 DYNAMIC = """
