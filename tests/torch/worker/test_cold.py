@@ -111,7 +111,7 @@ def test_throttled_rounds_are_told_with_their_reasons_and_alone_prove_nothing() 
     capped, hot = State(throttled=("power cap",)), State(throttled=("too hot", "power cap"))
     assert _trouble(_rounds(20)) == ()
     assert _trouble(_rounds(20, capped, hot)) == (
-        "2 of 22 rounds? do(es)? not count: throttled (power cap, too hot)",
+        "2 of 22 rounds do not count: throttled (power cap, too hot)",
     )
     assert _trouble(_rounds(0, capped)) == (
         "every round was throttled (power cap), so nothing is proved",
