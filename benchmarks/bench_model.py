@@ -9,10 +9,10 @@ comparison in fresh processes; all is unpinned, and it is timed once more (`unpi
 device microseconds a pass, summed over the kernels by torch.profiler, three profiles in a process.
 
 With `--templates` ours are offered too. The tunings that take most of a pass are measured with
-cold caches, the best of ours against the best of the others; where ours win, the one that counts
-most is tried in the captured graph; what has won is pinned. `after` runs under `run --templates`,
-and `verify` reads what it called. The table says whose choices were in use. No measurement begins
-when `--budget` is over.
+cold caches, the best of ours against the best of the others; where ours win, each is tried alone
+in the captured graph, the one that promises most first; what no trial calls slower is pinned.
+`after` runs under `run --templates`, and `verify` reads what it called. The table says whose
+choices were in use. No measurement begins when `--budget` is over.
 
 Programs go to the GPUs by turns, those of one GPU one after another. Prints a table and, with
 `--out`, writes what each command said, step by step; the cache dirs stay below `--cache`.
