@@ -154,6 +154,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path)
     args = parser.parse_args()
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
 
     def work(gpu: int, folder: Path) -> None:
