@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
+from backend.model.kernel import TRITON
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
@@ -29,7 +30,7 @@ def title(row: Row) -> Line:
     facts = [stats.dtype_of(tuning), tuning.device or "", f"id {row.id}{times}"]
     return (
         (f" {plain(tuning.op)} ", "title"),
-        (f" {plain(stats.operands_text(tuning.shapes))}", "head"),
+        (f" {plain(stats.all_sizes(tuning))}", "head"),
         ("   " + " · ".join(plain(fact) for fact in facts if fact), "head"),
     )
 
@@ -289,7 +290,7 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
     rate = fmt.throughput(throughput)
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
-        ("operands", stats.operands_text(tuning.shapes)),
+        ("kernel" if tuning.op == TRITON else "operands", stats.all_sizes(tuning)),
         ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
         ("dtypes", ", ".join(tuning.dtypes)),
         ("device", tuning.device or ""),
