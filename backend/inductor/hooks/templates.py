@@ -172,9 +172,6 @@ def _why_no_calls(op: str, rule: Rule) -> str:
         return f"{why} does not call our kernels"
     if torch_graph.writes_cpp() and rule.preprocessor is not None:
         return f"a C++ wrapper keeps the packed weights of {op}"
-    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
-    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
-        return f"a C++ wrapper has nothing to fall back on for {op}"
     return ""
 
 
