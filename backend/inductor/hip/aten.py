@@ -22,6 +22,15 @@ _FUNCTIONAL: dict[Activation, str] = {
     "silu": "torch.nn.functional.silu({})",
 }
 
+ONEDNN: Mapping[tuple[str, str], Activation] = {
+    ("none", ""): "none",
+    ("relu", ""): "relu",
+    ("swish", ""): "silu",
+    ("gelu", "none"): "gelu",
+    ("gelu", "tanh"): "gelu_tanh",
+}
+"""Activations by oneDNN's `attr` and `algorithm`."""
+
 
 def write_aten(buffer: Any) -> None:
     """Write into the wrapper what computes the product of `buffer` without a kernel of ours."""
@@ -31,9 +40,16 @@ def write_aten(buffer: Any) -> None:
         text = _FUNCTIONAL[template.activation].format(text)
         wrapper.writeline(f"{tensor_text(buffer)}.copy_({text})")
         return
-    inputs = [str(node.codegen_reference()) for node in buffer.inputs]
+    nodes = list(buffer.inputs)
+    if template.activation != "none":  # a linear layer's: its weight is (N, K) there
+        nodes[1] = torch_graph.transposed(nodes[1])
+    inputs = [str(node.codegen_reference()) for node in nodes]
     out = str(buffer.codegen_reference())
-    lines = template.aten_cpp(out, inputs, buffer.get_device().type)
+    if template.activation == "none":
+        lines = template.aten_cpp(out, inputs, buffer.get_device().type)
+    else:
+        wrapper.include_extra_header("torch/csrc/inductor/aoti_torch/c/shim_cpu.h")
+        lines = linear_cpp(out, template.activation, *inputs)
     for line in ("{", *lines, "}"):
         wrapper.writeline(line)
 
@@ -79,6 +95,28 @@ def product_cpp(template: Any, out: str, given: Mapping[str, str], device: str) 
     if not bias:
         return [checked(f"{shims}{names[0]}_out", out, a, b)]
     return [checked(f"{shims}{names[1]}_out", out, bias, a, b, template.beta, template.alpha)]
+
+
+def linear_cpp(
+    out: str, activation: Activation, x: str, weight: str, bias: str | None = None
+) -> list[str]:
+    """C++ of a linear layer on the CPU and what oneDNN does behind it."""
+    attr, algorithm = next(names for names, of in ONEDNN.items() if of == activation)
+    return [
+        *optional("bias", bias),
+        f'const char* algorithm = "{algorithm}";',
+        *copied(
+            out,
+            "aoti_torch_cpu__linear_pointwise",
+            x,
+            weight,
+            "bias",
+            f'"{attr}"',
+            "nullptr",
+            0,
+            "&algorithm",
+        ),
+    ]
 
 
 def checked(function: str, *arguments: object) -> str:

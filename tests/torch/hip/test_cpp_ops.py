@@ -4,6 +4,7 @@ ours cannot be called, by ATen."""
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -73,12 +74,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return run(PROGRAM, tmp_path_factory.mktemp("cpp_ops") / "cache")
 
 
+def _ours(ran: Ran) -> list[str]:
+    return re.findall(r"\brocm_(\w+?)_\d+\((?!const).*\);$", ran.stderr, re.MULTILINE)
+
+
 def test_each_op_is_right_by_ours_and_by_aten(ran: Ran) -> None:
     assert ran.agreed == [f"{name}-{n}" for n in (96, 48) for name in NAMES]
 
 
 def test_half_of_the_calls_are_ours(ran: Ran) -> None:
-    ours = re.findall(r"\brocm_(\w+?)_\d+\((?!const).*\);$", ran.stderr, re.MULTILINE)
+    ours = _ours(ran)
     assert len(ours) == len(NAMES), ours
     assert {"conv", "grouped"} < set(ours)
     assert ran.stderr.count("a kernel of ours cannot be called, ATen's is: RuntimeError") >= 1
@@ -86,3 +91,58 @@ def test_half_of_the_calls_are_ours(ran: Ran) -> None:
     for shim in ("__scaled_mm_out", "_convolution", "__grouped_mm", "__weight_int8pack_mm"):
         assert f"aoti_torch_cpu{shim}(" in ran.stderr
     assert "aoti_torch__mm_plus_mm_out(" in ran.stderr
+
+
+LINEAR = """
+from torch._inductor import select_algorithm
+from backend.inductor.hip.scheduling import ROCmCPPScheduling
+
+config.freezing = True
+config.cpp_wrapper = True
+config.cpp_cache_precompile_headers = False
+select_algorithm.add_preprocessing_fn(
+    lambda choices: [choice for choice in choices if choice.name.startswith("rocm_")][:1]
+)
+define = ROCmCPPScheduling.define_rocm_kernel
+
+def all_but_wide(self, kernel, source, buffer, *rest):
+    if buffer.get_size()[1] == 48:
+        raise RuntimeError("planted")
+    return define(self, kernel, source, buffer, *rest)
+
+ROCmCPPScheduling.define_rocm_kernel = all_but_wide
+F = torch.nn.functional
+BEHIND = {
+    "packed": None, "plain": lambda y: y, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
+    "tanh": lambda y: F.gelu(y, approximate="tanh"),
+}
+layers = {
+    (name, n): torch.nn.Linear(64, n, bias=name != "plain").eval().to(
+        torch.float32 if name == "packed" else torch.bfloat16)
+    for name in BEHIND for n in (96, 48)
+}
+
+def model(x, narrow):
+    return {
+        (name, n): layer(x) if name == "packed" else BEHIND[name](layer(narrow))
+        for (name, n), layer in layers.items()
+    }
+
+with torch.no_grad():
+    given = torch.randn(20, 64), torch.randn(20, 64).bfloat16()
+    got, want = torch.compile(model)(*given), model(*given)
+for (name, n), right in want.items():
+    error = ((got[name, n].double() - right.double()).abs().max() / right.abs().max()).item()
+    assert error < (2e-5 if name == "packed" else 2e-2), (name, n, error)
+    print(f"{name}-{n} agrees {error}", flush=True)
+"""
+
+
+def test_packed_linear_layers_are_called_from_cpp(tmp_path: Path) -> None:
+    ran = run(LINEAR, tmp_path / "cache")
+    names = ("packed", "plain", "relu", "silu", "gelu", "tanh")
+    assert ran.agreed == [f"{name}-{n}" for name in names for n in (96, 48)]
+    assert len(_ours(ran)) == len(names)
+    # By oneDNN where an activation was fused; that of `packed` and `plain` is a plain product.
+    assert len(re.findall(r"CHECK\(aoti_torch_cpu__linear_pointwise\(", ran.stderr)) == 4
+    assert "our templates are not offered" not in ran.stderr
