@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -79,6 +79,7 @@ class LineView(Widget, can_focus=True):
         self.top = 0
         self.painted = 0
         self._shown: dict[int, Line] = {}
+        self._shown_at = Size(0, 0)
         self._fitted_lines: dict[int, tuple[Line, object, Line]] = {}
         self._head: list[Line] = []
         self._strips: dict[tuple[Line, bool], Strip] = {}
@@ -111,18 +112,25 @@ class LineView(Widget, can_focus=True):
 
     def sync(self) -> None:
         """Bring the terminal up to date after any change, by the cells that differ."""
-        width, height = self.size
+        for region in self._changed():
+            self.refresh(region)
+
+    def _changed(self) -> list[Region]:
+        """Take what there is to show now; where it differs from what was shown."""
+        width, height = self._shown_at = self.size
         if not width or not height:
-            return
+            return []
         self._head = self.heading(width)[:height]
         self._clamp()
+        regions = []
         for y, new in enumerate(self._compute(width, height)):
             old = self._shown.get(y)
             if old != new:
                 self._shown[y] = new
                 start, end = (0, width) if old is None else _differing(old, new, width)
                 self.painted += end - start
-                self.refresh(Region(start, y, end - start, 1))
+                regions.append(Region(start, y, end - start, 1))
+        return regions
 
     def _compute(self, width: int, height: int) -> list[Line]:
         count, lines = self.count(), list(self._head)
@@ -156,7 +164,12 @@ class LineView(Widget, can_focus=True):
         return range(start, start + size)
 
     def render_line(self, y: int) -> Strip:
-        """A strip that was drawn before is taken again: a list that scrolls has the same lines."""
+        """A strip that was drawn before is taken again: a list that scrolls has the same lines.
+
+        The first paint comes before the event that says the size, and shows all there is.
+        """
+        if not self._shown:
+            self._changed()
         line, styles = self._shown.get(y, ()), palette.styles(self.app)
         drawn_with = self.size.width, styles
         if self._strips_of != drawn_with or len(self._strips) > _KEPT:
@@ -190,7 +203,8 @@ class LineView(Widget, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        self.repaint()
+        if self._shown_at != self.size:
+            self.repaint()
 
     def watch_has_focus(self, value: bool) -> None:
         super().watch_has_focus(value)
