@@ -16,10 +16,12 @@ SUSPECT = "?"
 _UNITS = {
     "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
     "": 1.0, "%": 1e-2, "×": 1.0, "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
-    "GB/s": 1e9, "MB/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "left": 1.0,
+    "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "left": 1.0,
+    "GB/s": 1e9, "MB/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12,
 }  # fmt: skip
 _QUANTITY = re.compile(
-    r"[~?≤+<#]*([−-]?\d{1,15}(?:\.\d{1,9})?)(?: ?([^\d\s.−-][^\d\s]*))?(?:\s+|\Z)"
+    r"[~?≤+<#]*([−-]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,9})?)"
+    r"(?: ?([^\d\s.,−-][^\d\s]*))?(?:\s+|\Z)"
 )
 
 
@@ -35,7 +37,7 @@ def quantity(text: str) -> float | None:
         factor = _UNITS.get(found[2] or "") if found else None
         if found is None or factor is None:
             return None
-        total += float(found[1].replace("−", "-")) * factor
+        total += float(found[1].replace("−", "-").replace(",", "")) * factor
         at = found.end()
     return total if text else None
 
@@ -70,6 +72,23 @@ def time_unit(ms: float | None) -> tuple[str, float]:
     if ms is None or ms >= 1000:
         return ("ms", 1.0) if ms is None else ("s", 1e-3)
     return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
+
+
+def count(number: int | None) -> str:
+    """Of things: `14,376`; a dash where it is not known."""
+    return NONE if number is None else f"{number:,}"
+
+
+def narrow_count(number: int | None) -> str:
+    """The same in six cells: `99,999`, `123k`, `1.20M`."""
+    if number is None or number < 100_000:
+        return count(number)
+    scaled, unit = number / 1e3, "k"
+    for larger in "MGT":
+        if scaled < 999.5:
+            break
+        scaled, unit = scaled / 1e3, larger
+    return f"{_three_digits(scaled)}{unit}"
 
 
 def duration(ms: float | None) -> str:
@@ -137,8 +156,12 @@ def flops(value: float | None) -> str:
         if scaled >= 0.9995 or not scaled:
             break
         scaled, unit = scaled * 1e3, smaller
-    places = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:.{places}f} {unit}"
+    return f"{_three_digits(scaled)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{places}f}"
 
 
 def throughput(value: float | None) -> str:

@@ -87,6 +87,17 @@ class _Contents:
     scopes: tuple[_About, ...]
 
 
+def scope_facts(at: _About, every: Sequence[_About]) -> list[str]:
+    """`session 2 of 3` where a report is about one; else how many there are of each kind."""
+    kinds = {"system": "machine", "session": "session"}
+    if at[0] in kinds:
+        alike = [one for one in every if one[0] == at[0]]
+        where = alike.index(at) + 1 if at in alike else 0
+        return [f"{kinds[at[0]]} {where:,} of {len(alike):,}"] if where else []
+    numbers = {kind: sum(one[0] == kind for one in every) for kind in kinds}
+    return [counted(number, kinds[kind]) for kind, number in numbers.items() if number]
+
+
 def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
     found = scopes(whole)
     part = next((s.part for s in found if (s.kind, s.name) == about), whole)
@@ -192,11 +203,7 @@ class ReportScreen(BaseScreen):
         about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
         about = about or (f"session {plain(self._called)}" if self._called else "")
         facts = [counted(self._count, "tuning")]
-        others = len(self._scopes) - 1
-        if name and self._scope in self._scopes:
-            facts.append(f"{self._scopes.index(self._scope)} of {others}")
-        elif others:
-            facts.append(counted(others, "machine or session", "machines and sessions"))
+        facts += scope_facts(self._scope, self._scopes)
         self.show_title("Report", facts, about)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")
