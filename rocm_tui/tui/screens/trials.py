@@ -29,7 +29,8 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
