@@ -79,7 +79,8 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self.launched = launched
-        self.programs = Programs(launched, layout)
+        recorded = partial(later.recorded_programs, layout)
+        self.programs = Programs(launched, recorded, later.detached)
         self._polling = polling
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
@@ -310,6 +311,12 @@ class RocmTui(Host):
             self._toggle(later.output_screen())
         else:
             self.screen.dock(shown)
+
+    def show_output(self, run: str) -> bool:
+        found = self.programs.choose(run)
+        if found:
+            self.push_screen(later.output_screen()())
+        return found
 
     def action_report(self) -> None:
         self._toggle(later.report_screen())

@@ -187,6 +187,10 @@ class Host(App[int]):
         """Say why something is not done."""
         self.notify(plain(why), severity="error", markup=False, timeout=8)
 
+    def show_output(self, run: str) -> bool:
+        """Show what the program of this run writes; False where no screen started it."""
+        raise NotImplementedError
+
     def warn(self, what: str) -> None:
         """Say that a key does nothing here."""
         self.notify(what, severity="warning", markup=False)

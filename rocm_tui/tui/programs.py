@@ -3,13 +3,11 @@ or that have ended since."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocm_tui.tui import later
-
 if TYPE_CHECKING:  # most screens show no program
-    from backend.disk.layout import Layout
     from rocm_tui.launch.detached import Recorded
     from rocm_tui.launch.launched import Launched
     from rocm_tui.launch.program import Program
@@ -19,9 +17,16 @@ class Programs:
     """One of them is shown: the one that a person chose, else that of this screen, else the one
     that began last. All but `known` read files."""
 
-    def __init__(self, launched: Launched | None, layout: Layout) -> None:
+    def __init__(
+        self,
+        launched: Launched | None,
+        recorded: Callable[[], list[Recorded]],
+        opened: Callable[[Recorded], Program],
+    ) -> None:
+        """`recorded` finds what screens started, `opened` makes one of those ready to be shown."""
         self._launched = launched
-        self._layout = layout
+        self._recorded = recorded
+        self._open = opened
         self._shown: Program | None = launched
         self._opened: dict[Path, Program] = {} if launched is None else {launched.log: launched}
 
@@ -66,10 +71,7 @@ class Programs:
 
     def _turn_to(self, found: list[Recorded]) -> None:
         for one in found:
-            self._shown = self._opened[one.log] = later.detached(one)
-
-    def _recorded(self) -> list[Recorded]:
-        return later.recorded_programs(self._layout)
+            self._shown = self._opened[one.log] = self._open(one)
 
     def _logs(self) -> list[Path]:
         """Those that run first, the newest first; that of this screen before all."""

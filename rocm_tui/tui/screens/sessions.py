@@ -14,7 +14,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.render.sessions import SESSIONS, command_text, ended_text
 from rocm_tui.render.table import Cells, cells
 from rocm_tui.report.sessions import SessionRow, session_rows
-from rocm_tui.tui import later
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.widgets.grid import Grid
@@ -162,10 +161,8 @@ class SessionsScreen(BaseScreen):
 
     def action_output(self) -> None:
         row = self.current
-        if row is None or not self.program.programs.choose(row.process.run or row.session.id):
+        if row is None or not self.program.show_output(row.process.run or row.session.id):
             self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
-        else:
-            self.app.push_screen(later.output_screen()())
 
     def action_copy(self) -> None:
         row = self.current
