@@ -25,7 +25,7 @@ from rocm_tui.session.model import Row
 def title(row: Row) -> Line:
     """Op, sizes, types, device, id."""
     tuning = row.tuning
-    times = f" (tuned {row.occurrence} times)" if row.occurrence > 1 else ""
+    times = f" (tuned {row.occurrence:,} times)" if row.occurrence > 1 else ""
     facts = [stats.dtype_of(tuning), tuning.device or "", f"id {row.id}{times}"]
     return (
         (f" {plain(tuning.op)} ", "title"),
@@ -175,10 +175,13 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
 def _cut(tuning: Tuning, best: Choice | None) -> Line:
     """What is known of a tuning whose end was never read: not who won."""
     timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
-    of = f" of {total}" if total > timed else ""
+    of = f" of {total:,}" if total > timed else ""
     spans: list[Span] = [
         (" Cut off", "warn"),
-        (f": {timed}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
+        (
+            f": {timed:,}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen",
+            "",
+        ),
     ]
     if best is not None:
         spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))

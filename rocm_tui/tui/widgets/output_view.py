@@ -125,6 +125,8 @@ class OutputView(LineView):
         return ((text[:at], ""), (text[at:end], "title"), (text[end:], ""))
 
     def empty(self, width: int) -> list[Line]:
+        if self._program is not None and self._source is None:
+            return []  # it is put as soon as the size is known
         words = "It has written nothing yet." if self._source else _NONE
         return [(), ((f"  {words}", "dim"),)]
 

@@ -39,6 +39,24 @@ def test_duration(ms: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("number", "text", "narrow"),
+    [
+        (0, "0", "0"),
+        (14_376, "14,376", "14,376"),
+        (99_999, "99,999", "99,999"),
+        (123_456, "123,456", "123k"),
+        (999_500, "999,500", "1.00M"),
+        (35_000_000, "35,000,000", "35.0M"),
+        (4_000_000_000_000, "4,000,000,000,000", "4.00T"),
+        (None, fmt.NONE, fmt.NONE),
+    ],
+)
+def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
+    assert (fmt.count(number), fmt.narrow_count(number)) == (text, narrow)
+    assert fmt.quantity(text) == (None if number is None else number)
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0.0, "0.00 G"),
