@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # types only, see above
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.detached import Recorded
     from rocm_tui.launch.launched import Launched
     from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
@@ -220,13 +221,19 @@ def leave_question(launched: Program | None, jobs: Sequence[Job]) -> LeaveScreen
     return LeaveScreen(launched, jobs)
 
 
-def detached(layout: Layout) -> Program | None:
-    """The program that another screen started; not looked for where there is no such file."""
+def recorded_programs(layout: Layout) -> list[Recorded]:
+    """The programs that screens started; not looked for where there is no such file."""
     if next(layout.sessions.glob("*.output.log"), None) is None:
-        return None
-    from rocm_tui.launch.detached import find
+        return []
+    from rocm_tui.launch.detached import recorded
 
-    return find(layout)
+    return recorded(layout)
+
+
+def detached(program: Recorded) -> Program:
+    from rocm_tui.launch.detached import Detached
+
+    return Detached(program.log, program.session)
 
 
 def follow_launched(host: Host, launched: Launched) -> None:
