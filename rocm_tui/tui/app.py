@@ -156,6 +156,13 @@ class RocmTui(Host):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Before the first screen nothing has a style: all is parsed for it, and once."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def get_default_screen(self) -> Screen[None]:
         return WatchScreen(partial(later.panes, layout=self.layout), later.devices, later.dock)
 
