@@ -61,7 +61,10 @@ def verified_text(pin: Pin, result: VerifyResult) -> str:
     """Whether the generated code calls what is pinned, and what to do where that is not known."""
     if result.ok:
         return plain(f"the generated code calls {pin.label} ({result.kernel or pin.hash})")
-    line = f"not verified: {result.reason}"
+    reason = result.reason
+    if pin.label != pin.hash:  # a worker knows its hash alone
+        reason = reason.replace(pin.hash, f"{pin.label} ({pin.hash})")
+    line = f"not verified: {reason}"
     if not result.rebuilt:
         line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
     return plain(line)

@@ -88,6 +88,10 @@ class WatchScreen(BaseScreen):
         if self._standing:
             self._dock.resized()
 
+    def on_screen_resume(self) -> None:
+        if self.docked:
+            self._dock.resumed()
+
     @property
     def docked(self) -> bool:
         """Whether the output stands below the panes."""
