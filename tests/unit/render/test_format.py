@@ -18,6 +18,7 @@ from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Column
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
+from rocm_tui.session.quantity import quantity
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_duration(ms: float | None, text: str) -> None:
 )
 def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
     assert (fmt.count(number), fmt.narrow_count(number)) == (text, narrow)
-    assert fmt.quantity(text) == (None if number is None else number)
+    assert quantity(text) == (None if number is None else number)
 
 
 @pytest.mark.parametrize(
