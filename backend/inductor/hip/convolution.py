@@ -23,7 +23,7 @@ from backend.model import convolution
 from backend.model.convolution import Options
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.problem import Activation
-from backend.templates.rendering import render_conv
+from backend.templates.rendering import render_conv, render_direct
 
 
 def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -107,6 +107,7 @@ class ROCmConvTemplate(HipTemplate):
 
     template = "conv"
     renders = staticmethod(render_conv)
+    joined = False
 
     def __init__(
         self, input_nodes: Sequence[Node], layout: Any, *, given: Options, **options: Any
@@ -125,6 +126,7 @@ class ROCmConvTemplate(HipTemplate):
             operands.get("bias"),
             self.given,
             self.activation,
+            self.joined,
         )
 
     def reference(self) -> ConvReference:
@@ -134,3 +136,11 @@ class ROCmConvTemplate(HipTemplate):
         x, weight, *bias = inputs
         options = ", ".join(f"{name}={value!r}" for name, value in keywords(self.given).items())
         return f"torch.convolution({x}, {weight}, {bias[0] if bias else None}, {options})"
+
+
+class ROCmDirectConvTemplate(ROCmConvTemplate):
+    """Groups of few channels, from an image in LDS; configs are `DirectConfig`."""
+
+    template = "direct"
+    renders = staticmethod(render_direct)
+    joined = True
