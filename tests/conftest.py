@@ -38,6 +38,10 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
 
+# Nor do the kernels that Triton timed for them: no folder can be made there.
+os.environ["TRITON_HOME"] = "/dev/null"
+os.environ.pop("TRITON_CACHE_DIR", None)
+
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"
 
