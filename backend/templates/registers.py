@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.templates import direct
-from backend.templates.config import Config, DirectConfig, SkinnyConfig
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit
