@@ -34,17 +34,20 @@ _BITE = 2000
 _SLICE = 0.015
 """Seconds for which rows are made in one go; one problem is always done."""
 _REST = 1.0
-"""Rows are left alone for so many times what making them took last: a problem that a thousand
-sessions tuned is joined anew each time that one more tells of it."""
+"""Rows are left alone for so many times what making them took last, until all that was waiting is
+taken: a problem that a thousand sessions tuned is joined anew each time that one more tells of it.
+"""
 _OLD = 1.5
 """Seconds after the start within which what is found counts as having been there before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Whether more is waiting, how many tunings are held, and which pins had drifted."""
+    """Whether more is waiting, and what was there at the start is all `settled`; how many tunings
+    are held, and which pins had drifted."""
 
     more: bool
+    settled: bool
     held: int
     drifted: Sequence[PinStatus]
 
@@ -70,6 +73,7 @@ class Feed:
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
         self._spent = self._rested = 0.0
+        self._behind = False
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -123,14 +127,21 @@ class Feed:
             self._sessions = len(self.model.sessions)
             self.pins = with_torch(self._statuses, self.model.sessions)
             self.model.set_pins(self.pins)
-        if now >= self._rested:
-            self.model.join(_SLICE)
-            self._spent += time.monotonic() - now
-            if not self.model.unjoined:
-                self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
-        if not more and not self.model.unjoined:
+        if now >= self._rested or (self._behind and not more):
+            self._join()
+        self._behind = more or (self._behind and self.model.unjoined)
+        waiting = more or self.model.unjoined
+        if not waiting:
             self._read_texts()
-        return Taken(more or self.model.unjoined, self.model.held, batch.drifted)
+        settled = self.watcher.settled and not waiting
+        return Taken(waiting, settled, self.model.held, batch.drifted)
+
+    def _join(self) -> None:
+        begun = time.monotonic()
+        self.model.join(_SLICE)
+        self._spent += time.monotonic() - begun
+        if not self.model.unjoined:
+            self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
 
     def _read_texts(self) -> None:
         if self.model.profiled_graphs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -89,6 +88,7 @@ class RocmTui(Host):
         self._within: Context = copy_context()
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
+        self._loading = True
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
@@ -177,8 +177,6 @@ class RocmTui(Host):
         later.take_up_settings(self, self.terminal_colors)
         if self.launched is not None:
             later.follow_launched(self, self.launched)
-        gc.freeze()  # what start-up made stays; see run_watch
-        gc.enable()
 
     def stop_feed(self) -> None:
         """End reading, reconciling and every job; safe to call again."""
@@ -212,14 +210,15 @@ class RocmTui(Host):
         if not self.is_running:
             return
         taken = self.feed.take()
-        self._pile.grown(taken.held, taken.more)
+        self._pile.grown(taken.held, not taken.settled)
         for status in taken.drifted:
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
         early = self._pace.wait(time.monotonic())
-        if early <= 0:
+        if early <= 0 or (self._loading and taken.settled):
             self._update()
+        self._loading = self._loading and not taken.settled
         if taken.more:
             self._schedule(_BREATH)
         elif early > 0:
@@ -237,6 +236,8 @@ class RocmTui(Host):
         return sum(view.painted for view in self.screen.query(LineView))
 
     def _tick(self) -> None:
+        feed = self.feed
+        self._pile.grown(feed.model.held, not feed.watcher.settled or feed.model.unjoined)
         if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
             self.screen.tick()
 

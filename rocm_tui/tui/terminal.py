@@ -172,7 +172,7 @@ def run_watch(
         if any(str(path) == "-" for path in paths) or not keyboard_is_stdin():
             keyboard_apart_from_stdin()
     # Start-up makes much and drops nothing: collecting then takes a tenth of it. The program turns
-    # collecting on once its first screen stands.
+    # collecting on once all that was there to be read is shown.
     gc.disable()
     from rocm_tui.tui.app import RocmTui  # Textual is heavy: loaded without collecting
 

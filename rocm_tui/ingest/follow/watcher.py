@@ -180,6 +180,8 @@ class Watcher:
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
         self._stopping = False
+        self.settled = False
+        """Whether all that the sources held at the start was handed to `sink`."""
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
@@ -236,6 +238,7 @@ class Watcher:
     def _run(self) -> None:
         try:
             batch = self._set.find() + self._set.look()
+            self.settled = True
             self._put(batch)
             if len(batch) > _MANY:  # rows are made of them before what watches is loaded
                 select.select([self._wake_read], [], [], _ALONE)
