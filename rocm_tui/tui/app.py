@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
+    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
     from rocm_tui.launch.program import Program
@@ -68,9 +69,10 @@ class RocmTui(Host):
         python: str | None = None,
         launched: Launched | None = None,
         read_only: bool = False,
+        reader: ReaderProcess | None = None,
     ) -> None:
         """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
-        What is `read_only` from the start stays so."""
+        What is `read_only` from the start stays so. A `reader` reads the paths already."""
         super().__init__()
         self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
@@ -78,7 +80,7 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self.launched = launched
-        self._polling = polling
+        self._polling, self._reader = polling, reader
         self._detached: Program | None = None
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
@@ -88,7 +90,6 @@ class RocmTui(Host):
         self._within: Context = copy_context()
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
-        self._loading = True
         self._pace = Pace()
         self._scheduled = False
         self._harmless = HarmlessFilter()
@@ -115,7 +116,9 @@ class RocmTui(Host):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+            self._feed = later.feed(
+                self.paths, self.layout, self._wake, self._polling, self._reader
+            )
             self._feed.read_only = self.read_only
         return self._feed
 
@@ -215,10 +218,11 @@ class RocmTui(Host):
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
+        if taken.settled:
+            self._pace.settled()
         early = self._pace.wait(time.monotonic())
-        if early <= 0 or (self._loading and taken.settled):
+        if early <= 0:
             self._update()
-        self._loading = self._loading and not taken.settled
         if taken.more:
             self._schedule(_BREATH)
         elif early > 0:
@@ -236,8 +240,6 @@ class RocmTui(Host):
         return sum(view.painted for view in self.screen.query(LineView))
 
     def _tick(self) -> None:
-        feed = self.feed
-        self._pile.grown(feed.model.held, not feed.watcher.settled or feed.model.unjoined)
         if isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
             self.screen.tick()
 
