@@ -91,7 +91,7 @@ class RocmTui(Host):
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
         self._pace = Pace()
-        self._scheduled = False
+        self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
         self.terminal_colors = self.console.color_system or ""
         for theme in themes.themes_for(self.terminal_colors):
@@ -204,12 +204,14 @@ class RocmTui(Host):
     def _schedule(self, wait: float = 0.0) -> None:
         """Take in what arrived, soon; once, however often it is asked for."""
         assert self._loop is not None
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_later(wait, self._take)
+        when = self._loop.time() + wait
+        if self._taking is None or when < self._taking.when():
+            if self._taking is not None:
+                self._taking.cancel()
+            self._taking = self._loop.call_at(when, self._take)
 
     def _take(self) -> None:
-        self._scheduled = False
+        self._taking = None
         if not self.is_running:
             return
         taken = self.feed.take()
@@ -218,8 +220,7 @@ class RocmTui(Host):
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        if taken.settled:
-            self._pace.settled()
+        self._pace.taken(taken.held > 0, taken.settled)
         early = self._pace.wait(time.monotonic())
         if early <= 0:
             self._update()
