@@ -25,10 +25,10 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
 def _facts(known: Sums, heading: Heading) -> list[str]:
     count = known.tunings
     facts = [counted(count, "tuning")]
-    facts += [f"{known.running} running"] if known.running else []
-    facts += [f"{known.pinned} pinned"] if known.pinned else []
+    facts += [f"{known.running:,} running"] if known.running else []
+    facts += [f"{known.pinned:,} pinned"] if known.pinned else []
     if known.measured:
-        facts.append(f"{known.faster} of {known.measured} measured faster than ATen")
+        facts.append(f"{known.faster:,} of {known.measured:,} measured faster than ATen")
     facts += [f"tuning took {fmt.seconds(known.seconds)}"] if known.seconds else []
     facts += [f"{fmt.percent(known.share)} of the graphs' time"] if known.share else []
     return facts

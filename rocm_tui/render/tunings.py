@@ -347,5 +347,6 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "failed": choice.failed,
         "offered": choice.offered,
         "reason": choice.reason,
+        "quantiles": list(choice.quantiles) if choice.quantiles else None,
         "measured": None if measured is None else measured_json(measured),
     }

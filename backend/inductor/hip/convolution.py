@@ -15,6 +15,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip import aten
 from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
@@ -134,3 +135,16 @@ class ROCmConvTemplate(HipTemplate):
         x, weight, *bias = inputs
         options = ", ".join(f"{name}={value!r}" for name, value in keywords(self.given).items())
         return f"torch.convolution({x}, {weight}, {bias[0] if bias else None}, {options})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        x, weight, *bias = inputs
+        given = dict(self.given)
+        lists = {name: given[name] for name in ("stride", "padding", "dilation", "output_padding")}
+        stride, padding, dilation, output = ((name, len(n)) for name, n in lists.items())
+        name = f"aoti_torch_{device}_convolution"
+        arguments = (*stride, *padding, *dilation, 0, *output, given["groups"][0])
+        return [
+            *aten.optional("bias", bias[0] if bias else None),
+            *(aten.numbers(name, n) for name, n in lists.items()),
+            *aten.copied(out, name, x, weight, "bias", *arguments),
+        ]

@@ -151,8 +151,8 @@ def offer(
     rule = RULES.get(op)
     if rule is None or not torch_api.wants_tuning():
         return []
-    if why := _why_no_calls(op, rule):
-        say_once(f"our templates are not offered: {why}")
+    if why := torch_graph.why_no_calls():
+        say_once(f"our templates are not offered: {why} does not call our kernels")
         return []
     layout = torch_graph.fixed_layout(layout)
     factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
@@ -164,18 +164,6 @@ def offer(
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
     return offered
-
-
-def _why_no_calls(op: str, rule: Rule) -> str:
-    """Why the code of this graph cannot call our kernels for an op, or nothing."""
-    if why := torch_graph.why_no_calls():
-        return f"{why} does not call our kernels"
-    if torch_graph.writes_cpp() and rule.preprocessor is not None:
-        return f"a C++ wrapper keeps the packed weights of {op}"
-    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
-    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
-        return f"a C++ wrapper has nothing to fall back on for {op}"
-    return ""
 
 
 def _template(

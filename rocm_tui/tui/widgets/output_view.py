@@ -125,6 +125,8 @@ class OutputView(LineView):
         return ((text[:at], ""), (text[at:end], "title"), (text[end:], ""))
 
     def empty(self, width: int) -> list[Line]:
+        if self._program is not None and self._source is None:
+            return []  # it is put as soon as the size is known
         words = "It has written nothing yet." if self._source else _NONE
         return [(), ((f"  {words}", "dim"),)]
 
@@ -143,4 +145,6 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    return ((f" {fmt.shorten(program.title, max(12, width - 34))}  ", "head"), state)
+    lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
+    room = max(12, width - 34 - len(lost[0]))
+    return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)

@@ -18,6 +18,7 @@ from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Column
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
+from rocm_tui.session.quantity import quantity
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,24 @@ from rocm_tui.session.model import Row
 )
 def test_duration(ms: float | None, text: str) -> None:
     assert fmt.duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "narrow"),
+    [
+        (0, "0", "0"),
+        (14_376, "14,376", "14,376"),
+        (99_999, "99,999", "99,999"),
+        (123_456, "123,456", "123k"),
+        (999_500, "999,500", "1.00M"),
+        (35_000_000, "35,000,000", "35.0M"),
+        (4_000_000_000_000, "4,000,000,000,000", "4.00T"),
+        (None, fmt.NONE, fmt.NONE),
+    ],
+)
+def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
+    assert (fmt.count(number), fmt.narrow_count(number)) == (text, narrow)
+    assert quantity(text) == (None if number is None else number)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from tests.support.screen_lab import (
     SIZES,
     asked,
