@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates import direct
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit
@@ -21,9 +22,11 @@ def piece(vector: int, item: int) -> int:
     return vector if vector * item >= 4 else VECTOR_BYTES // item
 
 
-def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
+def registers(config: Config, problem: GemmProblem, wave: int) -> int:
     """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
     item = problem.a.item_bytes
+    if isinstance(config, DirectConfig):
+        return direct.values(config, problem, wave) + _ADDRESSES
     if isinstance(config, SkinnyConfig):
         if (unit := UNITS.get(config.unit)) is not None:
             return _skinny_unit_registers(config, unit, problem)
@@ -47,10 +50,25 @@ def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int
     if (unit := UNITS.get(config.unit)) is not None:
         lanes = unit.wave // unit.groups  # each has a line
         values = (config.wave_m + config.wave_n) * config.kpack * unit.terms(item)
-        return sums + (staged + values // min(lanes, unit.m)) * item // 4 + _ADDRESSES
+        loaded = (staged + values // min(lanes, unit.m)) * item // 4
+        return sums + loaded + _unpacked(config, problem, unit, wave) + _ADDRESSES
     rows, cols = lane_grid(wave)
     factors = word * (config.wave_m // rows + config.wave_n // cols)
     return sums + staged * item // 4 + factors + _ADDRESSES
+
+
+def _unpacked(config: GemmConfig, problem: GemmProblem, unit: MatrixUnit, wave: int) -> int:
+    """Of bytes that RDNA takes apart on their way to LDS, those that are turned or come by less
+    than a word: up to four registers each, as seen in compiled kernels."""
+    if problem.a.item_bytes > 1 or not unit.family.startswith("wmma"):
+        return 0
+    form = canonical(problem)
+    sides = (
+        (form.left.k_fast, config.vec_a, config.block_m),
+        (form.right.k_fast, config.vec_b, config.block_n),
+    )
+    lines = sum(lines for k_fast, vector, lines in sides if not k_fast or vector < 4)
+    return 4 * lines * config.block_k // (config.waves * wave)
 
 
 def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:

@@ -25,6 +25,7 @@ from math import comb, isfinite
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
+from backend.model.kernel import TRITON, kernel_of, sizes_of
 from backend.model.ops import flops, gemm_sizes
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
@@ -283,11 +284,22 @@ def tflops(problem: Problem, ms: float | None) -> float | None:
 
 
 def sizes_text(problem: Problem) -> str:
-    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
+    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's; of a
+    Triton kernel its name and what it was tuned for."""
+    if problem.op == TRITON:
+        return all_sizes(problem)
     sizes = gemm_sizes(problem)
     if sizes is not None:
         batch, *rest = sizes
         return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
+    return operands_text(problem.shapes)
+
+
+def all_sizes(problem: Problem) -> str:
+    """Each operand's sizes, of a Triton kernel its name and what it was tuned for."""
+    if problem.op == TRITON:
+        inputs = problem.inputs_key or ""
+        return f"{kernel_of(inputs)} {sizes_of(inputs)}".strip()
     return operands_text(problem.shapes)
 
 

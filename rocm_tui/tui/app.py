@@ -27,6 +27,7 @@ from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
 from rocm_tui.tui.outgoing import HarmlessFilter, Pace
+from rocm_tui.tui.programs import Programs
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.telling import log_done, tell_drift, tell_job
@@ -38,7 +39,6 @@ if TYPE_CHECKING:  # types only; see `later`
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
-    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
@@ -79,8 +79,9 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self.launched = launched
+        recorded = partial(later.recorded_programs, layout)
+        self.programs = Programs(launched, recorded, later.detached)
         self._polling = polling
-        self._detached: Program | None = None
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
@@ -98,12 +99,6 @@ class RocmTui(Host):
         fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
-
-    @property
-    def shown_program(self) -> Program | None:
-        if self.launched is None and self._detached is None:
-            self._detached = later.detached(self.layout)
-        return self.launched or self._detached
 
     @property
     def memory(self) -> Memory:
@@ -160,6 +155,13 @@ class RocmTui(Host):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Before the first screen nothing has a style: all is parsed for it, and once."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
         return WatchScreen(partial(later.panes, layout=self.layout), later.devices, later.dock)
@@ -305,7 +307,8 @@ class RocmTui(Host):
 
     def action_output(self) -> None:
         """In Watch below the others; then all of the screen; then away."""
-        if self.shown_program is None:
+        shown = self.programs.shown
+        if shown is None:
             self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
         elif not isinstance(self.screen, WatchScreen):
             self._toggle(later.output_screen())
@@ -314,7 +317,13 @@ class RocmTui(Host):
         elif self.screen.docked:
             self._toggle(later.output_screen())
         else:
-            self.screen.dock(self.shown_program)
+            self.screen.dock(shown)
+
+    def show_output(self, run: str) -> bool:
+        found = self.programs.choose(run)
+        if found:
+            self.push_screen(later.output_screen()())
+        return found
 
     def action_report(self) -> None:
         self._toggle(later.report_screen())
@@ -385,5 +394,5 @@ class RocmTui(Host):
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
         for name, hint, action in COMMANDS:
-            if action != "app.output" or self.launched is not None or self._detached is not None:
+            if action != "app.output" or self.programs.known:
                 yield SystemCommand(name, hint, partial(self.run_action, action))

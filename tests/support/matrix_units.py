@@ -22,6 +22,12 @@ class Instruction:
     wave: int = 32
 
     @property
+    def sums(self) -> torch.dtype:
+        return {torch.int8: torch.int32, torch.float64: torch.float64}.get(
+            self.dtype, torch.float32
+        )
+
+    @property
     def library(self) -> loader.Library:
         return library("matrix", RT_WAVE=self.wave)
 
@@ -45,4 +51,14 @@ OTHERS = (
     Instruction("wmma_gfx12_bf16", torch.bfloat16, 16, 16, 16),
     Instruction("mma_half", torch.float16, 16, 8, 16),
     Instruction("mma_bf16", torch.bfloat16, 16, 8, 16),
+    Instruction("mfma_int8_16", torch.int8, 16, 16, 32, 64),
+    Instruction("mfma_int8_32", torch.int8, 32, 32, 16, 64),
+    Instruction("mfma_double", torch.float64, 16, 16, 4, 64),
+    Instruction("wmma_gfx11_int8", torch.int8, 16, 16, 16),
+    Instruction("wmma_gfx12_int8", torch.int8, 16, 16, 16),
+    Instruction("wmma_gfx12_e4m3", torch.float8_e4m3fn, 16, 16, 16),
+    Instruction("wmma_gfx12_e5m2", torch.float8_e5m2, 16, 16, 16),
+    Instruction("mma_int8", torch.int8, 16, 8, 32),
+    Instruction("mma_f64_4", torch.float64, 8, 8, 4),
+    Instruction("mma_f64_16", torch.float64, 16, 8, 16),
 )

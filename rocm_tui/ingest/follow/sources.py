@@ -14,6 +14,7 @@ from typing import Literal
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
 from rocm_tui.ingest.formats.registry import known_format
@@ -32,7 +33,7 @@ class SourceSet:
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
-        self._tailers: dict[str, Tailer] = {}
+        self._tailers: dict[str, Tailer | ConfigFolder] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
         self._trees: dict[str, Tree] = {}
@@ -61,7 +62,7 @@ class SourceSet:
     def find(self) -> list[Record]:
         """Look which files there are. Those that came are read by the next `look`."""
         records: list[Record] = []
-        tailers: dict[str, Tailer] = {}
+        tailers: dict[str, Tailer | ConfigFolder] = {}
         roots: dict[str, str] = {}
         trees: dict[str, Tree] = {}
         for path in self.paths:
@@ -69,7 +70,7 @@ class SourceSet:
                 if member.path not in tailers:
                     tailer = self._tailers.get(member.path)
                     if tailer is None:
-                        tailer = Tailer(member.path, member.known, member.wanted)
+                        tailer = follower(member)
                         self._pending.add(member.path)
                         self._rest[member.path] = 0.0
                     tailers[member.path] = tailer
@@ -88,18 +89,20 @@ class SourceSet:
         if path in self._aliases or path in self._awaited:
             return True
         folder, name = os.path.split(path)
+        if folder in self._aliases:  # a whole cache of Triton, which is one source
+            return True
         if folder in self._inner and is_member(path):
             return True
         return folder in self._searched and is_searched(name) and os.path.isdir(path)  # noqa: PTH112
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        return path in self._aliases
+        return path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
 
     def look(self, paths: Iterable[str] | None = None) -> list[Record]:
         """Read what changed at `paths`, or everywhere; and what is due anyway."""
         now = time.monotonic()
-        due = set(self._tailers if paths is None else (self._aliases.get(p, p) for p in paths))
+        due = set(self._tailers if paths is None else map(self._source, paths))
         due |= {path for path in self._pending if now >= self._rest[path]}
         due |= {
             path
@@ -115,6 +118,11 @@ class SourceSet:
                 if self._tailers[path].state == "waiting" and self._roots[path] != path:
                     self._drop(path)
         return records
+
+    def _source(self, path: str) -> str:
+        """The source that a change at an absolute path concerns."""
+        above = self._aliases.get(os.path.dirname(path), path)  # noqa: PTH120
+        return self._aliases.get(path, above)
 
     def _drop(self, path: str) -> None:
         """A file of a folder was deleted. Copies, for the other threads that look at these."""
@@ -199,10 +207,10 @@ class SourceSet:
                     awaited.update(parts)
                     inner.update((part, None) for part in parts if os.path.isdir(part))  # noqa: PTH112
         self._walker.forget(frozenset(listed))
-        for path in self._tailers:
+        for path, tailer in self._tailers.items():
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)
-            needed = {folder}
+            needed = {absolute if isinstance(tailer, ConfigFolder) else folder}
             aliases[absolute] = path
             if child != absolute:
                 awaited.add(child)
@@ -227,6 +235,13 @@ class SourceSet:
             return folder not in named | caches, folder not in held, rank.get(folder, 0)
 
         return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
+
+
+def follower(member: Member) -> Tailer | ConfigFolder:
+    """What follows a member of a folder, which may be a whole cache of Triton."""
+    if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
+        return ConfigFolder(member.path)
+    return Tailer(member.path, member.known, member.wanted)
 
 
 def unsearched(path: str, tree: Tree) -> Fault | None:

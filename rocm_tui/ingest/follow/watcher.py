@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import SourceSet, unlistable, unsearched
+from rocm_tui.ingest.follow.sources import SourceSet, follower, unlistable, unsearched
 from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
@@ -141,13 +142,13 @@ def _read_folder(path: str) -> list[Record]:
         tree = Walker().walk(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = (Tailer(member.path, member.known, member.wanted) for member in tree.members)
+    tailers = map(follower, tree.members)
     records: list[Record] = [record for tailer in tailers for record in _read_file(tailer)]
     problem = unsearched(path, tree)
     return [*records, problem] if problem else records
 
 
-def _read_file(tailer: Tailer) -> list[Record]:
+def _read_file(tailer: Tailer | ConfigFolder) -> list[Record]:
     return tailer.poll() + tailer.close()
 
 

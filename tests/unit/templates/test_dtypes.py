@@ -49,7 +49,11 @@ def offered(problem_class: Class, target: Target) -> Iterator[Binary]:
 
 
 def sample(
-    targets: Sequence[Target] = (cpu(), amdgpu("gfx942"), cuda("sm_90a")),
+    targets: Sequence[Target] = (
+        cpu(),
+        *map(amdgpu, ("gfx942", "gfx1100", "gfx1201")),
+        *map(cuda, ("sm_90a", "sm_80")),
+    ),
 ) -> list[Binary]:
     """Of each class a tile for each unit, and a skinny one of several waves."""
     chosen: dict[tuple[object, ...], Binary] = {}
@@ -188,7 +192,19 @@ UNITS = {
     ("gfx950", "float8_e4m3fn"): {"mfma16", "mfma32"},
     ("gfx950", "float8_e5m2fnuz"): {"fma"},
     ("gfx90a", "int8"): {"fma"},
-    ("gfx942", "float64"): {"fma"},
+    ("gfx90a", "float64"): {"mfma_f64"},
+    ("gfx942", "float64"): {"mfma_f64"},
+    ("gfx950", "float64"): {"mfma_f64"},
+    ("gfx1100", "float64"): {"fma"},
+    ("sm_80", "float64"): {"mma_f64"},
+    ("sm_86", "float64"): {"fma"},
+    ("sm_90a", "float64"): {"mma_f64_wide"},
+    ("gfx1100", "int8"): {"wmma_gfx11"},
+    ("gfx1100", "float8_e4m3fn"): {"fma"},
+    ("gfx1201", "int8"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e4m3fn"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e5m2"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e4m3fnuz"): {"fma"},
     ("sm_90", "int8"): {"mma"},
     ("sm_90", "float8_e4m3fn"): {"mma"},
     ("sm_90", "float8_e5m2"): {"mma"},
