@@ -120,7 +120,8 @@ def sums(rows: Sequence[Row]) -> Sums:
     shares = [row.share for row in rows if row.share is not None and row.share.share is not None]
     one = len({share.program for share in shares}) == 1
     share = sum(share.share or 0.0 for share in shares)
-    told = max((share.told for share in shares), key=DOUBT.index, default="seen")
+    doubts = [DOUBT.index(share.told) for share in shares]
+    told = DOUBT[-1] if share > 1 else DOUBT[max(doubts, default=0)]
     return Sums(
         tunings=len(rows),
         pinned=sum(row.pin is not None for row in rows),
@@ -129,7 +130,7 @@ def sums(rows: Sequence[Row]) -> Sums:
         measured=sum(row.tuning.measured is not None for row in rows),
         seconds=sum(spent) if spent else None,
         share=min(share, 1.0) if one else None,
-        told="at most" if share > 1 else told,
+        told=told,
     )
 
 
