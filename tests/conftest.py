@@ -26,9 +26,21 @@ os.environ["PATH"] = (
 )
 os.environ["TEST_PYTHON"] = sys.executable
 
+# A process that imports PyTorch is half as dear.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [
+        str(Path(__file__).parent / "support" / "quick"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
+)
+
 # Nobody's own settings decide what a test sees, nor does it leave anything in their memory.
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
+
+# Nor do the kernels that Triton timed for them: no folder can be made there.
+os.environ["TRITON_HOME"] = "/dev/null"
+os.environ.pop("TRITON_CACHE_DIR", None)
 
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"

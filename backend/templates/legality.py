@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates import direct
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
@@ -301,9 +302,7 @@ def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
     return device if compute_units is None else replace(device, compute_units=compute_units)
 
 
-def device_defect(
-    config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: DeviceLimits
-) -> str | None:
+def device_defect(config: Config, problem: GemmProblem, on: DeviceLimits) -> str | None:
     """Why the config should not be compiled for this device; None if nothing speaks against it."""
     wave = wave_of(on.target, config.unit)
     threads = config.waves * wave
@@ -313,7 +312,9 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
-    asked = config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
+    asked = isinstance(config, DirectConfig) or (
+        config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
+    )
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
@@ -327,8 +328,10 @@ def device_defect(
     return None
 
 
-def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
+def lds_bytes(config: Config, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
+    if isinstance(config, DirectConfig):
+        return direct.lds_bytes(config, problem)
     if isinstance(config, SkinnyConfig):
         if config.stages > 1:
             return config.waves * config.stages * (config.rows + config.cols) * 128

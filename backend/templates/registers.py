@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates import direct
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit
@@ -22,9 +23,11 @@ def piece(vector: int, item: int) -> int:
     return vector if vector * item >= 4 else VECTOR_BYTES // item
 
 
-def registers(config: GemmConfig | SkinnyConfig, problem: GemmProblem, wave: int) -> int:
+def registers(config: Config, problem: GemmProblem, wave: int) -> int:
     """Vector registers of a thread, about: sums, what is on its way from memory, addresses."""
     item = problem.a.item_bytes
+    if isinstance(config, DirectConfig):
+        return direct.values(config, problem, wave) + _ADDRESSES
     if isinstance(config, SkinnyConfig):
         if (unit := UNITS.get(config.unit)) is not None:
             return _skinny_unit_registers(config, unit, problem)

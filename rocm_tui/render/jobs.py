@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.errors import InputsKeyInvalid
+from backend.model.kernel import TRITON
 from backend.model.pin import Pin
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
@@ -14,11 +15,13 @@ from rocm_tui.session import stats
 
 def problem_title(problem: Problem) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
-    return plain(f"{problem.op} {stats.operands_text(problem.shapes)} {stats.dtype_of(problem)}")
+    return plain(f"{problem.op} {stats.all_sizes(problem)} {stats.dtype_of(problem)}")
 
 
 def pin_title(pin: Pin) -> str:
     """The same of what is pinned; the op alone where its inputs key cannot be read."""
+    if pin.op == TRITON:
+        return problem_title(Problem(TRITON, inputs_key=pin.inputs))
     try:
         specs = parse_inputs_key(pin.inputs).specs
     except InputsKeyInvalid:

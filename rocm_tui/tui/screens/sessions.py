@@ -37,6 +37,7 @@ class SessionsScreen(BaseScreen):
             "compare two that are marked, or the marked one with this",
         ),
         key("e", "report", "sessions.report", "the report of this session alone"),
+        key("O", "output", "sessions.output", "the output of its program, if a screen started it"),
         key("y", "copy", "sessions.copy", "copy the session's id"),
         key("escape", "app.pop_screen", "sessions.back", "back"),
     ]
@@ -45,6 +46,7 @@ class SessionsScreen(BaseScreen):
         ("space", "mark", "mark"),
         ("c", "compare", "compare"),
         ("e", "report", "report"),
+        ("O", "output", "output"),
         ("y", "copy id", "copy"),
     )
 
@@ -156,6 +158,11 @@ class SessionsScreen(BaseScreen):
         row = self.current
         if row is not None:
             self.program.report_on(row.name, self._ids(row))
+
+    def action_output(self) -> None:
+        row = self.current
+        if row is None or not self.program.show_output(row.process.run or row.session.id):
+            self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
         row = self.current

@@ -145,4 +145,6 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    return ((f" {fmt.shorten(program.title, max(12, width - 34))}  ", "head"), state)
+    lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
+    room = max(12, width - 34 - len(lost[0]))
+    return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
-from rocm_tui.launch.detached import find
+from rocm_tui.launch.detached import Detached, recorded
 from rocm_tui.launch.launched import Launched
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
@@ -141,10 +141,15 @@ async def test_the_output_below_all_of_it_and_away(tmp_path: Path) -> None:
         app.stop_feed()
 
 
+def find(cache: Path) -> Detached | None:
+    """The first of the programs that a later screen finds."""
+    return next((Detached(one.log, one.session) for one in recorded(Layout(cache))), None)
+
+
 async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> None:
     program = launched(tmp_path)
     end = time.monotonic() + 60
-    while not find(Layout(tmp_path)):
+    while not find(tmp_path):
         assert time.monotonic() < end
         time.sleep(0.05)
     try:
@@ -158,9 +163,45 @@ async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> 
     finally:
         (tmp_path / "go").touch()
         program.end()
-    left = find(Layout(tmp_path))
+    left = find(tmp_path)
     assert left is not None and (left.running, left.code) == (False, 3)
     assert left.log == program.log and "line 39 [bold]x[/]" in left.lines.since(0)[1]
+
+
+async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
+    first, second = launched(tmp_path), launched(tmp_path)
+    end = time.monotonic() + 60
+    while len(recorded(Layout(tmp_path))) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    try:
+        async with running(tmp_path, size=(100, 30)) as (app, pilot):
+            await until(pilot, lambda: " O output " in screen_text(app.screen))
+            await pilot.press("O")
+            pane = await shown(pilot, "program 1 of 2")
+            await until(pilot, lambda: app.programs.shown is not None)
+            newest = app.programs.shown
+            assert newest is not None and newest.log == second.log
+            await pilot.press("right_square_bracket")
+            await shown(pilot, "program 2 of 2")
+            await pilot.press("O")
+            await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+            await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
+            assert "[ ] other program" in screen_text(app.screen)
+            await pilot.press("left_square_bracket")
+            await until(pilot, lambda: str(second.log)[-20:] in screen_text(app.screen))
+            await until(pilot, lambda: "line 39" in screen_text(app.screen))
+            await pilot.press("escape")
+            await until(pilot, lambda: "program 1 of 2" in screen_text(app.screen))
+            await until(pilot, lambda: pane.view.follows and "line 39" in screen_text(pane))
+            await pilot.press("L")
+            await until(pilot, lambda: "2 sessions" in screen_text(app.screen))
+            await pilot.press("end", "O")  # the first to begin stands last
+            await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
+    finally:
+        (tmp_path / "go").touch()
+        first.end()
+        second.end()
 
 
 def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -169,7 +210,7 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
     while not program.lines.end >= 40:
         assert time.monotonic() < end
         time.sleep(0.05)
-    left = find(Layout(tmp_path))
+    left = find(tmp_path)
     assert left is not None and left.running and left.pid != program.pid
     left.press()
     while program.running or left.running:
