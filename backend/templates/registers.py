@@ -76,12 +76,12 @@ def _unpacked(config: GemmConfig, problem: GemmProblem, unit: MatrixUnit, wave: 
     return sum(each) * config.block_k // (config.waves * wave)
 
 
-def converted(config: GemmConfig | SkinnyConfig, problem: GemmProblem, target: Target) -> int:
+def converted(config: Config, problem: GemmProblem, target: Target) -> int:
     """Registers more where fp8 is multiplied as fp16, as `mma` does on Hopper: the compiler
     converts all of a step ahead."""
-    if config.unit != "mma" or config.stages < 3 or not target.arch.startswith("sm_90"):
+    if isinstance(config, DirectConfig) or config.unit != "mma" or config.stages < 3:
         return 0
-    if not problem.a.dtype.startswith("float8"):
+    if not (target.arch.startswith("sm_90") and problem.a.dtype.startswith("float8")):
         return 0
     if isinstance(config, SkinnyConfig):
         values = (config.rows + config.cols) * 128
