@@ -60,7 +60,7 @@ async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
         host.refuse(str(error))
         return
     detail = f": {pinned.detail}" if pinned.detail else ""
-    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.active)
+    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
     host.feed.look()
 
 
