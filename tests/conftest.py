@@ -26,6 +26,14 @@ os.environ["PATH"] = (
 )
 os.environ["TEST_PYTHON"] = sys.executable
 
+# A process that imports PyTorch is half as dear.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [
+        str(Path(__file__).parent / "support" / "quick"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
+)
+
 # Nobody's own settings decide what a test sees, nor does it leave anything in their memory.
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -153,6 +154,7 @@ def _offered(targets: Sequence[Target]) -> Iterable[Binary]:
                     yield Binary(problem_class, skinny.binary)
 
 
+@functools.cache
 def binaries(targets: Sequence[Target] = DEFAULT_TARGETS) -> tuple[Binary, ...]:
     """Every tile and every skinny arrangement that any target is offered, each in one of the
     classes that it is offered for, in turn, so that all classes come up."""

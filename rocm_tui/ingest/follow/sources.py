@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,11 +28,20 @@ REST = 3.0
 """A whole-file source is left alone for this many times the seconds its last reading took."""
 
 
-class SourceSet:
-    """Follows files and folders, which need not exist yet. Never raises."""
+_AT_ONCE = 1000
+"""Records from which on they are given away before all is read."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+
+class SourceSet:
+    """Follows files and folders, which need not exist yet. Never raises. `early` takes much that
+    was found while there is still something to read; `look` returns what it did not take."""
+
+    def __init__(
+        self, paths: Sequence[str], early: Callable[[list[Record]], None] | None = None
+    ) -> None:
         self.paths = tuple(paths)
+        self._early = early
+        self._gathered: list[Record] = []
         self._tailers: dict[str, Tailer | ConfigFolder] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
@@ -70,7 +79,7 @@ class SourceSet:
                 if member.path not in tailers:
                     tailer = self._tailers.get(member.path)
                     if tailer is None:
-                        tailer = follower(member)
+                        tailer = follower(member, self._gather)
                         self._pending.add(member.path)
                         self._rest[member.path] = 0.0
                     tailers[member.path] = tailer
@@ -109,15 +118,22 @@ class SourceSet:
             for path, tailer in self._tailers.items()
             if tailer.retry_at is not None and now >= tailer.retry_at
         }
-        records: list[Record] = []
         for path in sorted(due & self._tailers.keys()):
             if now < self._rest.get(path, 0.0):
                 self._pending.add(path)
             else:
-                records += self._poll(path)
+                self._gather(self._poll(path))
                 if self._tailers[path].state == "waiting" and self._roots[path] != path:
                     self._drop(path)
+        records, self._gathered = self._gathered, []
         return records
+
+    def _gather(self, records: list[Record]) -> None:
+        """In the order of the sources, as they would come all at once."""
+        self._gathered += records
+        if self._early is not None and len(self._gathered) >= _AT_ONCE:
+            records, self._gathered = self._gathered, []
+            self._early(records)
 
     def _source(self, path: str) -> str:
         """The source that a change at an absolute path concerns."""
@@ -237,11 +253,13 @@ class SourceSet:
         return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
 
 
-def follower(member: Member) -> Tailer | ConfigFolder:
+def follower(
+    member: Member, early: Callable[[list[Record]], None] | None = None
+) -> Tailer | ConfigFolder:
     """What follows a member of a folder, which may be a whole cache of Triton."""
     if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
         return ConfigFolder(member.path)
-    return Tailer(member.path, member.known, member.wanted)
+    return Tailer(member.path, member.known, member.wanted, early)
 
 
 def unsearched(path: str, tree: Tree) -> Fault | None:

@@ -14,7 +14,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.pins.store import PinStore
-from rocm_tui.render import detail as detail_lines
+from rocm_tui.render.lines import whole
 from rocm_tui.session.model import Row
 from rocm_tui.session.query import match
 from rocm_tui.session.query.fields import SEARCHED, Known, Value
@@ -303,7 +303,7 @@ async def test_a_cut_tuning_has_no_winner(tmp_path: Path) -> None:
 def test_facts_that_do_not_fit_are_left_out_whole() -> None:
     line = ((" Tie", "strong"), (": 1 % apart", ""), (" · 2.1× ATen", ""), (" · 8.36 TFLOP/s", ""))
     for width, told in ((80, 4), (len(" Tie: 1 % apart · 2.1× ATen"), 3), (17, 2), (5, 2)):
-        assert detail_lines.whole(line, width) == line[:told]
+        assert whole(line, width) == line[:told]
 
 
 async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -> None:
