@@ -163,7 +163,7 @@ class SourceSet:
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
-            if root in self._trees:
+            if root in self._trees and root not in tailers:  # a cache of Triton is one source
                 bad, words = root in self._unlistable, self._trees[root].words
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad and not words else "following"
