@@ -299,6 +299,8 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
         return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
     if record.op == TRITON and not (record.proof and record.proof.ok):
         return PinStatus(pin, "unproven", UNSEEN)
+    if record.op == TRITON and (why := why_stale(record, 0)):
+        return PinStatus(pin, "unproven", f"{why}; `rocm-tui verify -- CMD`")
     return PinStatus(pin, "active")
 
 

@@ -352,8 +352,8 @@ def tiles(
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
-    elif target.matrix.startswith("wmma") and ITEM_BYTES[dtype] == 1:
-        # Bytes that have to be turned take registers: half the K, for where the whole is too much.
+    elif found[0].unit in ("mma", "wmma_gfx11", "wmma_gfx12") and ITEM_BYTES[dtype] == 1:
+        # Bytes that are turned or converted take registers: half the K where the whole is too much.
         found = (*found, *(replace(tile, k_bytes=tile.k_bytes // 2) for tile in found))
     if pixels and lists is _MMA:
         found = (*_VALUES, *found)

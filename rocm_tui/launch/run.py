@@ -224,6 +224,7 @@ def run(
     check: bool = False,
     shares: bool = True,
     capture: bool = False,
+    cache_triton: bool = False,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
     id: str | None = None,
@@ -249,6 +250,8 @@ def run(
     if capture:
         # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
         child_env |= {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"}
+    if cache_triton:
+        child_env["TRITON_CACHE_AUTOTUNING"] = "1"
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.cells import cell_len
-
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
 from backend.model.kernel import TRITON
@@ -61,7 +59,7 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
         spans.append((", less than one measurement can tell", "dim"))
     else:
         ahead = fmt.once(fmt.percent(lead))
-        spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (_BY_SINGLE, "dim")]
+        spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (f" ·{_BY_SINGLE}", "dim")]
     spans += _against_aten(tuning, best)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
@@ -267,19 +265,6 @@ def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
     """What the kernel of this choice takes, in full; blank where nobody can know it."""
     footprint = footprints.get(choice.hash or "") if choice else None
     return ((f" {plain(footprint.sentence)}", "dim"),) if footprint else ()
-
-
-def whole(line: Line, width: int) -> Line:
-    """A line without its last facts, each a span after a `·`, that `width` cells cannot hold."""
-    kept = list(line)
-    while sum(cell_len(text) for text, _ in kept) > width and kept[-1][0].startswith(" · "):
-        kept.pop()
-    return tuple(kept)
-
-
-def filled(line: Line, width: int) -> Line:
-    """A line with the colour of headings up to its end."""
-    return (*line, (" " * width, "head"))
 
 
 # The same for `show`.

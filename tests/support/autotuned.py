@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.triton_lab import triton_python
+from tests.support.triton_lab import ROOT, triton_python
 
 PROGRAM = Path(__file__).with_name("autotuned_program.py")
 TIMES = {32: 3.0, 64: 1.5, 128: 2.0}
@@ -20,6 +20,8 @@ def environment(cache: Path, times: Mapping[int, float] = TIMES, **more: str) ->
         **os.environ,
         "TRITON_CACHE_DIR": str(cache),
         "TRITON_CACHE_AUTOTUNING": "1",
+        "PYTHONPATH": str(ROOT),
+        "TRITON_DEFAULT_FP_FUSION": "1",  # else 3.9 warns
         "TIMES": json.dumps(times),
         **more,
     }

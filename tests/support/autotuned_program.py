@@ -63,7 +63,7 @@ class Driver:
 
 
 class Tensor:
-    dtype = "fp32"
+    dtype = "torch.float32"
 
     def data_ptr(self) -> int:
         return 1 << 14
@@ -83,7 +83,7 @@ def bench(call: Any, quantiles: object) -> list[float]:
     do_bench=bench,
 )
 @triton.jit
-def scale_kernel(p: Any, n: Any, BLOCK: tl.constexpr) -> None:
+def scale_kernel(p, n, BLOCK: tl.constexpr) -> None:  # noqa: ANN001
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(p + at, tl.load(p + at, mask=at < n) * 2, mask=at < n)
 

@@ -24,7 +24,7 @@ from backend.model import convolution
 from backend.model.convolution import Options
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.problem import Activation
-from backend.templates.rendering import render_conv
+from backend.templates.rendering import render_conv, render_direct
 
 
 def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -108,6 +108,7 @@ class ROCmConvTemplate(HipTemplate):
 
     template = "conv"
     renders = staticmethod(render_conv)
+    joined = False
 
     def __init__(
         self, input_nodes: Sequence[Node], layout: Any, *, given: Options, **options: Any
@@ -126,6 +127,7 @@ class ROCmConvTemplate(HipTemplate):
             operands.get("bias"),
             self.given,
             self.activation,
+            self.joined,
         )
 
     def reference(self) -> ConvReference:
@@ -148,3 +150,11 @@ class ROCmConvTemplate(HipTemplate):
             *(aten.numbers(name, n) for name, n in lists.items()),
             *aten.copied(out, name, x, weight, "bias", *arguments),
         ]
+
+
+class ROCmDirectConvTemplate(ROCmConvTemplate):
+    """Groups of few channels, from an image in LDS; configs are `DirectConfig`."""
+
+    template = "direct"
+    renders = staticmethod(render_direct)
+    joined = True

@@ -96,6 +96,7 @@ class ConfigFolder:
         return [*records, Gone(self.path)] if known else records
 
     def _poll(self, now: float) -> list[Record]:
+        start = time.monotonic()
         status = os.stat(self.path)  # noqa: PTH116
         records: list[Record] = [] if self._failure is None else [Gone(self.path)]
         self.state, self._failure = "following", None
@@ -110,7 +111,7 @@ class ConfigFolder:
         if due:
             for path in list(self._stamps):
                 records += self._take(path)
-            self._rested = now + (time.monotonic() - now) * _LEISURE
+            self._rested = now + (time.monotonic() - start) * _LEISURE
         young = any(now - since < PATIENCE for since in self._empty.values())
         self._again = now + AGAIN if young else None
         return records

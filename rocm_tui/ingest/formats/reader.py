@@ -135,5 +135,6 @@ def timed_choice(
     ms: float, name: str | None = None, hash: str | None = None, description: str = ""
 ) -> Choice:
     """A choice and its time, which is infinite or no number if it failed."""
-    failed = not math.isfinite(ms)
-    return Choice(name, hash, None if failed else ms, description, failed=failed)
+    if math.isfinite(ms):
+        return Choice(name, hash, ms, description)
+    return Choice(name, hash, None, description, failed=True)

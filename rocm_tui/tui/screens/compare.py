@@ -27,6 +27,7 @@ from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import plot as whiskers
 from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
+from rocm_tui.render.lines import filled
 from rocm_tui.render.side_by_side import Fact, tell
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import possible, stats
@@ -120,7 +121,7 @@ class CompareView(LineView):
             name = shorten(f"#{place} {plain(shown.choices[at].label)}", cells - 2)
             line.append((name.ljust(cells), "title" if at == self.column else "head"))
         line.append(("▸ more" if seen[-1] < len(shown.choices) - 1 else "", "head"))
-        head = detail_lines.filled(tuple(line), width)
+        head = filled(tuple(line), width)
         return [detail_lines.verdict(shown.tuning, shown.own), (), head]
 
     def line(self, index: int, width: int) -> Line:

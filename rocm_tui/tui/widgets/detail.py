@@ -13,6 +13,7 @@ from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render.choices import Footprint
 from rocm_tui.render.layout import Slot
+from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
 from rocm_tui.render.trials import trial_line
@@ -104,10 +105,12 @@ class Detail(LineView):
             return []
         head = choice_lines.choice_heading(row, self._layout(width - 2))
         room = self.size.height - 2 - min(_LEAST, self.count())
+        said = [whole(line, width) for line in self._said(row, max(1, room))]
+        below = [piece for line in said for piece in folded(line, width)]
         return [
-            detail_lines.filled(detail_lines.title(row), width),
-            *(detail_lines.whole(line, width) for line in self._said(row, max(1, room))),
-            detail_lines.filled(head, width),
+            filled(detail_lines.title(row), width),
+            *(below if len(below) <= room else said),
+            filled(head, width),
         ]
 
     def _said(self, row: Row, room: int) -> list[Line]:

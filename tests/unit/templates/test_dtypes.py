@@ -61,7 +61,7 @@ def sample(
         for target in targets:
             for binary in offered(problem_class, target):
                 config = binary.config
-                form = "skinny" if isinstance(config, SkinnyConfig) else config.unit
+                form = f"skinny {config.unit}" if isinstance(config, SkinnyConfig) else config.unit
                 if not isinstance(config, SkinnyConfig) or config.waves_k > 1:
                     chosen.setdefault((problem_class, form), binary)
     return list(chosen.values())
