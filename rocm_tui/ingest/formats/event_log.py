@@ -43,6 +43,9 @@ from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, 
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
+_LATE = 1000
+"""Tunings that ended last, of which more may be told: threads that compiled for them may be late.
+"""
 
 
 _OfTuning = (
@@ -211,7 +214,7 @@ class EventLog:
             fold = self._folds.get(event.n)
             if fold is None:
                 if event.n not in self._ended:
-                    self._problem(f"an event of tuning {event.n}, which did not start")
+                    self._problem(f"an event of tuning {event.n}, of which no start is known")
                     return
                 fold = self._folds[event.n] = _Fold.reopened(self._ended[event.n])
             if isinstance(event, TuningFailed):
@@ -286,6 +289,8 @@ class EventLog:
             if fold.state != "running":
                 self._ended[n] = tuning
                 del self._folds[n]
+        for n in list(self._ended)[:-_LATE]:
+            del self._ended[n]
         self._records, self._changed = [], {}
         return [*records, *self._graphs.changed(), *self._activity.changed(self._progress())]
 
