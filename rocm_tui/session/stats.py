@@ -20,7 +20,7 @@ are not recognised.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import comb, isfinite
 from typing import Literal
 
@@ -65,8 +65,8 @@ def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     return tuple(_ranked(tuning))
 
 
-def _ranked(tuning: Tuning) -> Iterator[Choice]:
-    return (c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+def _ranked(tuning: Tuning) -> list[Choice]:
+    return [c for c in tuning.choices if c.ms is not None and not c.failed and c.offered]
 
 
 def tried(tuning: Tuning) -> int:
@@ -103,7 +103,7 @@ def single(tuning: Tuning) -> bool:
 
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
-    return next(_ranked(tuning), None)
+    return next(iter(_ranked(tuning)), None)
 
 
 def fastest(tuning: Tuning) -> Choice | None:

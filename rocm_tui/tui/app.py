@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +36,7 @@ if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
+    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
     from rocm_tui.render.table import Line
@@ -69,9 +69,10 @@ class RocmTui(Host):
         python: str | None = None,
         launched: Launched | None = None,
         read_only: bool = False,
+        reader: ReaderProcess | None = None,
     ) -> None:
         """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
-        What is `read_only` from the start stays so."""
+        What is `read_only` from the start stays so. A `reader` reads the paths already."""
         super().__init__()
         self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
@@ -81,7 +82,7 @@ class RocmTui(Host):
         self.launched = launched
         recorded = partial(later.recorded_programs, layout)
         self.programs = Programs(launched, recorded, later.detached)
-        self._polling = polling
+        self._reading = polling, reader
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
@@ -91,7 +92,7 @@ class RocmTui(Host):
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
         self._pace = Pace()
-        self._scheduled = False
+        self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
         self.terminal_colors = self.console.color_system or ""
         for theme in themes.themes_for(self.terminal_colors):
@@ -110,7 +111,7 @@ class RocmTui(Host):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+            self._feed = later.feed(self.paths, self.layout, self._wake, *self._reading)
             self._feed.read_only = self.read_only
         return self._feed
 
@@ -179,8 +180,6 @@ class RocmTui(Host):
         later.take_up_settings(self, self.terminal_colors)
         if self.launched is not None:
             later.follow_launched(self, self.launched)
-        gc.freeze()  # what start-up made stays; see run_watch
-        gc.enable()
 
     def stop_feed(self) -> None:
         """End reading, reconciling and every job; safe to call again."""
@@ -205,21 +204,23 @@ class RocmTui(Host):
     def _schedule(self, wait: float = 0.0) -> None:
         """Take in what arrived, soon; once, however often it is asked for."""
         assert self._loop is not None
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_later(wait, self._take)
+        when = self._loop.time() + wait
+        if self._taking is None or when < self._taking.when():
+            if self._taking is not None:
+                self._taking.cancel()
+            self._taking = self._loop.call_at(when, self._take)
 
     def _take(self) -> None:
-        self._scheduled = False
+        self._taking = None
         if not self.is_running:
             return
         taken = self.feed.take()
-        self._pile.grown(taken.held, taken.more)
+        self._pile.grown(taken.held, not taken.settled)
         for status in taken.drifted:
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        early = self._pace.wait(time.monotonic())
+        early = self._pace.wait(time.monotonic(), rows=taken.held > 0, settled=taken.settled)
         if early <= 0:
             self._update()
         if taken.more:

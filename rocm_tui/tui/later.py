@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # types only, see above
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
+    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.detached import Recorded
     from rocm_tui.launch.launched import Launched
@@ -78,10 +79,16 @@ def dock(screen: BaseScreen) -> Dock:
     return Dock(screen)
 
 
-def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
+def feed(
+    paths: Sequence[str],
+    layout: Layout,
+    wake: Callable[[], None],
+    polling: bool,
+    reader: ReaderProcess | None,
+) -> Feed:
     from rocm_tui.session.feed import Feed
 
-    return Feed(paths, layout, wake, polling=polling)
+    return Feed(paths, layout, wake, polling=polling, reader=reader)
 
 
 def asking(host: Host) -> Requests:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,11 +28,20 @@ REST = 3.0
 """A whole-file source is left alone for this many times the seconds its last reading took."""
 
 
-class SourceSet:
-    """Follows files and folders, which need not exist yet. Never raises."""
+_AT_ONCE = 1000
+"""Records from which on they are given away before all is read."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+
+class SourceSet:
+    """Follows files and folders, which need not exist yet. Never raises. `early` takes much that
+    was found while there is still something to read; `look` returns what it did not take."""
+
+    def __init__(
+        self, paths: Sequence[str], early: Callable[[list[Record]], None] | None = None
+    ) -> None:
         self.paths = tuple(paths)
+        self._early = early
+        self._gathered: list[Record] = []
         self._tailers: dict[str, Tailer | ConfigFolder] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
@@ -70,7 +79,7 @@ class SourceSet:
                 if member.path not in tailers:
                     tailer = self._tailers.get(member.path)
                     if tailer is None:
-                        tailer = follower(member)
+                        tailer = follower(member, self._gather)
                         self._pending.add(member.path)
                         self._rest[member.path] = 0.0
                     tailers[member.path] = tailer
@@ -97,27 +106,42 @@ class SourceSet:
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        return path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        known = path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        return known and not self._late_folder(path)
+
+    def _late_folder(self, path: str) -> bool:
+        """Whether a source that was not there when it was looked for is a folder now."""
+        late = self._roots.get(path) == path and isinstance(self._tailers.get(path), Tailer)
+        return late and os.path.isdir(path)  # noqa: PTH112
 
     def look(self, paths: Iterable[str] | None = None) -> list[Record]:
         """Read what changed at `paths`, or everywhere; and what is due anyway."""
         now = time.monotonic()
         due = set(self._tailers if paths is None else map(self._source, paths))
+        if any(map(self._late_folder, due)):
+            self._gather(self.find())
         due |= {path for path in self._pending if now >= self._rest[path]}
         due |= {
             path
             for path, tailer in self._tailers.items()
             if tailer.retry_at is not None and now >= tailer.retry_at
         }
-        records: list[Record] = []
         for path in sorted(due & self._tailers.keys()):
             if now < self._rest.get(path, 0.0):
                 self._pending.add(path)
             else:
-                records += self._poll(path)
+                self._gather(self._poll(path))
                 if self._tailers[path].state == "waiting" and self._roots[path] != path:
                     self._drop(path)
+        records, self._gathered = self._gathered, []
         return records
+
+    def _gather(self, records: list[Record]) -> None:
+        """In the order of the sources, as they would come all at once."""
+        self._gathered += records
+        if self._early is not None and len(self._gathered) >= _AT_ONCE:
+            records, self._gathered = self._gathered, []
+            self._early(records)
 
     def _source(self, path: str) -> str:
         """The source that a change at an absolute path concerns."""
@@ -139,7 +163,7 @@ class SourceSet:
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
-            if root in self._trees:
+            if root in self._trees and root not in tailers:  # a cache of Triton is one source
                 bad, words = root in self._unlistable, self._trees[root].words
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad and not words else "following"
@@ -237,11 +261,13 @@ class SourceSet:
         return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
 
 
-def follower(member: Member) -> Tailer | ConfigFolder:
+def follower(
+    member: Member, early: Callable[[list[Record]], None] | None = None
+) -> Tailer | ConfigFolder:
     """What follows a member of a folder, which may be a whole cache of Triton."""
     if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
         return ConfigFolder(member.path)
-    return Tailer(member.path, member.known, member.wanted)
+    return Tailer(member.path, member.known, member.wanted, early)
 
 
 def unsearched(path: str, tree: Tree) -> Fault | None:

@@ -109,10 +109,10 @@ def test_numbers(name: str, kernels: dict[str, Kernel]) -> None:
 
 
 MISTAKES = [
-    ("fours-mfma", "y >= 0 && ", ""),
-    ("fours-mma", "x < args.width", "x <= args.width"),
+    ("fours-mfma", "static_cast<unsigned>(top + at.y) < static_cast<unsigned>(args.height) &&", ""),
+    ("fours-mma", "< static_cast<unsigned>(args.width)", "<= static_cast<unsigned>(args.width)"),
     ("fours-mma", "  rt::copy_wait<0>();\n", ""),
-    ("depthwise-mma", "&& piece * VEC_A < channels", ""),
+    ("depthwise-mma", "&& at.piece * VEC_A < channels", ""),
     ("fours-mma", "place_in_line(line, lane / Unit::N % 2 * HALF)", "lane / Unit::N % 2 * HALF"),
     ("thirty-twos-mfma", "channel / SIDE) * SIDE", "0) * SIDE"),
     ("fours-gfx12", "  if (CHANNELS % SIDE != 0 || FILTERS % SIDE != 0) {", "  if (false) {"),
@@ -128,7 +128,8 @@ MISTAKES = [
     ("wider-mma", "line % high * TILE_H", "0"),
     ("odd-ones", "k % POINTS, k / POINTS", "k / POINTS, k % POINTS"),
     ("depthwise-fma", "f / FILTERS * CHANNELS) + k", "0) + k"),
-    ("rows-first-fma", "piece * VEC_A * args.image_c", "piece * VEC_A"),
+    ("rows-first-fma", "at.piece * VEC_A * args.image_c", "at.piece * VEC_A"),
+    ("odd-ones", "piece -= PIECES, ++x", "piece -= PIECES"),
 ]
 
 
