@@ -1,4 +1,4 @@
-"""Pointwise nodes before our Triton product, in real compiles on the CPU by Triton's interpreter."""
+"""Pointwise nodes before our Triton product, in real compiles by Triton's interpreter."""
 
 from __future__ import annotations
 
