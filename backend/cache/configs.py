@@ -3,7 +3,7 @@
     {"key": [1024, "torch.float16"],
      "configs_timings": [[{"kwargs": {"BLOCK": 64}, "num_warps": 4, ...}, [p50, p20, p80]], ...]}
 
-Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4 to 3.9,
+Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4, 3.6, 3.9,
 `runtime/autotuner.py`) makes its configs of the file anew and takes the first of those with the
 least times, compared in the order in which they stand. So the first number of each config decides,
 and a pin raises that of the rivals as in Inductor's cache (`autotune`). Whoever reads the file

@@ -99,9 +99,9 @@ def takes_pipeline(problem: GemmProblem) -> bool:
     # As fragments are loaded; bytes come in pairs, so along K.
     along_k = form.left.k_fast and form.right.k_fast
     words = min(form.left.vector, form.right.vector) >= 4
-    wide = item == 2 or (item == 1 and along_k and words)
+    wide = item == 2 or (item == 1 and along_k and words) or problem.a.dtype == "float64"
     if isinstance(problem, ConvProblem) and problem.window is not None:
-        plain &= sum(problem.window.kernel) < 32
+        plain &= sum(problem.window.kernel) < 32 and item < 8
     return plain and wide and not isinstance(problem, GroupedProblem)
 
 
@@ -135,10 +135,10 @@ def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     item = problem.a.item_bytes
-    if config.unit not in ("mma", "wgmma") or config.stages > 8:
+    if config.unit not in ("mma", "mma_f64_wide", "wgmma") or config.stages > 8:
         yield "stages: 1 or 2, or 3 to 8 with the asynchronous copies of mma and wgmma"
     if not takes_pipeline(problem):
-        yield "asynchronous copies convert nothing, and gather from small windows"
+        yield "asynchronous copies convert nothing, and gather from small windows, not fp64"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:

@@ -40,6 +40,7 @@ def registers(config: Config, problem: GemmProblem, wave: int) -> int:
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
         depth = 2 * VECTOR_BYTES // item  # of an instruction; the next one's come meanwhile
+        depth = 8 if item == 8 else depth
         factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * depth
         values = factors // wave + held // (config.waves * wave)
         copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES

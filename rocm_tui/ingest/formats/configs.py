@@ -24,9 +24,10 @@ def read(data: bytes, source: str) -> list[Record]:
         raise NotReadable(clean(str(error))) from error
 
 
-def tuning_of(data: bytes, source: str) -> Tuning:
-    """The same, as the tuning alone. Outside of Triton's cache its key is not known whole, so it
-    has no precision and cannot be pinned. Raises CacheUnreadable."""
+def tuning_of(data: bytes, source: str, when: float | None = None) -> Tuning:
+    """The same, as the tuning alone; `when` it was written, Unix time. Raises CacheUnreadable.
+
+    Outside of Triton's cache the key is not known whole, so there it cannot be pinned."""
     path = Path(source)
     kernel = parse(path, data)
     choices = [_choice(config) for config in kernel.configs]
@@ -37,6 +38,7 @@ def tuning_of(data: bytes, source: str) -> Tuning:
         inputs_key=kernel.inputs,
         choices=sort_choices(choices),
         num_choices=len(choices),
+        when=when,
         sources=(source,),
     )
 
