@@ -24,6 +24,7 @@ from backend.templates.problem import (
     check_factors,
     check_sums,
 )
+from backend.templates.prologue import Prologue
 from backend.templates.triton.choice import (
     RenderedKernel,
     TritonChoice,
@@ -42,20 +43,24 @@ class TritonGemm:
     """`out = epilogue(a @ b)`, in `acc` until the store, for any strides.
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). An `epilogue`
-    stores what it says, and `out` only if a store of it has that name. Raises
-    UnsupportedProblemError.
+    stores what it says, and `out` only if a store of it has that name. A factor with a prologue is
+    no tensor, but computed where it is loaded. Raises UnsupportedProblemError.
     """
 
     a: Operand
     b: Operand
     out: Operand
     epilogue: Epilogue | None = None
+    a_prologue: Prologue | None = None
+    b_prologue: Prologue | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
         check_sums(self.acc, self.out)
         accesses = self.epilogue.accesses if self.epilogue else ()
-        tensors: list[Operand | Access] = [self.a, self.b, self.out, *accesses]
+        if any(source.dtype.startswith("float8") for source in self.sources):
+            raise UnsupportedProblemError("a factor computed from floats of 8 bits")
+        tensors: list[Operand | Access] = [self.a, self.b, self.out, *accesses, *self.sources]
         for tensor in tensors:
             if tensor.dtype not in DTYPES:
                 raise UnsupportedProblemError(f"{tensor.name} is {tensor.dtype}")
@@ -64,6 +69,23 @@ class TritonGemm:
         for what, left, right in self._equal_sizes():
             if left != right and not symbols(left) and not symbols(right):
                 raise UnsupportedProblemError(f"{what} is {left} and {right}")
+
+    @property
+    def prologues(self) -> dict[str, Prologue]:
+        """By the name of the factor in the kernel."""
+        named = zip("AB", (self.a_prologue, self.b_prologue), strict=True)
+        return {name: prologue for name, prologue in named if prologue is not None}
+
+    @property
+    def sources(self) -> tuple[Operand, ...]:
+        """What factors are computed from."""
+        return tuple(x.operand for p in self.prologues.values() for x in p.sources)
+
+    @property
+    def plain(self) -> dict[str, str]:
+        """The factors that are tensors: their names, and those of the parameters."""
+        named = zip("AB", (self.a, self.b), strict=True)
+        return {x.name: name.lower() for name, x in named if name not in self.prologues}
 
     def _equal_sizes(self) -> list[tuple[str, Expr, Expr]]:
         a, b, out = self.a.sizes, self.b.sizes, self.out.sizes
@@ -109,7 +131,8 @@ def from_gemm(problem: GemmProblem) -> TritonGemm:
     values = chain.extend(last.steps, value)
     stores = tuple(Store(store.to, values[store.step].step) for store in last.stores)
     epilogue = Epilogue(chain.steps, stores, loads + last.loads)
-    return TritonGemm(problem.a, problem.b, problem.out, epilogue)
+    prologues = problem.a_prologue, problem.b_prologue
+    return TritonGemm(problem.a, problem.b, problem.out, epilogue, *prologues)
 
 
 def _plain(out: Operand, acc: DType) -> Epilogue:
@@ -125,6 +148,7 @@ def index_dtype(problem: TritonGemm) -> IndexDtype:
         problem.a,
         problem.b,
         problem.out,
+        *problem.sources,
         *(Operand(access.name, access.dtype, sizes, access.strides) for access in accesses),
     )
     return "int32" if all(_reach(operand) < 2**31 for operand in operands) else "int64"
@@ -149,7 +173,7 @@ def generate(
     used = [a.source for k in kernels for a in k.arguments if a.kind == "extra"]
     extras = tuple(dict.fromkeys(used))
     outputs = tuple(store.to.name for store in last.stores)
-    parameters = {("input", problem.a.name): "a", ("input", problem.b.name): "b"}
+    parameters = {("input", name): parameter for name, parameter in problem.plain.items()}
     if problem.a.name == problem.b.name:
         raise UnsupportedProblemError(f"both factors are named {problem.a.name}: name them apart")
     parameters |= {("extra", name): f"in_{name}" for name in extras}
@@ -168,7 +192,7 @@ def generate(
         constants=_constants(problem, config, dtype),
         kernels=kernels,
         source=source,
-        inputs=(problem.a.name, problem.b.name),
+        inputs=tuple(problem.plain),
         extras=extras,
         outputs=outputs,
         sizes=sizes,
@@ -209,6 +233,7 @@ def _product(
         [_padded(problem.a), _padded(problem.b)],
         out,
         epilogue=problem.epilogue if config.split_k == 1 else None,
+        prologues=problem.prologues,
         defines=config.defines(),
         index_dtype=dtype,
     )

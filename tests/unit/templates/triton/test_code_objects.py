@@ -13,10 +13,11 @@ import sympy
 
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
-from backend.templates.triton.gemm import TritonGemm, generate
+from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes
 from backend.toolchain.resources import Resources, from_file
 from tests.support.chains import access, epilogue
+from tests.support.prologue_cases import GROUPS, HALVES, NIBBLES, Case, Computed
 from tests.support.triton_lab import TritonChild, triton_child
 
 
@@ -164,3 +165,16 @@ def test_a_module_is_written_once(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("computed", [NIBBLES, HALVES, GROUPS], ids=lambda c: c.name)
+@pytest.mark.parametrize("split", [1, 2])
+def test_computed_factors_reach_the_matrix_cores(
+    child: TritonChild, computed: Computed, split: int
+) -> None:
+    problem = from_gemm(Case("bfloat16", b=computed, vector=16).problem())
+    config = replace(CONFIG, block_m=32, split_k=split)
+    made = generate(problem, config, "gfx942")
+    assert made.inputs == ("X",) and made.extras == tuple(s.name for s in computed.sources)
+    product, *_ = child.compile(made)
+    assert instructions(product, "v_mfma") == {"v_mfma_f32_16x16x16_bf16"}
