@@ -220,3 +220,23 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
         left.look()
         time.sleep(0.05)
     assert (program.code, left.code) == (-signal.SIGINT, -signal.SIGINT)
+
+
+async def test_another_size_hides_no_cursor(tmp_path: Path) -> None:
+    write_cache(tmp_path, *range(1, 41))
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 40)
+        table = panes.table
+        await pilot.press(*["j"] * 12)
+        for size in ((80, 18), (40, 10), (80, 18), (140, 45)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            if size != (40, 10):
+                assert table.top <= table.cursor == 12 < table.top + table.room, size
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("home")
+        table.top = 20  # as the wheel leaves it
+        table.sync()
+        await pilot.resize_terminal(80, 20)
+        await pilot.pause()
+        assert table.top == 20, "who looks elsewhere stays there"
