@@ -3,7 +3,7 @@
     {"key": [1024, "torch.float16"],
      "configs_timings": [[{"kwargs": {"BLOCK": 64}, "num_warps": 4, ...}, [p50, p20, p80]], ...]}
 
-Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4 to 3.9,
+Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4, 3.6, 3.9,
 `runtime/autotuner.py`) makes its configs of the file anew and takes the first of those with the
 least times, compared in the order in which they stand. So the first number of each config decides,
 and a pin raises that of the rivals as in Inductor's cache (`autotune`). Whoever reads the file
@@ -118,17 +118,34 @@ def _timed(pair: object) -> TimedConfig | None:
         return None
     config, times = pair
     times = times if isinstance(times, list) else [times]
-    if not times or not all(type(ms) in (int, float) for ms in times):
+    if not times or not _NUMBERS.issuperset(map(type, times)):
         return None
-    first, *rest = [_milliseconds(ms) for ms in times]
-    two = len(rest) == 2 and all(map(math.isfinite, rest)) and math.isfinite(first)
+    first = _milliseconds(times[0])
+    known = _KNOWN.get(text := repr(config))
+    if known is None:
+        known = _described(config)
+        if len(_KNOWN) < _MOST_KNOWN and len(text) < 1_000:
+            _KNOWN[text] = known
+    return TimedConfig(*known, first, _quantiles(times) if math.isfinite(first) else None)
+
+
+def _quantiles(times: list[float]) -> tuple[float, float] | None:
+    low, high = (times[1], times[2]) if len(times) == 3 else (math.nan, math.nan)
+    return (low, high) if abs(low) < math.inf and abs(high) < math.inf else None
+
+
+_NUMBERS = frozenset((int, float))
+_KNOWN: dict[str, tuple[str, str, str]] = {}
+"""Hash, name and text of a config: the same few stand in thousands of files."""
+_MOST_KNOWN = 16_384
+
+
+def _described(config: Mapping[str, Any]) -> tuple[str, str, str]:
     members = dict(_members(config))
-    return TimedConfig(
+    return (
         hash_of(config),
         " ".join(_short(name, value) for name, value in members.items()),
         ", ".join(f"{name}={value}" for name, value in members.items()),
-        first,
-        (rest[0], rest[1]) if two else None,
     )
 
 
@@ -140,14 +157,15 @@ def _milliseconds(number: float) -> float:
 
 
 def hash_of(config: Mapping[str, Any]) -> str:
-    """Names a config, the same for each Triton: what it does not set is left out."""
+    """Names a config, as a file or Triton itself has it. What is not set is left out, so the name
+    is the same for each version of Triton."""
     told = {name: value for name, value in config.items() if value is not None}
     return HASH + hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 
 def _members(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     kwargs = config.get("kwargs")
-    own = {k: v for k, v in config.items() if k != "kwargs" and v is not None}
+    own = {name: value for name, value in config.items() if not (name == "kwargs" or value is None)}
     for name, value in [*(kwargs.items() if isinstance(kwargs, dict) else ()), *own.items()]:
         if _USUAL.get(name) != value:
             text = value if isinstance(value, str) else json.dumps(value)

@@ -285,7 +285,11 @@ class HeldCache:
         self.check(path)
         merge = configs.keep_newer if configs.is_file(path) else merge_missing
         with safe.locked(self._layout.root, self._layout.autotune / system):
-            return counts if exchange.update(path, edit, merge) else {}
+            before = path.stat()
+            changed = exchange.update(path, edit, merge)
+            if changed and configs.is_file(path):  # its time is when the kernel was tuned
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            return counts if changed else {}
 
     def _path_of(self, file: PinFile, system: str) -> Path:
         """The file that the pins of `system` are about."""

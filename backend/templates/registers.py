@@ -7,6 +7,7 @@ from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyCon
 from backend.templates.convolution import ConvProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, canonical
 from backend.templates.units import UNITS, MatrixUnit
+from backend.toolchain.target import Target
 
 _ADDRESSES = 40
 """Registers for pointers, indices and the loop, as seen in compiled kernels."""
@@ -38,7 +39,9 @@ def registers(config: Config, problem: GemmProblem, wave: int) -> int:
         form = canonical(problem)
         sides = ((config.block_m, config.vec_a), (config.block_n, config.vec_b))
         held = sum(lines for lines, vector in sides if vector * item < 4) * config.block_k
-        factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * 16
+        depth = 2 * VECTOR_BYTES // item  # of an instruction; the next one's come meanwhile
+        depth = 8 if item == 8 else depth
+        factors = 0 if config.unit == "wgmma" else 2 * (config.wave_m + config.wave_n) * depth
         values = factors // wave + held // (config.waves * wave)
         copies = sum(lines for lines, _ in sides) * config.block_k * item // VECTOR_BYTES
         places = min(16, copies // (config.waves * wave)) + (0 if form.left.k_fast else 8)
@@ -58,17 +61,34 @@ def registers(config: Config, problem: GemmProblem, wave: int) -> int:
 
 
 def _unpacked(config: GemmConfig, problem: GemmProblem, unit: MatrixUnit, wave: int) -> int:
-    """Of bytes that RDNA takes apart on their way to LDS, those that are turned or come by less
-    than a word: up to four registers each, as seen in compiled kernels."""
-    if problem.a.item_bytes > 1 or not unit.family.startswith("wmma"):
+    """Of bytes that RDNA and NVIDIA take apart on their way to LDS, those that are turned or come
+    by less than a word: so many registers each, as seen in compiled kernels."""
+    if problem.a.item_bytes > 1 or unit.family == "mfma":
         return 0
+    turned = 2 if unit.family == "mma" else 4
     form = canonical(problem)
     sides = (
         (form.left.k_fast, config.vec_a, config.block_m),
         (form.right.k_fast, config.vec_b, config.block_n),
     )
-    lines = sum(lines for k_fast, vector, lines in sides if not k_fast or vector < 4)
-    return 4 * lines * config.block_k // (config.waves * wave)
+    each = [
+        0 if k_fast and v >= 4 else lines * (turned if v >= 4 else 4) for k_fast, v, lines in sides
+    ]
+    return sum(each) * config.block_k // (config.waves * wave)
+
+
+def converted(config: Config, problem: GemmProblem, target: Target) -> int:
+    """Registers more where fp8 is multiplied as fp16, as `mma` does on Hopper: the compiler
+    converts all of a step ahead."""
+    if isinstance(config, DirectConfig) or config.unit != "mma" or config.stages < 3:
+        return 0
+    if not (target.arch.startswith("sm_90") and problem.a.dtype.startswith("float8")):
+        return 0
+    if isinstance(config, SkinnyConfig):
+        values = (config.rows + config.cols) * 128
+    else:
+        values = (config.wave_m + config.wave_n) * config.block_k
+    return 2 * values // (4 * target.wave)
 
 
 def _skinny_registers(config: SkinnyConfig, problem: GemmProblem) -> int:

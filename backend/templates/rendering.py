@@ -87,6 +87,8 @@ def render_gemm(
     `kernel` replaces the kernel that is made here, for one that knows more than this does.
     """
     template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
+    if config.pipelined and problem.a.dtype == "float64":
+        template = "pipeline_f64.hip.jinja"
     if config.unit == "wgmma":
         template = "boxes.hip.jinja" if takes_boxes(config, problem) else "warpgroup.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)

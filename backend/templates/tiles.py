@@ -325,6 +325,11 @@ _MMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
 }
 """Sums and factors of fp64 take twice the registers of fp32: no wave has more than 32 x 32."""
 
+_RING_F64: dict[ShapeClass, tuple[Tile, ...]] = {
+    shape: tuple(replace(tile, stages=4) for tile in tiles) for shape, tiles in _MMA_F64.items()
+}
+"""The same where asynchronous copies bring the factors, to the unit of `sm_90`."""
+
 _CPU = (
     # A fiber a thread: few threads with much work each; one with matrix instructions, so that tests
     # and the demo run that path too.
@@ -346,14 +351,15 @@ def tiles(
         return tuple(tile for tile in _CPU if has_unit(target, tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
     if dtype == "float64" and target.matrix in ("mfma", "mma"):
-        lists = {"mfma": _MFMA_F64, "mma": _MMA_F64}[target.matrix]
+        ring = pipeline and has_unit(target, "mma_f64_wide", dtype)
+        lists = _MFMA_F64 if target.matrix == "mfma" else _RING_F64 if ring else _MMA_F64
     elif target.matrix == "mma" and pipeline:
         lists = _MMA
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
-    elif target.matrix.startswith("wmma") and ITEM_BYTES[dtype] == 1:
-        # Bytes that have to be turned take registers: half the K, for where the whole is too much.
+    elif found[0].unit in ("mma", "wmma_gfx11", "wmma_gfx12") and ITEM_BYTES[dtype] == 1:
+        # Bytes that are turned or converted take registers: half the K where the whole is too much.
         found = (*found, *(replace(tile, k_bytes=tile.k_bytes // 2) for tile in found))
     if pixels and lists is _MMA:
         found = (*_VALUES, *found)

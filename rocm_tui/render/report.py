@@ -271,7 +271,9 @@ def _saves(savings: Savings) -> str:
     left = [f"{once:,} not measured"] if once else []
     left += [f"{count - known - once:,} without a time of ATen"] if known + once < count else []
     rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
-    return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
+    pins = sum(gain.row.pin is not None for gain in savings.gains)
+    who = f"Tuning with {counted(pins, 'pin')}" if pins else "Tuning"
+    return f"{who} {sums} a run against ATen{rest if known < count else ''} and"
 
 
 def _took(savings: Savings) -> str:

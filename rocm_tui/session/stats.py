@@ -205,7 +205,14 @@ def near(tuning: Tuning, left: Choice, right: Choice) -> bool:
     if not left.ms or not right.ms or min(left.ms, right.ms) < 0:
         return False
     apart = max(left.ms, right.ms) / min(left.ms, right.ms) - 1.0
-    return apart <= TIE_BAND or indistinct(tuning, left.ms, right.ms)
+    return apart <= TIE_BAND or _overlap(left, right) or indistinct(tuning, left.ms, right.ms)
+
+
+def _overlap(left: Choice, right: Choice) -> bool:
+    """Whether the middle of what was timed of one lies among that of the other."""
+    if left.quantiles is None or right.quantiles is None:
+        return False
+    return left.quantiles[0] <= right.quantiles[1] and right.quantiles[0] <= left.quantiles[1]
 
 
 _AGAINST_BEST: dict[Verdict, Standing] = {

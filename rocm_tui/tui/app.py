@@ -220,8 +220,7 @@ class RocmTui(Host):
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        self._pace.taken(taken.held > 0, taken.settled)
-        early = self._pace.wait(time.monotonic())
+        early = self._pace.wait(time.monotonic(), rows=taken.held > 0, settled=taken.settled)
         if early <= 0:
             self._update()
         if taken.more:

@@ -26,15 +26,12 @@ class Pace:
         self._next = self._paid_until = 0.0
         self._stage = 0
 
-    def taken(self, rows: bool, settled: bool) -> None:
-        """The first rows are shown at once; so is all that was there at the start, once it is
-        `settled`."""
+    def wait(self, now: float, *, rows: bool, settled: bool) -> float:
+        """Seconds until the next update; none are left at 0 or below. The first `rows` are shown
+        at once; so is all that was there at the start, once it is `settled`."""
         stage = 2 if settled else 1 if rows else 0
         if stage > self._stage:
             self._stage, self._next = stage, 0.0
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next update; none are left at 0 or below."""
         return self._next - now
 
     def updated(self, begun: float, now: float, cells: int) -> None:

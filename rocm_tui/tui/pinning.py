@@ -74,7 +74,7 @@ async def ask_to_unpin(host: Host, status: PinStatus) -> None:
         f"Unpin {pin.label}",
         "Unpin",
         [
-            f"{pin.op} goes back to the choice that was measured fastest.",
+            f"{pin.op} goes back to the choice with the smallest time.",
             "Its measured times and the compiled graphs that were moved aside return.",
         ],
         command=lambda note: command,

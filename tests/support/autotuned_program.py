@@ -63,7 +63,7 @@ class Driver:
 
 
 class Tensor:
-    dtype = "fp32"
+    dtype = "torch.float32"
 
     def data_ptr(self) -> int:
         return 1 << 14

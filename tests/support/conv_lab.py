@@ -17,7 +17,7 @@ from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation
 from backend.templates.rendering import Rendered, render_conv, render_direct
-from tests.support.template_lab import Kernel, Run, failure, memory_for, try_drawn
+from tests.support.template_lab import Kernel, Run, check_drawn, memory_for
 
 N, H, W, P, Q, GAP = sympy.symbols("n h w p q gap", integer=True, positive=True)
 
@@ -135,9 +135,4 @@ def _numbers(values: tuple[Any, ...], env: Mapping[Any, int]) -> tuple[int, ...]
 
 def check(kernel: Kernel, binary: Binary, examples: int = 8, number: int = 0) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
-
-    def holds(run: Run) -> None:
-        wrong = failure(kernel, run)
-        assert wrong is None, (wrong, run.numbers, binary.config.description)
-
-    try_drawn(holds, runs(binary), examples=examples, number=number)
+    check_drawn(kernel, runs(binary), binary.config.description, examples=examples, number=number)

@@ -15,7 +15,7 @@ from backend.templates.operand import DType, Expr, Operand
 from backend.templates.problem import GemmProblem
 from backend.templates.prologue import Prologue, Source, place
 from backend.templates.rendering import Rendered, render_gemm, render_skinny
-from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for, try_drawn
+from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
 
@@ -295,9 +295,4 @@ def runs(draw: st.DrawFn, binary: Binary) -> Run:
 
 def check(kernel: Kernel, binary: Binary, number: int = 0) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
-
-    def holds(run: Run) -> None:
-        wrong = failure(kernel, run)
-        assert wrong is None, (wrong, run.numbers, binary.config.description)
-
-    try_drawn(holds, runs(binary), number=number)
+    check_drawn(kernel, runs(binary), binary.config.description, number=number)

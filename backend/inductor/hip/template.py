@@ -319,15 +319,20 @@ class HipTemplate(ROCmTemplate):
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
+def plain_factors(template: ROCmTemplate, buffer: ROCmTemplateBuffer) -> Sequence[str]:
+    """The names of the two factors, but those that are read as something else too."""
+    if template.problem().acc != "float32":
+        return ()
+    names = [node.get_name() for node in buffer.inputs]
+    factors = (node.get_name() for node in buffer.inputs[:2])
+    return [name for name in factors if names.count(name) == 1]
+
+
 class ProductTemplate(HipTemplate):
     """A product of matrices whose factors may be computed where they are loaded."""
 
     def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        if self.problem().acc != "float32":
-            return ()
-        names = [node.get_name() for node in buffer.inputs]
-        factors = (node.get_name() for node in buffer.inputs[:2])
-        return [name for name in factors if names.count(name) == 1]
+        return plain_factors(self, buffer)
 
 
 class ROCmGemmTemplate(ProductTemplate):

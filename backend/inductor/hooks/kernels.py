@@ -1,7 +1,7 @@
 """Which configs `@triton.autotune` takes in this process, and from where: one line each, in a file
 of a folder that `rocm-tui verify -- CMD` made and reads. Nothing else of the program is touched.
 
-Read in Triton 3.4 to 3.9, `runtime/autotuner.py`: `run` launches the config that it finds in
+Read in Triton 3.4, 3.6 and 3.9, `runtime/autotuner.py`: `run` launches the config that it finds in
 `self.cache` under its key; where that has none, `check_disk_cache` asks the file that
 `get_cache_manager` names, else the configs are timed. So a line is written after the first launch
 with each key: what was launched is what the line says.
@@ -10,6 +10,7 @@ with each key: what was launched is what the line says.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import os
 import threading
@@ -21,6 +22,7 @@ from backend.cache.configs import hash_of
 from backend.inductor.guard import quietly
 
 AUTOTUNER = "triton.runtime.autotuner"
+CACHE = "triton.runtime.cache"
 FOLDER = "ROCM_TUI_KERNELS"
 """The variable: the folder to write to."""
 UNTOLD = "which configs Triton takes is not told"
@@ -31,30 +33,36 @@ class _Call(threading.local):
 
     digest: str | None = None
     timed = False
+    asking = False
 
 
 def install(autotuner: Any, folder: Path) -> None:
     """Tell of each first launch from now on. Raises AttributeError on an older Triton."""
     call = _Call()
     owner = autotuner.Autotuner
+    cache: Any = importlib.import_module(CACHE)
     stock_run, stock_check = owner.run, owner.check_disk_cache
-    stock_manager = autotuner.get_cache_manager
+    stock_manager = cache.get_cache_manager
 
-    def get_cache_manager(key: str) -> Any:
-        with quietly(UNTOLD):
-            call.digest = base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
-        return stock_manager(key)
+    def get_cache_manager(key: str, *rest: Any) -> Any:
+        if call.asking:
+            with quietly(UNTOLD):
+                call.digest = base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
+            call.asking = False
+        return stock_manager(key, *rest)
 
     def check_disk_cache(self: Any, key: Any, configs: Any, bench: Callable[[], None]) -> Any:
         def timed() -> None:
+            call.asking = False  # from here on kernels are compiled
             bench()
             call.timed = True
 
+        call.asking = True
         return stock_check(self, key, configs, timed)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         known, before = len(self.cache), (call.digest, call.timed)
-        call.digest, call.timed = None, False
+        call.digest, call.timed, call.asking = None, False, False
         try:
             result = stock_run(self, *args, **kwargs)
             if len(self.cache) != known:
@@ -64,7 +72,9 @@ def install(autotuner: Any, folder: Path) -> None:
         finally:
             call.digest, call.timed = before
 
-    autotuner.get_cache_manager = get_cache_manager
+    cache.get_cache_manager = get_cache_manager
+    if hasattr(autotuner, "get_cache_manager"):  # 3.4 looks it up each time
+        autotuner.get_cache_manager = get_cache_manager
     owner.check_disk_cache = check_disk_cache
     owner.run = run
 

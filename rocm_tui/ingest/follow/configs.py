@@ -159,7 +159,7 @@ class ConfigFolder:
         records: list[Record] = [Gone(path)] if path in self._faulty else []
         self._faulty.discard(path)
         try:
-            tuning = tuning_of(read_bytes(Path(path), MAX_BYTES), path)
+            tuning = tuning_of(read_bytes(Path(path), MAX_BYTES), path, status.st_mtime)
         except CacheUnreadable as error:
             dropped = self._tunings.pop(path, None)
             self._faulty.add(path)

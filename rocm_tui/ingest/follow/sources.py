@@ -106,12 +106,20 @@ class SourceSet:
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        return path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        known = path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        return known and not self._late_folder(path)
+
+    def _late_folder(self, path: str) -> bool:
+        """Whether a source that was not there when it was looked for is a folder now."""
+        late = self._roots.get(path) == path and isinstance(self._tailers.get(path), Tailer)
+        return late and os.path.isdir(path)  # noqa: PTH112
 
     def look(self, paths: Iterable[str] | None = None) -> list[Record]:
         """Read what changed at `paths`, or everywhere; and what is due anyway."""
         now = time.monotonic()
         due = set(self._tailers if paths is None else map(self._source, paths))
+        if any(map(self._late_folder, due)):
+            self._gather(self.find())
         due |= {path for path in self._pending if now >= self._rest[path]}
         due |= {
             path
@@ -155,7 +163,7 @@ class SourceSet:
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
-            if root in self._trees:
+            if root in self._trees and root not in tailers:  # a cache of Triton is one source
                 bad, words = root in self._unlistable, self._trees[root].words
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad and not words else "following"

@@ -215,7 +215,7 @@ class Tailer:
         if content.stream is None:
             plain = content.decoder is None and not content.start
             if format.scan is not None and self.size >= format.scan_from and plain:
-                records, content.stream = format.scan(fd, self.path, self.size)
+                records, content.stream = format.scan(fd, self.path, self.size, self._give)
                 content.read = self.size
             else:
                 content.stream = reader(self.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 
 from backend.cache.configs import SUFFIX, TimedConfig, parse
@@ -12,7 +12,7 @@ from backend.model.choice import Choice, sort_choices
 from backend.model.kernel import TRITON, dtypes_of, is_digest
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import clean
-from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable, timed_choice
+from rocm_tui.ingest.formats.reader import DOCUMENTS, Format, NotReadable
 from rocm_tui.ingest.records import Record, Seen, uid_of
 
 
@@ -24,9 +24,10 @@ def read(data: bytes, source: str) -> list[Record]:
         raise NotReadable(clean(str(error))) from error
 
 
-def tuning_of(data: bytes, source: str) -> Tuning:
-    """The same, as the tuning alone. Outside of Triton's cache its key is not known whole, so it
-    has no precision and cannot be pinned. Raises CacheUnreadable."""
+def tuning_of(data: bytes, source: str, when: float | None = None) -> Tuning:
+    """The same, as the tuning alone; `when` it was written, Unix time. Raises CacheUnreadable.
+
+    Outside of Triton's cache the key is not known whole, so there it cannot be pinned."""
     path = Path(source)
     kernel = parse(path, data)
     choices = [_choice(config) for config in kernel.configs]
@@ -37,13 +38,21 @@ def tuning_of(data: bytes, source: str) -> Tuning:
         inputs_key=kernel.inputs,
         choices=sort_choices(choices),
         num_choices=len(choices),
+        when=when,
         sources=(source,),
     )
 
 
 def _choice(config: TimedConfig) -> Choice:
-    timed = timed_choice(config.ms, config.name, config.hash, config.text)
-    return replace(timed, quantiles=config.quantiles)
+    failed = not isfinite(config.ms)
+    return Choice(
+        config.name,
+        config.hash,
+        None if failed else config.ms,
+        config.text,
+        failed=failed,
+        quantiles=config.quantiles,
+    )
 
 
 FORMAT = Format(

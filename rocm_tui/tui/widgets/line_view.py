@@ -75,6 +75,7 @@ class LineView(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
+        self._in_view = True
         self.painted = 0
         self._shown: dict[int, Line] = {}
         self._shown_at = Size(0, 0)
@@ -115,11 +116,15 @@ class LineView(Widget, can_focus=True):
 
     def _changed(self) -> list[Region]:
         """Take what there is to show now; where it differs from what was shown."""
-        width, height = self._shown_at = self.size
+        before, self._shown_at = self._shown_at, self.size
+        width, height = self.size
         if not width or not height:
             return []
         self._head = self.heading(width)[:height]
         self._clamp()
+        if self._in_view and before != self.size:  # another size hides no cursor
+            self._reveal()
+        self._in_view = self.top <= self.cursor < self.top + self.room
         regions = []
         for y, new in enumerate(self._compute(width, height)):
             old = self._shown.get(y)

@@ -14,8 +14,6 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.line_view import LineView
 
-_NONE = "No program was started here. To start one and watch it: rocm-tui watch -- CMD"
-
 
 class OutputView(LineView):
     """Lines as they came, folded to the width; follows their end while the cursor is there."""
@@ -127,8 +125,7 @@ class OutputView(LineView):
     def empty(self, width: int) -> list[Line]:
         if self._program is not None and self._source is None:
             return []  # it is put as soon as the size is known
-        words = "It has written nothing yet." if self._source else _NONE
-        return [(), ((f"  {words}", "dim"),)]
+        return [(), (("  It has written nothing yet.", "dim"),)] if self._source else []
 
 
 def _folded(line: str, width: int) -> list[str]:

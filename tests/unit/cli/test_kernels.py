@@ -37,12 +37,15 @@ def test_a_pin_is_active_once_its_program_was_seen_to_launch_it(
     argv = autotuned.argv(1024)
     monkeypatch.delenv("TRITON_CACHE_AUTOTUNING")
     assert main(["run", "--cache-triton", "--quiet", "--", *argv]) == 0
+    assert "1 tuning of @triton.autotune kept" in capfd.readouterr().err
     (tuning,) = listed(capfd)
     assert tuning["op"] == "triton" and tuning["inputs_key"].startswith("scale_kernel[1024,")
     assert [choice["ms"] for choice in tuning["choices"]] == [1.5, 2.0, 3.0]
     assert tuning["choices"][0]["quantiles"] == pytest.approx([1.35, 1.65])
     assert tuning["choices"][2]["config"] == {"BLOCK": "32", "num_warps": "1", "num_stages": "3"}
 
+    assert main(["show", tuning["id"]]) == 0
+    assert "1.350 ms – 1.650 ms" in capfd.readouterr().out
     assert main(["pin", tuning["id"], "#3"]) == 0
     assert state(capfd) == "unproven"
     assert main(["verify"]) == 1

@@ -13,6 +13,7 @@ from backend.model.tuning import Tuning
 from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.watcher import Watcher, read_sources
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
+from rocm_tui.session import stats
 from rocm_tui.session.model import Model
 
 CONFIG = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None}
@@ -49,6 +50,7 @@ def test_one_source_tells_of_every_kernel(tmp_path: Path) -> None:
     assert first.inputs_key == f'k[1024, "torch.float16"]:{digest(1)[:8]}'
     assert second.inputs_key == f'other_kernel[2048, "torch.float16"]:{digest(2)[:8]}'
     assert first.dtypes == ("torch.float16",) and first.key is not None
+    assert stats.sizes_text(first) == "k 1024" and stats.dtype_of(first) == "f16"
     assert [choice.label for choice in first.choices] == ["BLOCK=1 w4 s3", "BLOCK=2 w4 s3"]
 
 
@@ -141,6 +143,15 @@ def test_a_kernel_that_is_timed_while_we_watch_appears(tmp_path: Path) -> None:
     finally:
         watcher.stop()
     assert seen[-1].inputs_key and seen[-1].inputs_key.startswith("k[9,")
+
+
+@pytest.mark.parametrize(("high", "tied"), [(1.2, True), (1.04, False)])
+def test_what_overlaps_is_a_tie(tmp_path: Path, high: float, tied: bool) -> None:
+    times = [[1.0, 0.9, high], [1.1, 1.05, 1.3]]
+    pairs = [[{"kwargs": {"BLOCK": n}, **CONFIG}, ms] for n, ms in enumerate(times)]
+    put(tmp_path, 1, json.dumps({"key": [], "configs_timings": pairs}))
+    (tuning,) = tunings(read_sources([str(tmp_path)]))
+    assert stats.tied(tuning) is tied
 
 
 def test_kernels_of_one_name_stay_apart(tmp_path: Path) -> None:

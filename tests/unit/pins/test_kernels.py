@@ -13,6 +13,8 @@ from backend.errors import CacheUnreadable, PinRefused
 from backend.model.kernel import TRITON, kernel_of, sizes_of
 from backend.model.problem import TuningKey
 from backend.pins.store import PinStore
+from backend.sharing.plan import steps_of
+from backend.sharing.share import Machine, Share, SharedPin, parse_share, share_text
 from tests.support import autotuned
 
 CONFIG = {"kwargs": {"BLOCK": 32}, "num_warps": 1, "num_ctas": 1, "num_stages": 3}
@@ -163,3 +165,18 @@ def test_what_a_file_says_is_one_printable_line(tmp_path: Path) -> None:
     (timed,) = read(path).configs
     assert timed.name.isprintable() and timed.text.isprintable() and len(timed.name) < 300
     assert read(path).inputs.isprintable()
+
+
+def test_an_export_is_taken_in_where_the_very_same_file_is(store: PinStore, tmp_path: Path) -> None:
+    content = {"key": [1], "configs_timings": [[CONFIG, [1.0] * 3], [OTHER, [2.0] * 3]]}
+    path = written(tmp_path / "triton", content)
+    before = path.read_bytes()
+    key = key_of(path)
+    pins = tuple(
+        SharedPin(TRITON, key.inputs, "", hash_of(OTHER), "mine", Machine(system_hash=digest))
+        for digest in (path.parent.name, "B" * 52)
+    )
+    text = share_text(Share(pins, "me@there", 1.0)).encode()
+    taken = [steps_of([pin], Machine(), store)[0] for pin in parse_share(text, "file").pins]
+    assert [step.action for step in taken] == ["pin", "refused"]
+    assert taken[0].numbers == 1 and path.read_bytes() == before

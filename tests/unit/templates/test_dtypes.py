@@ -61,7 +61,7 @@ def sample(
         for target in targets:
             for binary in offered(problem_class, target):
                 config = binary.config
-                form = "skinny" if isinstance(config, SkinnyConfig) else config.unit
+                form = f"{type(config).__name__} {config.unit} {config.stages > 2}"
                 if not isinstance(config, SkinnyConfig) or config.waves_k > 1:
                     chosen.setdefault((problem_class, form), binary)
     return list(chosen.values())
@@ -112,6 +112,34 @@ def test_a_planted_mistake_is_found(dtype: str, right: str, wrong: str, tmp_path
     source = rendered.source.replace(right, wrong)
     with pytest.raises(AssertionError):
         check(build(rendered, tmp_path, source, SPLIT), binary, False, examples=60)
+
+
+RING_MISTAKES = [
+    ("float64", "rt::copy_wait<AHEAD - 1>();", ""),
+    ("float64", "first + lines % PERIOD", "first + lines % 8"),
+    ("float64", "Unit::group(lane) * TERMS", "Unit::group(lane)"),
+    ("float64", "stage = next_of(stage);\n  }\n  __syncthreads();", "stage = next_of(stage);\n  }"),
+    ("int8", "k / WIDEST + k_half", "k / 8 + k_half"),
+    ("int8", "% DEEP * EACH", "% DEEP * 16"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "right", "wrong"), RING_MISTAKES)
+def test_a_mistake_in_a_ring_is_found(dtype: str, right: str, wrong: str, tmp_path: Path) -> None:
+    binary = next(
+        b
+        for b in BINARIES
+        if b.name.startswith("gemm")
+        and b.config.stages > 2
+        and b.config.unit in ("mma", "mma_f64_wide")
+        and b.problem_class.dtype == dtype
+    )
+    rendered = binary.render()
+    assert rendered.source.count(right) == 1
+    source = rendered.source.replace(right, wrong)
+    with pytest.raises(AssertionError):
+        check(build(rendered, tmp_path, source), binary, False, examples=60)
 
 
 @needs_compiler

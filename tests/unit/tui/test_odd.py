@@ -34,6 +34,7 @@ from tests.support.screen_lab import (
     panes_of,
     running,
     screen_text,
+    typed,
     until,
     wheel,
     write_cache,
@@ -193,7 +194,8 @@ async def test_the_filter_makes_the_text_of_an_unchanged_row_once(
     monkeypatch.setattr(match, "SEARCHED", replace(SEARCHED, read=counted))
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 100)
-        await pilot.press("slash", *"f32", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "f32", "enter")
         await until(pilot, lambda: app.screen.focused is panes.table)
         panes.show(app.feed.model.rows())
         assert len(made) == 100
@@ -330,7 +332,8 @@ async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path
         screen = app.screen
         assert isinstance(screen, WatchScreen)
         await until(pilot, lambda: panes._asked is not None)
-        await pilot.press("slash", *"zzz", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "zzz", "enter")
         await until(pilot, lambda: panes.table.current is None and panes._asked is None)
         await pilot.press("escape")
         await until(pilot, lambda: panes._asked is not None)

@@ -11,6 +11,8 @@ import pytest
 from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
+from backend.model.tuning import Tuning
+from rocm_tui.ingest.records import Seen
 from rocm_tui.launch.detached import Detached, recorded
 from rocm_tui.launch.launched import Launched
 from rocm_tui.tui.app import RocmTui
@@ -40,6 +42,20 @@ async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) 
         await until(pilot, lambda: panes.table.size.width == wanted)
         assert "AGE" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
         assert panes.detail.size.width == 220 - 1 - wanted
+
+
+async def test_what_comes_before_the_panes_are_mounted_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (app, pilot):
+        assert isinstance(app.screen, WatchScreen)
+        monkeypatch.setattr(app, "_update", lambda: None)  # nothing else comes
+        for m in (16, 32):  # in one turn of the event loop
+            app.feed.model.apply([Seen(f"x#{m}", Tuning("mm", ((m, 8), (8, 8))))])
+            app.screen.update()
+        assert app.screen.panes is not None and not app.screen.panes.is_mounted
+        panes = await panes_of(app, pilot, 2)
+        assert "32×8×8" in screen_text(panes.table)
 
 
 @pytest.mark.parametrize(("size", "by"), [((220, 60), 4), ((140, 45), 1)])
@@ -169,11 +185,13 @@ async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> 
 
 
 async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
-    first, second = launched(tmp_path), launched(tmp_path)
-    end = time.monotonic() + 60
-    while len(recorded(Layout(tmp_path))) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    end, programs = time.monotonic() + 60, []
+    for count in (1, 2):
+        programs.append(launched(tmp_path))
+        while len(recorded(Layout(tmp_path))) < count:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    first, second = programs
     try:
         async with running(tmp_path, size=(100, 30)) as (app, pilot):
             await until(pilot, lambda: " O output " in screen_text(app.screen))
@@ -218,3 +236,23 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
         left.look()
         time.sleep(0.05)
     assert (program.code, left.code) == (-signal.SIGINT, -signal.SIGINT)
+
+
+async def test_another_size_hides_no_cursor(tmp_path: Path) -> None:
+    write_cache(tmp_path, *range(1, 41))
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 40)
+        table = panes.table
+        await pilot.press(*["j"] * 12)
+        for size in ((80, 18), (40, 10), (80, 18), (140, 45)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            if size != (40, 10):
+                assert table.top <= table.cursor == 12 < table.top + table.room, size
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("home")
+        table.top = 20  # as the wheel leaves it
+        table.sync()
+        await pilot.resize_terminal(80, 20)
+        await pilot.pause()
+        assert table.top == 20, "who looks elsewhere stays there"
