@@ -40,9 +40,8 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
     `wants` holds the widest content of a column, in cells; columns it does not name are left out.
     """
     kept = [column for column in columns if column.key in wants]
-    least = {c.key: _least(c, wants[c.key]) for c in kept}
-    _leave(kept, SPARE, {c.key: max(least[c.key], min(c.good, wants[c.key])) for c in kept}, width)
-    _leave(kept, 1, least, width)
+    _leave(kept, SPARE, {c.key: max(c.least, min(c.good, wants[c.key])) for c in kept}, width)
+    _leave(kept, 1, {c.key: c.least for c in kept}, width)
     sizes = {c.key: max(c.least, min(c.most, max(wants[c.key], cell_len(c.title)))) for c in kept}
     over = _total(list(sizes.values())) - width
     for column in kept:  # blanks go before text does
@@ -58,11 +57,6 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
         sizes[max(loose, key=lambda key: sizes[key])] -= 1
         over -= 1
     return tuple(Slot(column, sizes[column.key]) for column in kept)
-
-
-def _least(column: Column, want: int) -> int:
-    """No column leaves for the blanks of another; one without content keeps its room for some."""
-    return min(column.least, max(want, cell_len(column.title))) if want else column.least
 
 
 def natural(columns: Sequence[Column], wants: Mapping[str, int]) -> int:

@@ -75,14 +75,6 @@ def test_throughput_has_the_unit_that_fits(value: float, text: str) -> None:
     assert fmt.throughput(value) == (text if text == fmt.NONE else f"{text}FLOP/s")
 
 
-def test_no_column_leaves_for_the_blanks_of_another() -> None:
-    columns = (Column("shape", "SHAPE", 16, 34, good=20), Column("layout", "LAYOUT", 6, 6, 5))
-    slots = fit(columns, {"shape": 12, "layout": 2}, 12 + GAP + 6)
-    assert [(slot.column.key, slot.width) for slot in slots] == [("shape", 12), ("layout", 6)]
-    (alone,) = fit(columns, {"shape": 0, "layout": 2}, 12 + GAP + 6)
-    assert alone.width == 16, "what is empty keeps its room"
-
-
 def test_blanks_are_squeezed_before_text() -> None:
     columns = (Column("op", "OP", 8, 18), Column("shape", "SHAPE", 16, 34))
     wants = {"op": 13, "shape": 12}

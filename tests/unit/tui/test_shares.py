@@ -38,7 +38,7 @@ async def test_columns_and_orders(tmp_path: Path) -> None:
 
 async def test_narrow_screens_leave_columns_out(tmp_path: Path) -> None:
     write_program(tmp_path)
-    async with running(tmp_path, size=(68, 24)) as (app, pilot):
+    async with running(tmp_path, size=(80, 24)) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
         await pilot.pause(0.2)
         text = screen_text(app.screen)
