@@ -97,10 +97,27 @@ class Screen:
                 self.data += os.read(self.fd, 65536)
         return time.perf_counter()
 
+    @property
+    def pids(self) -> list[int]:
+        """Its process, and those that it started."""
+        pids = [self.pid]
+        for pid in pids:
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                pids += map(int, task.read_text().split())
+        return pids
+
     def cpu(self) -> float:
-        """CPU seconds so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU seconds so far, of all its processes."""
+        ticks = 0
+        for pid in self.pids:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def peak_mib(self) -> float:
+        """MiB at the peak, all its processes' added."""
+        texts = [Path(f"/proc/{pid}/status").read_text() for pid in self.pids]
+        return sum(int(text.partition("VmHWM:")[2].split()[0]) for text in texts) / 1024
 
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)

@@ -10,6 +10,7 @@ import torch
 
 from backend.model.convolution import Options, options
 from backend.templates.convolution import ConvProblem, convolution_problem
+from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import Activation, DType, Operand, Sizes
 from backend.templates.resources_table import Offer
@@ -80,19 +81,24 @@ class ConvCase:
         image = f"{self.images}x{self.channels}x{self.size}x{self.size}"
         return f"{image} to {self.filters}, {self.kernel}x{self.kernel}{named}"
 
-    def problem(self, dtype: DType) -> ConvProblem:
+    def problem(self, dtype: DType, joined: bool = False) -> ConvProblem:
         def last(name: str, shape: tuple[int, ...]) -> Operand:
             _, c, h, w = shape
             return Operand(name, dtype, shape, (c * h * w, 1, c * w, c))
 
         x, weight = last("X", self.image_shape), last("W", self.weight_shape)
-        return convolution_problem(x, weight, last("Y", self.out_shape), None, self.options)
+        out = last("Y", self.out_shape)
+        return convolution_problem(x, weight, out, None, self.options, joined=joined)
 
     def offers(self, target: Target, dtype: DType, most: int, units: int | None) -> list[Offer]:
         """The choices that the heuristics offer, at most `most`."""
-        problem, sizes = self.problem(dtype), self.sizes
-        configs = gemm_configs(problem, target, sizes, most, units)
-        return [Offer(shape_class(sizes), problem, config) for config in configs]
+        found = []
+        for joined, configs in ((True, direct_configs), (False, gemm_configs)):
+            problem = self.problem(dtype, joined)
+            sizes = problem.sizes()
+            configs_of = configs(problem, target, sizes, most, units)
+            found += [Offer(shape_class(sizes), problem, config) for config in configs_of]
+        return found
 
     def product(self, bench: template_speed.Bench) -> ConvProduct:
         return ConvProduct(bench, self)
@@ -106,6 +112,8 @@ CONVOLUTIONS = (
     ConvCase(32, 128, 256, 56, stride=2),
     ConvCase(32, 3, 64, 224, kernel=7, stride=2, padding=3),
     ConvCase(32, 128, 128, 56, groups=32),
+    ConvCase(32, 128, 128, 56, groups=8),
+    ConvCase(32, 128, 128, 56, groups=128),
     ConvCase(1, 256, 256, 14),
     ConvCase(32, 128, 128, 28, padding=2, dilation=2),
 )

@@ -8,6 +8,7 @@ title; a direction mark lets a name read as another. `clean` is for what enters,
 from __future__ import annotations
 
 import re
+from functools import cache
 
 C0 = range(0x20)
 DEL_AND_C1 = range(0x7F, 0xA0)
@@ -33,18 +34,37 @@ _ESCAPE = re.compile(
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)?"
     "|\x1b[ -/]*[0-~]?"
 )
-_REMOVED: dict[int, str | None] = {
-    **dict.fromkeys((*C0, *DEL_AND_C1, *UNSEEN, *SURROGATES)),
-    0x09: " ",
-}
-_PICTURES: dict[int, str] = {
-    **{code: chr(0x2400 + code) for code in C0},
-    **dict.fromkeys((*DEL_AND_C1, *UNSEEN, *SURROGATES), "\ufffd"),
-    0x7F: "\u2421",
-}
-_ONE_LINE = {**_PICTURES, **dict.fromkeys((0x09, 0x0A, 0x0B, 0x0C, 0x0D), " ")}
-_LINES = {code: text for code, text in _PICTURES.items() if code not in (0x09, 0x0A)}
-_CELLS: dict[int, str | None] = {**_REMOVED, 0x09: None, **dict.fromkeys(SURROGATES, "\ufffd")}
+
+
+@cache
+def _pictures() -> dict[int, str]:
+    """What nobody would see, as what can be seen. Most runs meet no such text: it has 2,000
+    entries, and is made for the first."""
+    return {
+        **{code: chr(0x2400 + code) for code in C0},
+        **dict.fromkeys((*DEL_AND_C1, *UNSEEN, *SURROGATES), "\ufffd"),
+        0x7F: "\u2421",
+    }
+
+
+@cache
+def _removed() -> dict[int, str | None]:
+    return {**dict.fromkeys(_pictures()), 0x09: " "}
+
+
+@cache
+def _one_line() -> dict[int, str]:
+    return {**_pictures(), **dict.fromkeys((0x09, 0x0A, 0x0B, 0x0C, 0x0D), " ")}
+
+
+@cache
+def _lines() -> dict[int, str]:
+    return {code: text for code, text in _pictures().items() if code not in (0x09, 0x0A)}
+
+
+@cache
+def _cells() -> dict[int, str | None]:
+    return {**_removed(), 0x09: None, **dict.fromkeys(SURROGATES, "\ufffd")}
 
 
 def clean(text: str) -> str:
@@ -54,7 +74,7 @@ def clean(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return _ESCAPE.sub("", text).translate(_REMOVED)
+    return _ESCAPE.sub("", text).translate(_removed())
 
 
 def plain(text: str, most: int = 2000) -> str:
@@ -63,17 +83,17 @@ def plain(text: str, most: int = 2000) -> str:
     An escape is shown as the picture `␛`, so that the reader sees that something was there.
     """
     text = text[:most]
-    return text if text.isprintable() else text.translate(_ONE_LINE)
+    return text if text.isprintable() else text.translate(_one_line())
 
 
 def visible(text: str) -> str:
     """The same for a text of several lines, however long: line ends and tabs stay."""
-    return text if text.isprintable() else text.translate(_LINES)
+    return text if text.isprintable() else text.translate(_lines())
 
 
 def cells(text: str) -> str:
     """`text` as wide on the screen as Textual takes it for: what it gives no cell goes."""
-    return text if text.isprintable() else text.translate(_CELLS)
+    return text if text.isprintable() else text.translate(_cells())
 
 
 def clean_bytes(data: bytes) -> str:

@@ -4,7 +4,6 @@ to the terminal. A test forbids `print` and `sys.stdout.write` everywhere else."
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from math import isfinite
@@ -58,6 +57,8 @@ def out_json(value: object) -> None:
     ASCII, so that no locale, no half character and no control character of a file can spoil it. A
     number that is not finite is not known: null.
     """
+    import json  # the screen starts without
+
     indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(_strict(value), indent=indent, allow_nan=False)
     sys.stdout.write(text.replace("\x7f", "\\u007f") + "\n")

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
+from tests.support.hasten import hasten
 from tests.support.places import CORPUS
 
-# Tests run side by side: kernels whose threads wait for each other's core take a thousand times
-# as long. Children inherit it.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+hasten()
 
 # Each process would compile and load a library for each vector extension that the CPU has, only to
 # see whether that works: two seconds.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
-# Inductor compiles the same kernels for each fresh cache dir: they are compiled once.
-os.environ["PATH"] = (
-    f"{Path(__file__).parent / 'support' / 'compilers'}{os.pathsep}{os.environ['PATH']}"
-)
-os.environ["TEST_PYTHON"] = sys.executable
-
 # Nobody's own settings decide what a test sees, nor does it leave anything in their memory.
 os.environ.pop("ROCM_TUI_CONFIG", None)
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = "/dev/null"
+
+# Nor do the kernels that Triton timed for them: no folder can be made there.
+os.environ["TRITON_HOME"] = "/dev/null"
+os.environ.pop("TRITON_CACHE_DIR", None)
 
 # Nor do the GPUs of a machine stand on every screen.
 os.environ["ROCM_TUI_DEVICES"] = "0"

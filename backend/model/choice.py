@@ -20,6 +20,7 @@ class Choice:
     `description` is the text behind the time in an AUTOTUNE row; `config` splits it. `offered` is
     False for one that has a time under the same key but was not put up beside the others: the
     program that offers it is another one (its threads, its activation, its search space).
+    `quantiles` are the 20th and the 80th percentile of what was timed, where the source tells them.
     """
 
     name: str | None = None
@@ -29,6 +30,7 @@ class Choice:
     failed: bool = False
     reason: str | None = None
     offered: bool = field(default=True, metadata={"derived": True})
+    quantiles: tuple[float, float] | None = field(default=None, metadata={"derived": True})
 
     @property
     def label(self) -> str:

@@ -44,6 +44,7 @@ _LIBRARIES = re.compile(r"_?(mkl|mkldnn|onednn)_|_?q?linear_(pointwise|unary|bin
 _OURS = {
     "rocm_gemm": "gemm",
     "rocm_conv": "conv",
+    "rocm_direct": "direct",
     "rocm_grouped": "grouped",
     "rocm_skinny": "skinny",
     "rocm_ck": "ck",

@@ -71,7 +71,8 @@ class Record:
 
     `released` is when it was unpinned; `pending` while that is not finished. `raised` tells that
     its rivals are held by raised numbers; an older version wrote `Infinity`, which broke programs
-    that do not offer the pinned choice. `proof` is the latest one of this choice.
+    that do not offer the pinned choice. `proof` is the latest one of this choice. `folder` is the
+    cache of Triton that a Triton kernel was tuned in.
     """
 
     op: _Name
@@ -93,6 +94,7 @@ class Record:
     pending: bool = False
     raised: bool = False
     proof: Proof | None = None
+    folder: str = ""
     unknown: dict[str, Any] = field(default_factory=dict, metadata={"kept": True})
 
     @property

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from backend.cache import configs
 from backend.cache.autotune import (
     INFINITY,
     CacheText,
@@ -30,8 +31,10 @@ from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import read_bytes
 from backend.errors import CacheUnreadable, PinRefused, brief
+from backend.model.kernel import TRITON
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
+from backend.pins import kernels
 from backend.pins.file import PinFile, Record, Tokens, is_file_name, read_pin_file
 
 Changes = dict[Token, str]
@@ -181,6 +184,16 @@ class HeldCache:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._texts: dict[Path, tuple[object, CacheText]] = {}
+        self._tritons: set[Path] = set()
+
+    def signatures(self) -> list[tuple[Path, object]]:
+        """Of each file that a pin may depend on."""
+        paths = [*cache_paths(self._layout), *sorted(self._tritons)]
+        return [(path, exchange.signature_of(path)) for path in paths]
+
+    def check(self, path: Path) -> None:
+        """Raise StoreErrors if writing to this file is unsafe."""
+        safe.check_file(kernels.root_of(path, self._layout), path)
 
     def locate(
         self, system_hash: str | None, key: TuningKey, hash: str, wait: bool = False
@@ -189,6 +202,13 @@ class HeldCache:
         that shall get it. Raises PinRefused, CacheUnreadable."""
         if not all(name.isprintable() for name in (key.op, key.inputs, key.precision, hash)):
             raise PinRefused(f"{brief(hash, 80)} of {brief(key.op, 40)} is no name; pin another")
+        if key.op == TRITON:
+            pins = read_pin_file(self._layout.pins)
+            records = (*pins.pins, *pins.released)
+            path = kernels.locate(self._layout, records, system_hash, key)
+            if hash in self.text(path).find(key.op, key.inputs).get("", {}):
+                return path
+            raise PinRefused(f"{brief(hash, 80)} is no config of this kernel; see its choices")
         if system_hash is None:
             paths = cache_paths(self._layout)
         else:
@@ -230,13 +250,13 @@ class HeldCache:
 
         What unpinning restores is on disk before the cache file changes.
         """
-        path = self._layout.autotune / system
+        path = self._path_of(file, system)
         if not path.exists():
             return {}
         counts: dict[tuple[str, str, str], int] = {}
 
         def edit(data: bytes) -> bytes:
-            text = CacheText(path, data)
+            text = kernels.text_of(path, data)
             parts: list[Changes] = []
             for record in [r for r in file.pins if r.system_hash == system]:
                 stored = text.find(record.op, record.inputs)
@@ -262,9 +282,20 @@ class HeldCache:
             file.save()
             return edited(text, parts) if any(parts) else data
 
-        safe.check_file(self._layout.root, path)
-        with safe.locked(self._layout.root, path):
-            return counts if exchange.update(path, edit, merge_missing) else {}
+        self.check(path)
+        merge = configs.keep_newer if configs.is_file(path) else merge_missing
+        with safe.locked(self._layout.root, self._layout.autotune / system):
+            before = path.stat()
+            changed = exchange.update(path, edit, merge)
+            if changed and configs.is_file(path):  # its time is when the kernel was tuned
+                os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+            return counts if changed else {}
+
+    def _path_of(self, file: PinFile, system: str) -> Path:
+        """The file that the pins of `system` are about."""
+        records = (*file.pins, *self.watched(file))
+        paths = (self.path(r) for r in records if r.system_hash == system and r.op == TRITON)
+        return next(paths, self._layout.autotune / system)
 
     def _again(self, file: PinFile, record: Record) -> Record:
         """A pin that has to be applied again: it drifted, or an older version held it otherwise."""
@@ -314,11 +345,16 @@ class HeldCache:
         signature = exchange.signature_of(path)
         known = self._texts.get(path)
         if known is None or known[0] != signature:
-            known = self._texts[path] = signature, CacheText(path, read_bytes(path))
+            known = self._texts[path] = signature, kernels.text_of(path, read_bytes(path))
         return known[1]
 
     def path(self, record: Record) -> Path:
-        return self._layout.autotune / record.system_hash
+        """The file that the pin is about. Raises CacheUnreadable for one that is none."""
+        if record.op != TRITON:
+            return self._layout.autotune / record.system_hash
+        path = kernels.path_of(record)
+        self._tritons.add(path)
+        return path
 
     def watched(self, file: PinFile) -> list[Record]:
         """Released pins that are not finished, or may still be written back."""

@@ -17,6 +17,7 @@ from backend.cache.autotune import INFINITY, Numbers
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.errors import brief
+from backend.model.kernel import TRITON
 from backend.model.origin import any_toolchain, is_own, kind_of
 from backend.model.pin import Pin, PinState, Proof
 from backend.model.problem import TuningKey
@@ -143,7 +144,10 @@ class GraphSweeper:
         return [e for e, v in zip(entries, verdicts, strict=True) if _is_stale(v, e, since, folder)]
 
     def wanted(self, record: Record) -> Wanted | None:
-        """The choice that graphs should call: the pinned one, of a released pin the winner."""
+        """The choice that graphs should call: the pinned one, of a released pin the winner. No
+        graph holds a kernel of Triton's own autotuning."""
+        if record.op == TRITON:
+            return None
         if record.released:
             ruling = winner(record)
         elif any(is_time(texts.get(record.hash, INFINITY)) for texts in record.tokens.values()):
@@ -293,7 +297,15 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
         return PinStatus(pin, "shadowed", what)
     if graphs.doubts:
         return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
+    if record.op == TRITON and not (record.proof and record.proof.ok):
+        return PinStatus(pin, "unproven", UNSEEN)
+    if record.op == TRITON and (why := why_stale(record, 0)):
+        return PinStatus(pin, "unproven", f"{why}; `rocm-tui verify -- CMD`")
     return PinStatus(pin, "active")
+
+
+UNSEEN = "no program was seen to take it yet; `rocm-tui verify -- CMD` runs one and looks"
+"""Of a pin of a Triton kernel, which only its own program can call."""
 
 
 def _compiled_anew(hash: str, names: Iterable[str]) -> bool:

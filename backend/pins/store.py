@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from backend.cache.autotune import INFINITY, cache_paths, is_raised
+from backend.cache.autotune import INFINITY, is_raised
 from backend.disk import exchange, safe
 from backend.disk.layout import Layout
 from backend.disk.safe import exists
 from backend.errors import CacheUnreadable, PinRefused, StoreError, brief
+from backend.model.kernel import TRITON
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey, device_of
 from backend.pins.file import (
@@ -43,6 +44,7 @@ from backend.pins.held import (
     learn,
     releasing,
 )
+from backend.pins.kernels import system_of
 from backend.pins.state import (
     GRAPHS_APPEARED,
     GraphSweeper,
@@ -74,10 +76,8 @@ class PinStore:
         """The measured milliseconds of a pinned tuning by choice hash, never the number that
         holds the pin; `inf` is a choice that failed. None if it is not pinned."""
         for record in read_pin_file(self.layout.pins).pins:
-            if (record.op, record.inputs) == (key.op, key.inputs) and system_hash in (
-                None,
-                record.system_hash,
-            ):
+            same = (record.op, record.inputs) == (key.op, key.inputs)
+            if same and system_hash in (None, record.system_hash):
                 with contextlib.suppress(CacheUnreadable):
                     record = learn(record, self._cache.stored(record) or {})
                 return record.timings.get(key.precision, {})
@@ -98,14 +98,14 @@ class PinStore:
         """
         path = self._cache.locate(system_hash, key, hash, wait)
         file = read_pin_file(self.layout.pins)
-        old = find(file.pins, path.name, key)
+        old = find(file.pins, system_of(path), key)
         record = self._record(path, key, hash, file, config=dict(config or {}))
         stored = self._cache.stored(record) or {}
         changes = holding(record, stored)
         return PinPlan(
             key=key,
             hash=hash,
-            system_hash=path.name,
+            system_hash=record.system_hash,
             path=path,
             numbers=sum(is_raised(float(text)) for text in changes.values()),
             precisions=tuple(p for p in stored if is_time(record.tokens[p].get(hash, INFINITY))),
@@ -134,10 +134,11 @@ class PinStore:
         Raises StoreErrors; then nothing was changed, or `reconcile` finishes what was recorded.
         """
         path = self._cache.locate(system_hash, key, hash, wait)
-        safe.check_file(self.layout.root, path)
+        self._cache.check(path)
         graphs.check_writable(self.layout)
+        system = system_of(path)
         with self._transaction() as file:
-            old = find(file.pins, path.name, key)
+            old = find(file.pins, system, key)
             record = self._record(path, key, hash, file, dict(config or {}))
             record = replace(record, label=label or hash, note=note, who=who or default_who())
             forget(file.released, record)
@@ -146,12 +147,12 @@ class PinStore:
             entry = file.note(what, record, record.who, record.when, note, undoes)
             file.save(MAX_PIN_BYTES)
             try:
-                numbers = self._cache.agree(file, path.name, count_drifts=False)
+                numbers = self._cache.agree(file, system, count_drifts=False)
             except StoreError:
                 file.take_back(entry)
                 self._give_up(file, record, old)
                 raise
-            record = find(file.pins, path.name, key) or record
+            record = find(file.pins, system, key) or record
             moved, restored = self._graphs.sweep(record)
             status = self._status(record)
             return PinReport(
@@ -308,7 +309,7 @@ class PinStore:
     def _release(self, file: PinFile, record: Record, who: str, undoes: float = 0.0) -> PinReport:
         path = self._cache.path(record)
         if path.exists():
-            safe.check_file(self.layout.root, path)
+            self._cache.check(path)
         graphs.check_writable(self.layout)
         now = time.time()
         entry = None
@@ -352,10 +353,9 @@ class PinStore:
     ) -> Record:
         """The record of a new pin; one that it replaces lends it the measured times, and so does
         one whose numbers an old copy of the cache brought back after it was taken back."""
-        now = time.time()
-        old = find(file.pins, path.name, key)
-        lender = old
-        released = find(file.released, path.name, key)
+        now, system = time.time(), system_of(path)
+        lender = old = find(file.pins, system, key)
+        released = find(file.released, system, key)
         if old is None and released and came_back(released, self._cache.stored(released) or {}):
             lender = released
         record = Record(
@@ -364,7 +364,8 @@ class PinStore:
             precision=key.precision,
             hash=hash,
             label=hash,
-            system_hash=path.name,
+            system_hash=system,
+            folder=str(path.parent.parent) if key.op == TRITON else "",
             tokens=lender.tokens if lender else {},
             config=config,
             device=device_of(key.inputs),
@@ -382,10 +383,9 @@ class PinStore:
 
     def _fingerprint(self) -> object:
         """Changes when anything that a pin depends on changes."""
-        paths = cache_paths(self.layout)
         return (
             exchange.signature_of(self.layout.pins),
-            [(path, exchange.signature_of(path)) for path in paths],
+            self._cache.signatures(),
             self._cache.unfinished(),
             os.path.lexists(safe.temporary_path(self.layout.pins)),
             [(entry.relative, entry.mtime, entry.size) for entry in self._graphs.live()],

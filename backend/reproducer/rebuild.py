@@ -23,7 +23,7 @@ from backend.errors import CacheUnreadable
 from backend.model.ops import OPS, Op
 from backend.model.origin import any_toolchain, choice_hash, kernel_hash, own_template
 from backend.model.problem import TensorSpec, parse_inputs_key
-from backend.templates.config import GemmConfig, config_of
+from backend.templates.config import GemmConfig, SkinnyConfig, config_of
 from backend.templates.errors import ConfigError, TemplateError
 from backend.templates.problem import (
     ACTIVATIONS,
@@ -232,4 +232,5 @@ def _render(
     name = f"rocm_{template}"
     if isinstance(config, GemmConfig):
         return render_gemm(problem, config, name, input_reorder=reorder)
+    assert isinstance(config, SkinnyConfig)
     return render_skinny(problem, config, name, input_reorder=reorder)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from backend.counted import counted
 from backend.errors import PinRefused
+from backend.model.kernel import TRITON
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, SharedPin
 
@@ -176,9 +177,15 @@ def steps_of(pins: Sequence[SharedPin], here: Machine, store: PinStore) -> list[
     return steps
 
 
+def system_for(pin: SharedPin, here: Machine) -> str | None:
+    """The cache file that a pin goes to: that of this machine. The name of a Triton kernel's folder
+    is made of source, configs, Triton and device: it is the same one, or the pin is of no use."""
+    return pin.machine.system_hash if pin.op == TRITON else here.system_hash
+
+
 def _step(pin: SharedPin, here: Machine, store: PinStore) -> Step:
     try:
-        plan = store.plan(here.system_hash, pin.key, pin.hash, pin.config, wait=True)
+        plan = store.plan(system_for(pin, here), pin.key, pin.hash, pin.config, wait=True)
     except PinRefused as error:
         return Step(pin, "refused", str(error))
     old, graphs = plan.replaces, len(plan.graphs)

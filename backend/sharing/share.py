@@ -50,6 +50,11 @@ def is_name(text: str) -> str:
     return "" if text and text.isprintable() else f"is no name: {brief(text, 60)!r}"
 
 
+def is_printable(text: str) -> str:
+    """One printable line, or nothing: a Triton kernel has no precision."""
+    return is_name(text) if text else ""
+
+
 def is_whole(number: int) -> str:
     return "" if 0 <= number < 1 << 31 else "is no whole number from 0 to 2147483647"
 
@@ -242,7 +247,7 @@ class _Row:
 
     op: Name
     inputs: Name
-    precision: Name
+    precision: Annotated[str, is_text, is_printable]
     hash: Name
     label: Text
     device: Name | None

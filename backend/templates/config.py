@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, cast, get_args
+from typing import Any, ClassVar, cast, get_args
 
 from backend.model.choice import parse_config
 from backend.templates.errors import ConfigError
 from backend.templates.units import UnitName
 
 
-def _describe(config: GemmConfig | SkinnyConfig) -> str:
+def _describe(config: Config) -> str:
     pairs = ((f.name.upper(), getattr(config, f.name)) for f in fields(config))
     return ", ".join(f"{name}={value}" for name, value in pairs)
 
@@ -103,11 +103,50 @@ class SkinnyConfig:
         return replace(self, split_k=1)
 
 
-def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
+@dataclass(frozen=True, slots=True)
+class DirectConfig:
+    """A convolution of groups of few channels, whose image is brought to LDS once.
+
+    A block computes `tile_h` x `tile_w` places of the result for `cols` filters, `tiles` times
+    below each other: while one is multiplied, the next one is brought. By FMA a thread has `run`
+    filters at `each` places of a line; by a matrix unit a wave has `each` times 16 places of 16
+    filters at once. `vec_a`, `vec_b` and `vec_c` are elements an access of the image, the weight
+    and the result.
+    """
+
+    tile_h: int
+    tile_w: int
+    cols: int
+    waves: int
+    each: int
+    run: int = 1
+    unit: UnitName = "fma"
+    tiles: int = 1
+    vec_a: int = 1
+    vec_b: int = 1
+    vec_c: int = 1
+
+    split_k: ClassVar[int] = 1
+
+    @property
+    def description(self) -> str:
+        """`KEY=VALUE, ...`, as Inductor writes the config of a choice."""
+        return _describe(self)
+
+    @property
+    def binary(self) -> DirectConfig:
+        """What the source depends on: all of it."""
+        return self
+
+
+Config = GemmConfig | SkinnyConfig | DirectConfig
+
+
+def config_of(template: str, description: str) -> Config:
     """The config of a choice of a template, from its description; what an older one does not name
     has its default. Raises ConfigError."""
     tiled = dict.fromkeys(("gemm", "conv", "grouped"), GemmConfig)
-    kind = {**tiled, "skinny": SkinnyConfig}.get(template)
+    kind = {**tiled, "skinny": SkinnyConfig, "direct": DirectConfig}.get(template)
     if kind is None:
         raise ConfigError(f"there is no template {template[:40]}")
     given = parse_config(description)
@@ -119,7 +158,7 @@ def config_of(template: str, description: str) -> GemmConfig | SkinnyConfig:
         }
     except (KeyError, ValueError):
         raise ConfigError(f"{description[:200]!r} is no config of ours") from None
-    return cast("GemmConfig | SkinnyConfig", kind(**values))
+    return cast("Config", kind(**values))
 
 
 def _value(name: str, text: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Literal
 import sympy
 
 from backend.model.convolution import Options
-from backend.templates.config import GemmConfig
+from backend.templates.config import DirectConfig, GemmConfig
 from backend.templates.errors import UnsupportedProblemError
 from backend.templates.problem import (
     LARGEST_SIZE,
@@ -36,10 +36,10 @@ Order = Literal["rsc", "crs"]
 @dataclass(frozen=True, slots=True)
 class Window:
     """How the kernel goes over the image: pairs are (rows, columns). `image` is N x C x H x W,
-    `channels` are those of one of the `groups`; `places` are the rows and columns of a result.
+    `channels` and `filters` are those of one group; `places` are the rows and columns of a result.
 
     `whole` says that a batch of the product is a group, whose rows go on from one image to the
-    next; else it is an image.
+    next; else it is an image. A joined one has no batch: columns are the filters of all groups.
     """
 
     image: Operand
@@ -48,6 +48,7 @@ class Window:
     padding: tuple[int, int]
     dilation: tuple[int, int]
     channels: int
+    filters: int
     places: tuple[Expr, Expr]
     order: Order
     whole: bool
@@ -88,10 +89,20 @@ _GRID, _REDUCED = 0xFFFFFFFF, 4
 """Threads of a launch that AMD can count, and the elements that one of them adds up."""
 
 
-def one_launch(problem: GemmProblem, config: GemmConfig) -> tuple[tuple[Expr, int], ...]:
+def one_launch(
+    problem: GemmProblem, config: GemmConfig | DirectConfig
+) -> tuple[tuple[Expr, int], ...]:
     """Up to where one launch has it all: images do not lie as the lines of a matrix do, so no part
     of them can be left for a second one. A pipeline counts places of an image in vectors."""
     rows, cols = (problem.n, problem.m) if problem.flipped else (problem.m, problem.n)
+    if isinstance(config, DirectConfig):
+        assert isinstance(problem, ConvProblem) and problem.window is not None
+        high, wide = problem.window.places
+        block_h = config.tile_h * config.tiles
+        edges = (high + block_h - 1, wide + config.tile_w - 1, cols + config.cols - 1)
+        covered = math.prod((problem.window.image.sizes[0], *edges))
+        most = _GRID // max(256, 64 * config.waves) * block_h * config.tile_w * config.cols
+        return (rows, LARGEST_SIZE), (cols, LARGEST_SIZE), (covered, most)
     covered = math.prod((rows + config.block_m - 1, cols + config.block_n - 1, problem.batch))
     threads = max(256, 64 * config.waves)
     most = _GRID // threads * config.block_m * config.block_n
@@ -111,11 +122,14 @@ def convolution_problem(
     bias: Operand | None,
     options: Options,
     activation: Activation = "none",
+    joined: bool = False,
 ) -> ConvProblem:
     """`out` (N, O, P, Q) of `image` (N, C, H, W) and `weight` (O, C / groups, R, S).
 
-    Raises UnsupportedProblemError for other than two spatial dimensions, for weights whose filters
-    are no lines, and for results that are no matrices.
+    With `joined` the filters of all groups are columns of one product, each of which sees the
+    channels of its own group: what the direct convolution takes. Raises UnsupportedProblemError
+    for other than two spatial dimensions, for weights whose filters are no lines, and for results
+    that are no matrices.
     """
     given = dict(options)
     for name in ("transposed", "output_padding"):
@@ -130,7 +144,7 @@ def convolution_problem(
     places = whole if whole is not None else _merged(out, (2, 3))
     if places is None:
         raise UnsupportedProblemError(f"out: its places are no line (strides {out.strides})")
-    if whole is None and groups > 1:
+    if whole is None and (joined or groups > 1):
         raise UnsupportedProblemError("groups of several images whose channels are not last")
     window = Window(
         image,
@@ -139,19 +153,20 @@ def convolution_problem(
         _pair(given.get("padding", (0,))),
         _pair(given.get("dilation", (1,))),
         channels,
+        filters // groups,
         (out.sizes[2], out.sizes[3]),
         order,
         whole is not None,
     )
     n, _, high, wide = out.sizes
     each = filters // groups
-    rows, k, cols = high * wide, channels * kernel[0] * kernel[1], each
-    gather = _gathered(image, channels, order)
+    rows, k, cols = high * wide, channels * kernel[0] * kernel[1], filters if joined else each
+    gather = _pixels(image) if joined else _gathered(image, channels, order)
     lead: tuple[Expr, ...]
     leads: tuple[tuple[Expr, ...], ...]
     if whole is None:
         lead, leads = (n,), ((0,), (0,), (out.strides[0],))
-    elif groups > 1:
+    elif groups > 1 and not joined:
         rows, lead = n * rows, (groups,)
         leads = ((0,), (each * line,), (each * out.strides[1],))
     else:
@@ -224,6 +239,13 @@ def _gathered(image: Operand, channels: int, order: Order) -> tuple[Expr, Expr]:
     if order == "rsc" and is_number(c, 1) and vector > 1:
         return vector, 1
     return 1, _ODD
+
+
+def _pixels(image: Operand) -> tuple[Expr, Expr]:
+    """As `_gathered`, of the channels of all groups."""
+    n, c, h, w = image.strides
+    vector = vector_width(image, (n, h, w)) if is_number(c, 1) else 1
+    return (vector, 1) if vector > 1 else (1, _ODD)
 
 
 _ODD = 3

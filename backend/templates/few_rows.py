@@ -41,12 +41,12 @@ def unit_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float
     return rows * short * second / (min(1.0, on_the_way / _ON_THE_WAY) * even)
 
 
-def ring_cost(config: SkinnyConfig, sizes: Sizes, device: DeviceLimits) -> float:
+def ring_cost(config: SkinnyConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
     """As `_stream_cost`."""
     line = 128  # bytes of K of a line in a buffer
     stage = config.waves * (config.rows + config.cols) * line
     ahead = (config.stages - 1) * config.waves * config.cols * line
-    k = config.stages * config.waves_k * line // 2
+    k = config.stages * config.waves_k * line // item
     cols = config.cols * config.waves_n
     return _stream_cost(cols, config.split_k, stage * config.stages, ahead, k, sizes, device)
 

@@ -151,7 +151,12 @@ _INTEGER: dict[str, Form] = {
     "bitwise_xor": Form(2, *_both("{0} ^ {1}")),
     "bitwise_not": Form(1, *_both("~{0}")),
     "bitwise_left_shift": Form(2, "rt::shift_left({0}, {1})"),
-    "bitwise_right_shift": Form(2, "rt::shift_right({0}, {1})"),
+    "bitwise_right_shift": Form(
+        2,
+        "rt::shift_right({0}, {1})",
+        "tl.where(({1} < 0) | ({1} >= {0}.dtype.primitive_bitwidth), "
+        "0 - ({0} < 0).to({0}.dtype), {0} >> {1})",
+    ),
 }
 
 _BOOLEAN: dict[str, Form] = {

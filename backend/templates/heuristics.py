@@ -22,7 +22,7 @@ from backend.templates.legality import (
 )
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, Sizes, canonical
 from backend.templates.tiles import Tile, shape_class, tiles
-from backend.templates.units import UNITS, MatrixUnit, UnitName, best_unit, wave_of
+from backend.templates.units import UNITS, MatrixUnit, UnitName, best_unit, has_unit, wave_of
 from backend.toolchain.target import Target
 
 SKINNY_ROWS, _FMA_ROWS, _FMA_BESIDE_UNIT = 64, 16, 4
@@ -92,8 +92,9 @@ def skinny_configs(
             if skinny_defect(c, problem) is None and device_defect(c, problem, device) is None
         ]
 
+    item = problem.a.item_bytes
     matrix = legal(_ring_candidates(problem, sizes, device))
-    matrix.sort(key=lambda config: ring_cost(config, sizes, device))
+    matrix.sort(key=lambda config: ring_cost(config, item, sizes, device))
     if not matrix:
         matrix = legal(_unit_candidates(problem, sizes, device))
         matrix.sort(key=lambda config: unit_cost(config, sizes, device))
@@ -107,7 +108,7 @@ def skinny_configs(
 def _plain_rows(problem: GemmProblem, device: DeviceLimits, by_unit: bool) -> int:
     """Up to how many rows plain FMA may keep up with the memory, as CDNA's does for a few; tensor
     cores leave it nothing."""
-    if _skinny_unit(device.target, problem.a.dtype) is None:
+    if _skinny_unit(device.target, problem.a.dtype) is None and not by_unit:
         return _FMA_ROWS
     return 0 if by_unit and device.target.kind == "cuda" else _FMA_BESIDE_UNIT
 
@@ -184,7 +185,7 @@ def _gemm_cost(
     if config.pipelined and few:
         return tiled_cost(config, problem.a.item_bytes, sizes, device)
     if config.pipelined:
-        return _pipeline_cost(config, sizes, device)
+        return _pipeline_cost(config, problem.a.item_bytes, sizes, device)
     rounds = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     area = config.block_m * config.block_n
     step = area + _TRAFFIC * (config.block_m + config.block_n)
@@ -195,14 +196,14 @@ def _gemm_cost(
     return main + _TRAFFIC * sums / device.compute_units
 
 
-def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> float:
+def _pipeline_cost(config: GemmConfig, item: int, sizes: Sizes, device: DeviceLimits) -> float:
     """Relative time of the SM with the most blocks, in its clocks."""
     blocks = -(-_blocks(config, sizes) * config.split_k // device.compute_units)
     if config.unit == "wgmma":
         main = _warpgroup_clocks(config, sizes, blocks, device)
     else:
-        main = _mma_clocks(config, sizes, blocks)
-    factors = 2 * (sizes.m + sizes.n) * sizes.k * sizes.batch
+        main = _mma_clocks(config, item, sizes, blocks)
+    factors = item * (sizes.m + sizes.n) * sizes.k * sizes.batch
     main = max(main, factors / _DEVICE_BYTES + _START)
     if config.split_k == 1:
         return main
@@ -210,14 +211,15 @@ def _pipeline_cost(config: GemmConfig, sizes: Sizes, device: DeviceLimits) -> fl
     return main + _SECOND_KERNEL + moved / _DEVICE_BYTES
 
 
-def _mma_clocks(config: GemmConfig, sizes: Sizes, blocks: int) -> float:
-    """Tensor cores do about 1,024 products a clock with eight waves or more; meanwhile 64 bytes
+def _mma_clocks(config: GemmConfig, item: int, sizes: Sizes, blocks: int) -> float:
+    """Tensor cores do about 1,024 fp16 products a clock with eight waves or more, or twice as many
+    of bytes; meanwhile 64 bytes
     come from L2 and 128 from LDS, of which half is taken to hide behind the products."""
     area, lines = config.block_m * config.block_n, config.block_m + config.block_n
     at_once = min(blocks, 8 // config.waves or 1)
     read = 8 * config.waves * (config.wave_m + config.wave_n)
     busy = min(1.0, (at_once * config.waves + 4) / 12)
-    step = (area + 16 * lines + read) / 1024
+    step = item / 2 * (area + 16 * lines + read) / 1024
     return blocks * (step * sizes.k / config.split_k / busy + _START)
 
 
@@ -295,7 +297,7 @@ def _ring_candidates(
     problem: GemmProblem, sizes: Sizes, device: DeviceLimits
 ) -> Iterator[SkinnyConfig]:
     """Few rows by tensor cores, a ring of asynchronous copies a wave."""
-    if _skinny_unit(device.target, problem.a.dtype) != "mma":
+    if not has_unit(device.target, "mma", problem.a.dtype) or device.target.kind == "cpu":
         return
     unit, vector = UNITS["mma"], VECTOR_BYTES // problem.a.item_bytes
     rows = max(unit.n, 1 << (sizes.m - 1).bit_length())
@@ -330,7 +332,7 @@ def _unit_candidates(
 
 
 def _skinny_unit(target: Target, dtype: str) -> UnitName | None:
-    """The unit that takes each value once; None where there is none for the type."""
+    """The unit that takes each value once without a ring; None where the type has none."""
     family: dict[str, UnitName] = {"mma": "mma", "mfma": "mfma16", "wmma_gfx12": "wmma_gfx12"}
     unit = family.get(target.matrix)
     if unit is None or dtype not in ("float16", "bfloat16"):

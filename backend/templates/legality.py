@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates import direct
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.errors import ConfigError
 from backend.templates.grouped import GroupedProblem
 from backend.templates.problem import VECTOR_BYTES, GemmProblem, Side, canonical
-from backend.templates.registers import lane_grid, piece, registers
-from backend.templates.units import UNITS, MatrixUnit, UnitName, has_unit, wave_of
+from backend.templates.registers import converted, lane_grid, piece, registers
+from backend.templates.units import UNITS, MatrixUnit, has_unit, wave_of
 from backend.toolchain.target import GPU_ARCHES, Target
 
 
@@ -90,16 +91,17 @@ def _unit_defects(config: GemmConfig, unit: MatrixUnit, item: int) -> Iterator[s
         yield "block_k is no multiple of what one LDS read feeds"
 
 
-def takes_pipeline(problem: GemmProblem, unit: UnitName = "mma") -> bool:
+def takes_pipeline(problem: GemmProblem) -> bool:
     """Whether asynchronous copies bring what is multiplied, and single values go beside them:
     nothing is converted or looked for; a gathered place has a bit for each row and column."""
     plain = problem.a_prologue is None and problem.b_prologue is None and problem.second is None
     form, item = canonical(problem), problem.a.item_bytes
-    # As fragments are loaded; a warpgroup takes bytes only along K.
+    # As fragments are loaded; bytes come in pairs, so along K.
     along_k = form.left.k_fast and form.right.k_fast
-    wide = item == 2 or (unit == "wgmma" and item == 1 and along_k)
+    words = min(form.left.vector, form.right.vector) >= 4
+    wide = item == 2 or (item == 1 and along_k and words) or problem.a.dtype == "float64"
     if isinstance(problem, ConvProblem) and problem.window is not None:
-        plain &= sum(problem.window.kernel) < 32
+        plain &= sum(problem.window.kernel) < 32 and item < 8
     return plain and wide and not isinstance(problem, GroupedProblem)
 
 
@@ -133,10 +135,10 @@ def _takes_pixels(config: GemmConfig, problem: ConvProblem) -> bool:
 
 def _pipeline_defects(config: GemmConfig, problem: GemmProblem) -> Iterator[str]:
     item = problem.a.item_bytes
-    if config.unit not in ("mma", "wgmma") or config.stages > 8:
+    if config.unit not in ("mma", "mma_f64_wide", "wgmma") or config.stages > 8:
         yield "stages: 1 or 2, or 3 to 8 with the asynchronous copies of mma and wgmma"
-    if not takes_pipeline(problem, config.unit):
-        yield "asynchronous copies convert nothing, and gather from small windows"
+    if not takes_pipeline(problem):
+        yield "asynchronous copies convert nothing, and gather from small windows, not fp64"
     if config.kpack != 1:
         yield "kpack: its fragments are loaded for one instruction each"
     if config.wave_m % 16 or config.wave_n % 16 or config.block_k * item % 64:
@@ -224,7 +226,7 @@ def _skinny_unit_defects(
     config: SkinnyConfig, unit: MatrixUnit, problem: GemmProblem
 ) -> Iterator[str]:
     form, terms = canonical(problem), unit.terms(problem.a.item_bytes)
-    if problem.a.dtype not in unit.dtypes:
+    if not (unit if config.stages > 1 else replace(unit, some={})).multiplies(problem.a.dtype):
         yield f"{config.unit} does not multiply {problem.a.dtype}"
     if not unit.lines or config.unit == "wgmma":
         yield f"{config.unit} wants each value twice, or in LDS"
@@ -300,9 +302,7 @@ def device_of(target: Target, compute_units: int | None = None) -> DeviceLimits:
     return device if compute_units is None else replace(device, compute_units=compute_units)
 
 
-def device_defect(
-    config: GemmConfig | SkinnyConfig, problem: GemmProblem, on: DeviceLimits
-) -> str | None:
+def device_defect(config: Config, problem: GemmProblem, on: DeviceLimits) -> str | None:
     """Why the config should not be compiled for this device; None if nothing speaks against it."""
     wave = wave_of(on.target, config.unit)
     threads = config.waves * wave
@@ -312,7 +312,9 @@ def device_defect(
         return f"{on.target} has no {config.unit}"
     # A skinny kernel waits for memory: two waves a SIMD at least, so that one loads meanwhile.
     together = 2 if isinstance(config, SkinnyConfig) and config.unit == "fma" else 1
-    asked = config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
+    asked = isinstance(config, DirectConfig) or (
+        config.pipelined if isinstance(config, GemmConfig) else config.stages > 1
+    )
     most_lds = on.dynamic_lds_bytes if asked else on.lds_bytes
     if (lds := lds_bytes(config, problem)) * together > most_lds:
         return f"{lds} bytes of LDS, a block may have {most_lds // together}"
@@ -320,13 +322,16 @@ def device_defect(
     most = min(on.registers, on.register_file // waves) - _MARGIN * (together - 1)
     if isinstance(config, SkinnyConfig) and config.unit != "fma" and config.stages == 1:
         most = min(most, 128 if config.rows <= 16 else 255)  # as its launch bounds say
-    if (count := registers(config, problem, wave)) > most:
+    count = registers(config, problem, wave) + converted(config, problem, on.target)
+    if count > most:
         return f"about {count} registers a thread, at most {most} for {config.waves} waves a block"
     return None
 
 
-def lds_bytes(config: GemmConfig | SkinnyConfig, problem: GemmProblem) -> int:
+def lds_bytes(config: Config, problem: GemmProblem) -> int:
     """LDS of a block, exactly."""
+    if isinstance(config, DirectConfig):
+        return direct.lds_bytes(config, problem)
     if isinstance(config, SkinnyConfig):
         if config.stages > 1:
             return config.waves * config.stages * (config.rows + config.cols) * 128

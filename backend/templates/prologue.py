@@ -29,15 +29,19 @@ class Source:
     """A tensor of which a factor is computed, as (batch, lines, K / `group`).
 
     What it does not depend on has stride 0. `group` neighbours along K share an element, as a scale
-    of a group or two nibbles in a byte do.
+    of a group or two nibbles in a byte do. After `periods` lines, and so many along K, it begins
+    anew, as bytes do whose nibbles are halves of the factor; 0 is never.
     """
 
     operand: Operand
     group: int = 1
+    periods: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
         if len(self.operand.strides) != 3 or self.group < 1:
             raise UnsupportedProblemError(f"{self.name}: no source of a factor")
+        if any(period < 0 for period in self.periods) or self.periods[1] % self.group:
+            raise UnsupportedProblemError(f"{self.name}: periods of {self.periods}")
         if self.operand.dtype not in STORED:
             raise UnsupportedProblemError(
                 f"{self.name}: nothing is computed of {self.operand.dtype}"
@@ -73,11 +77,16 @@ class Source:
         if self.depends(_BATCH):
             terms.append(f"batch * {self.stride('batch')}")
         if k_fast and self.depends(_LINE):
-            terms.append(f"at_line * {self.stride('line')}")
+            terms.append(f"{self.at('line')} * {self.stride('line')}")
         if not k_fast and self.depends(_K):
-            place = "at_k" if self.group == 1 else f"at_k / {self.group}"
+            place = self.at("k") if self.group == 1 else f"{self.at('k')} / {self.group}"
             terms.append(f"{place} * {self.stride('k')}")
         return " + ".join(terms)
+
+    def at(self, what: str) -> str:
+        """C++ of the line or the place along K, within its period."""
+        period = self.periods[what == "k"]
+        return f"(at_{what} % {period})" if period else f"at_{what}"
 
     def step(self, k_fast: bool) -> str:
         """C++ of the stride along the fast dimension."""
@@ -106,7 +115,9 @@ class Source:
         return min(width // group, self.operand.widest)
 
     def allows(self, k_fast: bool, width: int) -> bool:
-        """Whether alignment lets `width` neighbours be loaded at once."""
+        """Whether alignment lets `width` neighbours be loaded at once, none beyond a period."""
+        if self.periods[k_fast] % width:
+            return False
         most = vector_width(self.operand, self.others(k_fast))
         return self.elements(k_fast, width) <= most
 
@@ -164,6 +175,8 @@ class Prologue:
         return in_cpp(self.steps, text)
 
 
-def place(chain: ChainBuilder, divisor: int, modulus: int) -> Value:
-    """`k // divisor % modulus` as a value."""
-    return chain.add(Step("value", "int32", text=f"k // {divisor} % {modulus}"))
+def place(chain: ChainBuilder, what: str, divisor: int = 1, modulus: int = 0) -> Value:
+    """`what // divisor % modulus` as a value, of a `line` or of a place along `k`; modulus 0 is
+    none."""
+    text = what if divisor == 1 else f"{what} // {divisor}"
+    return chain.add(Step("value", "int32", text=f"{text} % {modulus}" if modulus else text))

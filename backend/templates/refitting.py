@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from backend.templates.config import GemmConfig, SkinnyConfig
 from backend.templates.errors import ConfigError
@@ -38,8 +39,18 @@ def refitted(
     return replace(config, vec_a=vec_a, vec_b=vec_b)
 
 
+class Tiled(Protocol):
+    """A config with tiles of the result, in whatever language."""
+
+    @property
+    def block_m(self) -> int: ...
+
+    @property
+    def block_n(self) -> int: ...
+
+
 def pays(
-    config: GemmConfig | SkinnyConfig, problem: GemmProblem, hint: Callable[[Expr], int] = int
+    config: Tiled | SkinnyConfig, problem: GemmProblem, hint: Callable[[Expr], int] = int
 ) -> bool:
     """Whether loading what a factor is computed from, again for each tile, costs less than writing
     the factor once. `hint` guesses sizes that are dynamic."""
@@ -51,7 +62,7 @@ def pays(
 
 
 def _traffic(
-    config: GemmConfig | SkinnyConfig,
+    config: Tiled | SkinnyConfig,
     problem: GemmProblem,
     sizes: Sizes,
     hint: Callable[[Expr], int],
@@ -73,8 +84,8 @@ def _traffic(
     return found
 
 
-def _block(config: GemmConfig | SkinnyConfig) -> tuple[int, int]:
+def _block(config: Tiled | SkinnyConfig) -> tuple[int, int]:
     """Rows and columns of the result that a block computes."""
-    if isinstance(config, GemmConfig):
-        return config.block_m, config.block_n
-    return config.rows, config.cols * config.waves_n
+    if isinstance(config, SkinnyConfig):
+        return config.rows, config.cols * config.waves_n
+    return config.block_m, config.block_n

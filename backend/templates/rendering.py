@@ -9,8 +9,9 @@ from pathlib import Path
 
 import jinja2
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.config import Config, DirectConfig, GemmConfig, SkinnyConfig
 from backend.templates.convolution import one_launch
+from backend.templates.direct import direct_defect
 from backend.templates.errors import ConfigError
 from backend.templates.kernel import CallArg, TemplateKernel
 from backend.templates.legality import gemm_defect, lds_bytes, skinny_defect, takes_boxes
@@ -32,7 +33,7 @@ class Rendered:
     source: str
     args: tuple[CallArg, ...]
     problem: GemmProblem
-    config: GemmConfig | SkinnyConfig
+    config: Config
 
     def workspace_bytes(self, sizes: Sizes, split_k: int | None = None) -> int:
         """What the entry stores in `workspace_size`; `split_k` is the config's if None."""
@@ -40,9 +41,7 @@ class Rendered:
         return workspace_bytes(self.problem, self.config, sizes, split)
 
 
-def workspace_bytes(
-    problem: GemmProblem, config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int
-) -> int:
+def workspace_bytes(problem: GemmProblem, config: Config, sizes: Sizes, split_k: int) -> int:
     """Bytes of partial sums: none without a split. The entry computes the same."""
     parts = split_parts(config, sizes, split_k)
     if parts == 1:
@@ -51,8 +50,10 @@ def workspace_bytes(
     return problem.acc_bytes * parts * sizes.batch * rows * -(-cols // 8) * 8
 
 
-def split_parts(config: GemmConfig | SkinnyConfig, sizes: Sizes, split_k: int) -> int:
+def split_parts(config: Config, sizes: Sizes, split_k: int) -> int:
     """Into how many parts K really is split: no more than it has tiles of `block_k`."""
+    if isinstance(config, DirectConfig):
+        return 1
     block_k = config.block_k if isinstance(config, GemmConfig) else SKINNY_SPLIT_UNIT
     return max(1, min(split_k, -(-sizes.k // block_k)))
 
@@ -86,6 +87,8 @@ def render_gemm(
     `kernel` replaces the kernel that is made here, for one that knows more than this does.
     """
     template = "pipeline.hip.jinja" if config.pipelined else "gemm.hip.jinja"
+    if config.pipelined and problem.a.dtype == "float64":
+        template = "pipeline_f64.hip.jinja"
     if config.unit == "wgmma":
         template = "boxes.hip.jinja" if takes_boxes(config, problem) else "warpgroup.hip.jinja"
     return _render(template, problem, config, name, kernel, input_reorder)
@@ -108,19 +111,21 @@ def render_skinny(
 def _render(
     template: str,
     problem: GemmProblem,
-    config: GemmConfig | SkinnyConfig,
+    config: Config,
     name: str,
     kernel: TemplateKernel | None = None,
     input_reorder: Sequence[int] | None = None,
 ) -> Rendered:
     if isinstance(config, GemmConfig):
         defect = gemm_defect(config, problem)
+    elif isinstance(config, DirectConfig):
+        defect = direct_defect(config, problem)
     else:
         defect = skinny_defect(config, problem)
     if defect is not None:
         raise ConfigError(f"{config.description}: {defect}")
     kernel = kernel or TemplateKernel(name, RUNTIME_ARGS, (config.split_k,))
-    if isinstance(config, GemmConfig) and template in _WHOLE:
+    if not isinstance(config, SkinnyConfig) and template in _WHOLE:
         kernel.limit(one_launch(problem, config))
     source = (
         environment()
@@ -143,12 +148,14 @@ def _render(
     return Rendered(kernel.name, source, kernel.call_args(), problem, config)
 
 
-_WHOLE = ("conv.hip.jinja", "grouped.hip.jinja")
+_WHOLE = ("conv.hip.jinja", "grouped.hip.jinja", "direct.hip.jinja")
 """What one launch must have all of."""
 render_conv = functools.partial(_render, _WHOLE[0])
 """A convolution, which is a `ConvProblem`. Raises ConfigError."""
 render_grouped = functools.partial(_render, _WHOLE[1])
 """Products of groups of rows, which are a `GroupedProblem`. Raises ConfigError."""
+render_direct = functools.partial(_render, _WHOLE[2])
+"""A convolution of groups of few channels, a joined `ConvProblem`. Raises ConfigError."""
 
 _WGMMA_TYPES = {
     "float16": "f32.f16.f16",

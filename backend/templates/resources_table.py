@@ -15,12 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.templates.config import GemmConfig, SkinnyConfig
+from backend.templates.config import Config, DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import DType, GemmProblem, Operand, Sizes
-from backend.templates.rendering import Rendered, render_conv, render_gemm, render_skinny
+from backend.templates.rendering import (
+    Rendered,
+    render_conv,
+    render_direct,
+    render_gemm,
+    render_skinny,
+)
 from backend.templates.tiles import ShapeClass, shape_class
 from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Occupancy, Resources, Unknown, occupancy, resources
@@ -43,14 +49,18 @@ class Offer:
 
     shape: ShapeClass
     problem: GemmProblem
-    config: GemmConfig | SkinnyConfig
+    config: Config
 
     @property
     def template(self) -> str:
+        if isinstance(self.config, DirectConfig):
+            return "direct"
         tiled = "conv" if isinstance(self.problem, ConvProblem) else "gemm"
         return tiled if isinstance(self.config, GemmConfig) else "skinny"
 
     def render(self, name: str = "rt_kernel") -> Rendered:
+        if isinstance(self.config, DirectConfig):
+            return render_direct(self.problem, self.config, name)
         if isinstance(self.problem, ConvProblem):
             return render_conv(self.problem, self.config, name)
         if isinstance(self.config, GemmConfig):
@@ -143,6 +153,8 @@ def short(offer: Offer) -> str:
             f"{c.block_m}x{c.block_n}x{c.block_k}, wave {c.wave_m}x{c.wave_n}, {c.unit}, "
             f"stages {c.stages}"
         )
+    if isinstance(c, DirectConfig):
+        return f"{c.tile_h}x{c.tile_w} places, {c.cols} filters, {c.waves} waves, {c.unit}"
     return f"{c.rows} rows, {c.cols} columns, waves {c.waves_n} x {c.waves_k}, unroll {c.unroll}"
 
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from backend.model.ops import ITEM_BYTES
 from backend.templates.problem import Sizes
 from backend.templates.units import UnitName, best_unit, has_unit
 from backend.toolchain.target import Target
@@ -262,6 +263,73 @@ _FMA: dict[ShapeClass, tuple[Tile, ...]] = {
     ),
 }
 
+_MFMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 128, 64, 64, "mfma_f64", 64),
+        Tile(128, 128, 64, 64, "mfma_f64", 64, 1),
+        Tile(128, 128, 64, 32, "mfma_f64", 64),
+        Tile(128, 64, 64, 32, "mfma_f64", 128),
+        Tile(64, 64, 32, 32, "mfma_f64", 128),
+    ),
+    "tall": (
+        Tile(128, 64, 64, 32, "mfma_f64", 128),
+        Tile(64, 64, 32, 32, "mfma_f64", 128),
+        Tile(64, 32, 32, 16, "mfma_f64", 128),
+    ),
+    "wide": (
+        Tile(64, 128, 32, 64, "mfma_f64", 128),
+        Tile(64, 64, 32, 32, "mfma_f64", 128),
+        Tile(32, 64, 16, 32, "mfma_f64", 128),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "mfma_f64", 128),
+        Tile(64, 32, 32, 16, "mfma_f64", 128),
+        Tile(32, 32, 16, 16, "mfma_f64", 128),
+    ),
+    "large-k": (
+        Tile(64, 64, 32, 32, "mfma_f64", 128),
+        Tile(32, 64, 16, 32, "mfma_f64", 128),
+        Tile(32, 32, 16, 16, "mfma_f64", 128),
+    ),
+    "decode": (Tile(16, 64, 16, 16, "mfma_f64", 128),),
+}
+
+_MMA_F64: dict[ShapeClass, tuple[Tile, ...]] = {
+    "square": (
+        Tile(128, 64, 32, 32, "mma_f64", 128),
+        Tile(64, 128, 32, 32, "mma_f64", 128),
+        Tile(64, 64, 32, 32, "mma_f64", 128),
+        Tile(64, 64, 32, 16, "mma_f64", 128),
+    ),
+    "tall": (
+        Tile(128, 64, 32, 32, "mma_f64", 128),
+        Tile(64, 64, 32, 32, "mma_f64", 128),
+        Tile(64, 32, 32, 16, "mma_f64", 128),
+    ),
+    "wide": (
+        Tile(64, 128, 32, 32, "mma_f64", 128),
+        Tile(64, 64, 32, 32, "mma_f64", 128),
+        Tile(32, 64, 16, 32, "mma_f64", 128),
+    ),
+    "small": (
+        Tile(64, 64, 32, 32, "mma_f64", 128),
+        Tile(64, 32, 32, 16, "mma_f64", 128),
+        Tile(32, 32, 16, 16, "mma_f64", 128),
+    ),
+    "large-k": (
+        Tile(64, 64, 32, 32, "mma_f64", 128),
+        Tile(32, 64, 16, 32, "mma_f64", 128),
+        Tile(32, 32, 16, 16, "mma_f64", 128),
+    ),
+    "decode": (Tile(16, 64, 16, 16, "mma_f64", 128),),
+}
+"""Sums and factors of fp64 take twice the registers of fp32: no wave has more than 32 x 32."""
+
+_RING_F64: dict[ShapeClass, tuple[Tile, ...]] = {
+    shape: tuple(replace(tile, stages=4) for tile in tiles) for shape, tiles in _MMA_F64.items()
+}
+"""The same where asynchronous copies bring the factors, to the unit of `sm_90`."""
+
 _CPU = (
     # A fiber a thread: few threads with much work each; one with matrix instructions, so that tests
     # and the demo run that path too.
@@ -282,11 +350,17 @@ def tiles(
     if target.kind == "cpu":
         return tuple(tile for tile in _CPU if has_unit(target, tile.unit, dtype))
     lists = {"": _FMA, "mfma": _MFMA}.get(target.matrix, _WMMA)
-    if target.matrix == "mma" and pipeline:
+    if dtype == "float64" and target.matrix in ("mfma", "mma"):
+        ring = pipeline and has_unit(target, "mma_f64_wide", dtype)
+        lists = _MFMA_F64 if target.matrix == "mfma" else _RING_F64 if ring else _MMA_F64
+    elif target.matrix == "mma" and pipeline:
         lists = _MMA
     found = tuple(replace(tile, unit=_own(tile.unit, target, dtype)) for tile in lists[shape])
     if not has_unit(target, found[0].unit, dtype):
         found = _FMA[shape]
+    elif found[0].unit in ("mma", "wmma_gfx11", "wmma_gfx12") and ITEM_BYTES[dtype] == 1:
+        # Bytes that are turned or converted take registers: half the K where the whole is too much.
+        found = (*found, *(replace(tile, k_bytes=tile.k_bytes // 2) for tile in found))
     if pixels and lists is _MMA:
         found = (*_VALUES, *found)
     if not has_unit(target, "wgmma", dtype):
@@ -296,6 +370,6 @@ def tiles(
 
 def _own(unit: UnitName, target: Target, dtype: str) -> UnitName:
     """The units of 32 lanes share a list, and so do those of CDNA."""
-    if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma"):
+    if target.matrix in ("wmma_gfx11", "wmma_gfx12", "mma") and dtype != "float64":
         return target.matrix
     return best_unit(target, dtype, unit)

@@ -23,13 +23,17 @@ UnitName = Literal[
     "wmma_gfx12",
     "mma",
     "wgmma",
+    "mfma_f64",
+    "mma_f64",
+    "mma_f64_wide",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixUnit:
-    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line; `arches` those
-    of the family that have it, all if empty; `some` those that multiply further types."""
+    """`cpp` is the type in C++; `k_bytes` is what an instruction takes of a line, `most_k` the most
+    elements; `arches` those of the family that have it, all if empty; `some` those that multiply
+    further types."""
 
     family: MatrixFamily
     cpp: str
@@ -42,6 +46,7 @@ class MatrixUnit:
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
     arches: tuple[str, ...] = ()
     some: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    most_k: int = 32
 
     def multiplies(self, dtype: str) -> bool:
         """Whether some device of the family does with it."""
@@ -54,7 +59,7 @@ class MatrixUnit:
 
     def k(self, item_bytes: int) -> int:
         """Products that an instruction adds up."""
-        return self.k_bytes // item_bytes
+        return min(self.k_bytes // item_bytes, self.most_k)
 
     def terms(self, item_bytes: int) -> int:
         """Elements of a line that a lane gives to an instruction."""
@@ -75,6 +80,8 @@ _NVIDIA_BYTES = {
     "float8_e4m3fn": _FP8_FROM,
     "float8_e5m2": _FP8_FROM,
 }
+_RDNA3_BYTES = {"int8": ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151")}
+_RDNA4_BYTES = dict.fromkeys(("int8", "float8_e4m3fn", "float8_e5m2"), ("gfx1200", "gfx1201"))
 _HOPPER_BYTES = dict.fromkeys(("int8", "float8_e4m3fn", "float8_e5m2"), ("sm_90a",))
 
 UNITS: Mapping[UnitName, MatrixUnit] = {
@@ -90,11 +97,41 @@ UNITS: Mapping[UnitName, MatrixUnit] = {
     "mfma32_wide": MatrixUnit(
         "mfma", "rt::mfma<In, 32, 2>", 32, 32, 32, 2, run=4, wave=64, arches=("gfx950",)
     ),
-    "wmma_gfx11": MatrixUnit("wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1),
-    "wmma_gfx12": MatrixUnit("wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8),
+    "wmma_gfx11": MatrixUnit(
+        "wmma_gfx11", "rt::wmma_gfx11<In>", 16, 16, 32, 1, run=1, some=_RDNA3_BYTES, most_k=16
+    ),
+    "wmma_gfx12": MatrixUnit(
+        "wmma_gfx12", "rt::wmma_gfx12<In>", 16, 16, 32, 2, run=8, some=_RDNA4_BYTES, most_k=16
+    ),
     "mma": MatrixUnit("mma", "rt::mma<In>", 16, 8, 32, 4, run=2, some=_NVIDIA_BYTES),
     # Four waves together: of a wave's 16 rows an instruction computes all columns.
     "wgmma": MatrixUnit("mma", "", 16, 64, 32, 4, run=2, arches=("sm_90a",), some=_HOPPER_BYTES),
+    "mfma_f64": MatrixUnit(
+        "mfma", "rt::mfma<In, 16>", 16, 16, 32, 4, run=1, wave=64, dtypes=("float64",)
+    ),
+    # Other NVIDIA GPUs have one fp64 multiplier for 64 of fp32: their tensor cores gain nothing.
+    "mma_f64": MatrixUnit(
+        "mma",
+        "rt::mma_f64<4>",
+        8,
+        8,
+        32,
+        4,
+        run=2,
+        dtypes=("float64",),
+        arches=("sm_80", "sm_90", "sm_90a"),
+    ),
+    "mma_f64_wide": MatrixUnit(
+        "mma",
+        "rt::mma_f64<16>",
+        16,
+        8,
+        128,
+        4,
+        run=2,
+        dtypes=("float64",),
+        arches=("sm_90", "sm_90a"),
+    ),
 }
 
 
@@ -109,7 +146,11 @@ def has_unit(target: Target, unit: UnitName, dtype: str) -> bool:
     return known and own.family == target.matrix and target.arch in (own.arches or (target.arch,))
 
 
-_WIDE: Mapping[UnitName, UnitName] = {"mfma16": "mfma16_wide", "mfma32": "mfma32_wide"}
+_WIDE: Mapping[UnitName, UnitName] = {
+    "mfma16": "mfma16_wide",
+    "mfma32": "mfma32_wide",
+    "mma_f64": "mma_f64_wide",
+}
 
 
 def best_unit(target: Target, dtype: str, unit: UnitName) -> UnitName:

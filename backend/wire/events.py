@@ -119,9 +119,15 @@ def decode_started(line: bytes) -> tuple[TuningStarted, list[Offer]] | None:
     return TuningStarted(int(n), float(when), op, inputs, precision, *sizes, device, ()), offers
 
 
+_ROW = r"\[(?:0|[1-9]\d{0,17})(?:,(?:0|[1-9]\d{0,17}))*\]"
+_ROWS = re.compile(rf"\[{_ROW}(?:,{_ROW})*\]")
+
+
 @functools.lru_cache(1024)
 def _sizes(text: str) -> tuple[Shape, ...]:
     """Raises WireError."""
+    if _ROWS.fullmatch(text):  # no operand without a dimension: most of them
+        return tuple([tuple(map(int, row.split(","))) for row in text[2:-2].split("],[")])
     return _shapes_reader()(loads(text))
 
 

@@ -212,7 +212,7 @@ def _pins(layout: Layout) -> Iterator[Check]:
     except StoreError as error:
         yield Check("pins", "bad", str(layout.pins), str(error))
         return
-    yield Check("pins", "ok", str(len(statuses)))
+    yield Check("pins", "ok", f"{len(statuses):,}")
     for status in statuses:
         if status.state != "active":
             advice = "`rocm-tui pins --reconcile`" if status.state == "drifted" else status.detail

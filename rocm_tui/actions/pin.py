@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.kernel import TRITON
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
 from backend.model.session import Session
@@ -45,6 +46,12 @@ class Pinned:
     @property
     def active(self) -> bool:
         return self.state == "active"
+
+    @property
+    def done(self) -> bool:
+        """Whether all was done that a pin can do: only its program can prove a Triton kernel's."""
+        alone = self.report.pin.op == TRITON and self.state == "unproven"
+        return self.active or alone
 
     @property
     def detail(self) -> str:

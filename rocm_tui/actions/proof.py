@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from backend.model.pin import Pin
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
+from rocm_tui.actions.launches import Launch, LaunchFolder
 from rocm_tui.actions.pick import load_model
 from rocm_tui.actions.verify import Asked
 from rocm_tui.errors import RocmTuiError
@@ -43,7 +44,10 @@ ANOTHER = "another choice"
 @dataclass(slots=True)
 class Finding:
     """How many graphs call the pinned choice of `pin`, another (by its label), one that the text
-    does not tell, or hold the op untuned. The same graph in several processes counts once."""
+    does not tell, or hold the op untuned. The same graph in several processes counts once.
+
+    Of a Triton kernel how many launches took the pinned config or another; `untuned` are those of
+    the same kernel and key that asked no cache, or another list of configs."""
 
     pin: Pin
     called: int = 0
@@ -65,6 +69,15 @@ class Finding:
         if self.called:
             return "called"
         return "untuned" if self.untuned else "absent"
+
+    def hear(self, launch: Launch, labels: Mapping[str, str]) -> None:
+        """Of a kernel of Triton's own autotuning."""
+        if launch.is_of(self.pin) and launch.config == self.pin.hash:
+            self.called += 1
+        elif launch.is_of(self.pin):
+            self.others[labels.get(launch.config, ANOTHER)] += 1
+        elif launch.is_like(self.pin):
+            self.untuned += 1
 
 
 class Witness:
@@ -94,6 +107,13 @@ class Witness:
         for finding in self.findings:
             if may_hold(data, self._wanted(finding.pin, finding.pin.hash)):
                 self._judge(finding, text)
+
+    def hear_launches(self, launches: Iterable[Launch]) -> None:
+        """Take what was launched of Triton's own autotuning."""
+        for launch in launches:
+            for finding in self.findings:
+                known = self._choices.get(finding.pin.key, {})
+                finding.hear(launch, {hash: choice.label for hash, choice in known.items()})
 
     def _judge(self, finding: Finding, text: GraphText) -> None:
         verdict = self._verdict(finding.pin, finding.pin.hash, text)
@@ -243,12 +263,14 @@ def prove_by_program(
     env = hook_env.unhooked(os.environ)
     if cache_dir is not None:
         env["TORCHINDUCTOR_CACHE_DIR"] = str(layout.root)
-    with TraceFolder(env) as folder:
+    with TraceFolder(env) as folder, LaunchFolder(pins) as launched:
         try:
-            status = Child(look=folder.look).run(argv, {**env, **folder.env})
+            status = Child(look=folder.look).run(argv, launched.env({**env, **folder.env}))
         except OSError as error:
             raise RocmTuiError(f"{argv[0]}: cannot be run: {error.strerror}") from error
-        return _read_trace(folder, argv, status, Witness(pins, _known_choices(layout)))
+        witness = Witness(pins, _known_choices(layout))
+        witness.hear_launches(launched.launches())
+        return _read_trace(folder, argv, status, witness)
 
 
 def _read_trace(

@@ -18,7 +18,7 @@ from backend.errors import StoreError
 from backend.pins.file import read_pin_file
 from backend.pins.held import default_who
 from backend.pins.store import PinStore
-from backend.sharing.plan import Difference, Step, differences, steps_of
+from backend.sharing.plan import Difference, Step, differences, steps_of, system_for
 from backend.sharing.share import (
     Machine,
     Share,
@@ -204,7 +204,7 @@ def apply_import(plan: ImportPlan, layout: Layout) -> int:
     for done, pin in enumerate(pins):
         try:
             store.pin(
-                plan.here.system_hash,
+                system_for(pin, plan.here),
                 pin.key,
                 pin.hash,
                 label=pin.label,

@@ -13,7 +13,7 @@ from backend.model.choice import Choice
 from backend.model.pin import Pin
 from backend.model.tuning import Tuning
 from rocm_tui.actions.tune import TuneOptions, offers_ours
-from rocm_tui.ingest.follow.watcher import STDIN
+from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.model import Row
 
 _DIGITS = 12

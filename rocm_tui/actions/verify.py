@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError, brief
+from backend.model.kernel import TRITON
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.pins.proof import keep_proof
@@ -40,6 +41,10 @@ class Asked:
 def _kind(asked: Asked) -> tuple[bool, str]:
     """Pins that one process can verify stand side by side."""
     return is_own(asked.pin.hash), asked.pin.precision
+
+
+OWN_PROGRAM = "only its own program calls it: rocm-tui verify -- CMD"
+"""Why a worker cannot verify the pin of a Triton kernel."""
 
 
 class NotVerified(RocmTuiError):
@@ -93,6 +98,8 @@ class Verifying:
 
     def _answer(self, asked: Asked, mode: int) -> VerifyResult:
         """The worker's result; what becomes of the worker instead is a pin that is not verified."""
+        if asked.pin.op == TRITON:
+            return _failed(OWN_PROGRAM)
         if self._broken is not None:
             return _failed(self._broken)
         pin, before = asked.pin, self.workers
@@ -142,6 +149,8 @@ def _keep(layout: Layout, pin: Pin, *, ok: bool, by: str, torch: str, what: str)
 def verify(run: RunJob, asked: Asked) -> VerifyResult:
     """Prove one pin in what `run` has. Raises JobError."""
     pin = asked.pin
+    if pin.op == TRITON:
+        return _failed(OWN_PROGRAM)
     job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, threads=asked.threads)
 
     def attempt(job: VerifyJob, mode: int) -> VerifyResult:

@@ -66,8 +66,11 @@ COMMANDS = {
 }
 
 
-def build_parser(loaded: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser; of a command that is not to be `loaded` it knows no more than the table."""
+def build_parser(
+    loaded: Collection[str] = COMMANDS, known: Collection[str] = COMMANDS
+) -> argparse.ArgumentParser:
+    """The parser of the `known` commands; of one that is not to be `loaded` it knows no more than
+    the table."""
     parser = Parser(
         prog="rocm-tui",
         description="See every kernel that Inductor tries, pin the one you want, with proof.",
@@ -85,7 +88,8 @@ def build_parser(loaded: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
         "--print-ids", choices=("tunings", "pins", "graphs"), help=argparse.SUPPRESS
     )
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for name, command in COMMANDS.items():
+    for name in known:
+        command = COMMANDS[name]
         subparser = subparsers.add_parser(name, help=command.help)
         if name in loaded:
             module = import_module(f"rocm_tui.cli.{command.module}")
@@ -109,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     program = _cut_program(words)
     asked = [word for word in words if word in COMMANDS][:1]
-    parser = build_parser(asked)
+    # What begins with a command is about no other, and each parser delays the screen.
+    begins = words[:1] == asked != []
+    parser = build_parser(asked, asked if begins else COMMANDS)
     args = parser.parse_args(words)
     args.argv = getattr(args, "argv", program)
     if args.print_completion or args.print_man or args.print_ids:

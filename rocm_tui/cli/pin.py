@@ -45,7 +45,7 @@ def do_pin(args: argparse.Namespace) -> int:
         say.out_json(pin_report_json(pinned.report))
     else:
         say.out(_pinned_text(wanted, pinned))
-    return ExitCode.of(pinned.active)
+    return ExitCode.of(pinned.done)
 
 
 def _plan_text(wanted: Pinnable, plan: PinPlan) -> str:

@@ -39,6 +39,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep the text of each compiled graph, for `trial` and `improve`",
     )
+    parser.add_argument(
+        "--cache-triton",
+        action="store_true",
+        help="let @triton.autotune keep its times (TRITON_CACHE_AUTOTUNING=1), to watch and pin",
+    )
     parser.add_argument("--id", metavar="NAME", help=argparse.SUPPRESS)  # `watch -- CMD` names it
     common.add_arguments(parser, "--cache-dir")
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD ...")
@@ -59,6 +64,7 @@ def do_run(args: argparse.Namespace) -> int:
         check=args.check,
         shares=not args.no_shares,
         capture=args.capture,
+        cache_triton=args.cache_triton,
         cache_dir=args.cache_dir,
         id=args.id,
         make_line=_no_line if args.quiet else _line,

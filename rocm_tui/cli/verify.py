@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
+from backend.model.kernel import TRITON, kernel_of
 from backend.model.origin import is_own
 from backend.model.pin import Pin
 from backend.wire.codec import to_json
@@ -158,6 +159,8 @@ def _proof_json(proof: ProgramProof) -> dict[str, Any]:
 
 def _finding_text(finding: Finding, proof: ProgramProof) -> str:
     pin = finding.pin
+    if pin.op == TRITON:
+        return _launch_text(finding)
     if finding.answer == "called":
         return f"called: {pin.label} ({counted(finding.called, 'compiled graph')})"
     if finding.answer == "other":
@@ -183,6 +186,20 @@ def _other_text(finding: Finding) -> str:
         line += "; stock PyTorch has none of our choices, a program that has them is: "
         line += f"rocm-tui verify {pin.id} -- rocm-tui run --templates -- CMD"
     return line
+
+
+def _launch_text(finding: Finding) -> str:
+    pin = finding.pin
+    if finding.answer == "called":
+        return f"called: {pin.label}, which Triton launched"
+    if finding.answer == "other":
+        return f"not called: Triton launched {' and '.join(finding.others)} instead of {pin.label}"
+    if finding.answer == "untuned":
+        return (
+            "not called: the program ran this kernel on these sizes and did not read its times: it "
+            "needs TRITON_CACHE_AUTOTUNING=1, and the source, configs and Triton that were tuned"
+        )
+    return f"not seen: the program did not run {kernel_of(pin.inputs)} on these sizes"
 
 
 def _absent_text(proof: ProgramProof) -> str:

@@ -13,8 +13,7 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from rocm_tui import say
 from rocm_tui.cli import common
-from rocm_tui.config.reading import config
-from rocm_tui.environment import find_python
+from rocm_tui.config.places import config_given
 from rocm_tui.errors import UsageError
 from rocm_tui.tui.terminal import run_watch
 
@@ -49,7 +48,7 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
 def do_watch(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     paths = args.paths or [str(layout.root)]
-    read_only = config().watch.read_only if args.read_only is None else args.read_only
+    read_only = _starts_read_only() if args.read_only is None else args.read_only
     if args.argv is None:
         if args.max_autotune:
             raise UsageError("--max-autotune is for a program: rocm-tui watch -- CMD")
@@ -82,6 +81,14 @@ def do_watch(args: argparse.Namespace) -> int:
     return code if code >= 0 else 128 - code
 
 
+def _starts_read_only() -> bool:
+    if not config_given():
+        return False
+    from rocm_tui.config.reading import config  # where there are settings
+
+    return config().watch.read_only
+
+
 LENGTHS = (128, 96, 64, 160, 192, 80, 112, 144, 176, 208)
 """Sequence lengths: each run takes one more, so that there is always something new to tune."""
 
@@ -99,7 +106,8 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def do_demo(args: argparse.Namespace) -> int:
-    from rocm_tui.launch.launched import Launched  # most screens start no program
+    from rocm_tui.environment import find_python  # most screens start no program
+    from rocm_tui.launch.launched import Launched
 
     python = find_python(args.python)
     root = (args.cache_dir or _default_dir()).absolute()

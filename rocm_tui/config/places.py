@@ -15,6 +15,17 @@ def config_path(env: Mapping[str, str] = os.environ) -> Path:
     return _home(env, "XDG_CONFIG_HOME", ".config") / "config.toml"
 
 
+def config_given(env: Mapping[str, str] = os.environ) -> bool:
+    """Whether there are settings to read; True too where they cannot be read, and must be told."""
+    try:
+        config_path(env).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "ROCM_TUI_CONFIG" in env
+    except OSError:
+        pass
+    return True
+
+
 def state_path(env: Mapping[str, str] = os.environ) -> Path:
     """`state.json` in our folder of `$XDG_STATE_HOME`."""
     return _home(env, "XDG_STATE_HOME", ".local/state") / "state.json"

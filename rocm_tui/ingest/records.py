@@ -135,6 +135,9 @@ Record = (
     | Fault
 )
 
+STDIN = "-"
+"""The source that is standard input."""
+
 SourceState = Literal["waiting", "reading", "following", "unreadable"]
 """waiting: does not exist yet; unreadable: the last attempt failed, and why is a problem."""
 

@@ -9,6 +9,7 @@ import shlex
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.disk.layout import Layout
@@ -79,18 +80,24 @@ class Detached(Program):
                 os.kill(self.pid, number)
 
 
-def find(layout: Layout) -> Detached | None:
-    """The program that began last of those that run, else of those that have ended; None where no
-    screen started one."""
-    latest: Detached | None = None
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One that a screen started, and the file of its output."""
+
+    log: Path
+    session: Session
+    running: bool
+
+
+def recorded(layout: Layout) -> list[Recorded]:
+    """Those that run before those that have ended, the newest first."""
+    found = []
     for log in _newest(layout.sessions):
         session, end = _record(log)
-        if session is None:
-            continue
-        if end is None and lives(session.process) is not False:
-            return Detached(log, session)
-        latest = latest or Detached(log, session)
-    return latest
+        if session is not None:
+            running = end is None and lives(session.process) is not False
+            found.append(Recorded(log, session, running))
+    return sorted(found, key=lambda one: (not one.running, -one.session.started))
 
 
 def _newest(folder: Path) -> list[Path]:

@@ -137,11 +137,15 @@ class Launched(Program):
         while waiting:
             rest = None if until == math.inf else max(0.0, until - time.monotonic())
             ready, _, _ = select.select(waiting, [], [], rest)
-            if bell in ready and not os.read(bell, 4096):
+            rung = os.read(bell, 4096) if bell in ready else b""
+            if bell in ready and not rung:
                 waiting.remove(bell)
                 self._close_terminal()
                 copier.wait()
-            if self.take():
+            failed = max(rung, default=0)
+            if failed and not self.lost:
+                self.lost = os.strerror(failed)
+            if self.take() or failed:
                 self.ring()
             if ended in ready:
                 waiting.remove(ended)

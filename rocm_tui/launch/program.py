@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rocm_tui.harmless import plain
+from rocm_tui.launch.copier import LOST
 from rocm_tui.launch.output import OutputLines
 
 OUTPUT = ".output.log"
@@ -18,6 +19,8 @@ OUTPUT = ".output.log"
 _CHUNK = 1 << 16
 _TAIL = 1 << 20
 """Bytes at the end of a file that were not seen coming and are shown."""
+_MARK = 200
+"""Bytes at its end in which the copier says that output is lost."""
 _HARDER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -37,6 +40,8 @@ class Program:
         self.lines = OutputLines()
         self.cut = False
         """Whether `lines` begin in the middle of the file."""
+        self.lost = ""
+        """Why a part of its output is not in the file, as far as that was seen; else empty."""
         self._file: BinaryIO | None = None
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._sent = 0
@@ -102,7 +107,17 @@ class Program:
         while self._file is not None and (data := self._file.read(_CHUNK)):
             self.lines.feed(data)
             told = True
-        return told
+        return self._look_for_loss() or told
+
+    def _look_for_loss(self) -> bool:
+        """What could not be written may have been said over what was read before."""
+        if self.lost or self._file is None:
+            return False
+        number = self._file.fileno()
+        end = os.pread(number, _MARK, max(0, os.fstat(number).st_size - _MARK))
+        _, mark, why = end.partition(LOST)
+        self.lost = plain(why.partition(b"]")[0].decode("utf-8", "replace")) if mark else ""
+        return bool(mark)
 
     def ring(self) -> None:
         for heard in self._listeners:

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, Protocol
 
+from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.layout import cache_dir as default_cache_dir
 from backend.disk.safe import check_file, make_folder
@@ -224,6 +225,7 @@ def run(
     check: bool = False,
     shares: bool = True,
     capture: bool = False,
+    cache_triton: bool = False,
     cache_dir: Path | None = None,
     env: Mapping[str, str] = os.environ,
     id: str | None = None,
@@ -249,6 +251,8 @@ def run(
     if capture:
         # A graph that comes from AOTAutograd's cache is not seen; FxGraphCache stays as it is.
         child_env |= {CAPTURE: "1", SHARES: "1", _AOT_CACHE: "0"}
+    if cache_triton:
+        child_env["TRITON_CACHE_AUTOTUNING"] = "1"
     forbidden = hooks_forbidden(child_env)
     if forbidden:
         _say(forbidden)
@@ -268,6 +272,11 @@ def run(
     found = recorded(this.layout, this.id, this.started)
     if quiet or relay.terminal or found.nothing_tuned:
         _say(summary(found, this.layout))
+    if cache_triton:
+        from rocm_tui.launch.kernels import timed_since  # few runs ask for it
+
+        timed = timed_since(this.layout.root, child_env, this.started)
+        _say(f"{counted(timed, 'tuning')} of @triton.autotune kept; `rocm-tui ls` lists them")
     if status >= 0:
         return status
     sys.stdout.flush()

@@ -76,6 +76,11 @@ def _versus_best(line: _Choice) -> str:
     return "best" if choice is best else fmt.once(f"+{fmt.percent(choice.ms / best.ms - 1)}")
 
 
+def _quantiles(line: _Choice) -> str:
+    told = line.choice.quantiles
+    return "" if told is None else " – ".join(map(fmt.duration, told))
+
+
 def _configuration(line: _Choice) -> str:
     """Or why it failed."""
     choice = line.choice
@@ -114,6 +119,14 @@ SHOWN: tuple[Field[_Choice], ...] = (
 )  # fmt: skip
 
 
+QUANTILES: Field[_Choice] = Field(
+    "quantiles", "P20 – P80", right=True, text=_quantiles,
+    about="between which lay six of ten times that Triton took",
+)  # fmt: skip
+_SPREAD = 3
+"""Its place, behind the time."""
+
+
 def choices_text(row: Row, only: Choice | None = None) -> str:
     """What `show` prints of every choice, or `only` of that one."""
     lines = [
@@ -121,7 +134,8 @@ def choices_text(row: Row, only: Choice | None = None) -> str:
         for place, choice in enumerate(row.tuning.choices, start=1)
         if only is None or choice is only
     ]
-    return text_table(SHOWN, lines)
+    spread = (QUANTILES,) if any(line.choice.quantiles for line in lines) else ()
+    return text_table((*SHOWN[:_SPREAD], *spread, *SHOWN[_SPREAD:]), lines)
 
 
 PANE: tuple[Column, ...] = (

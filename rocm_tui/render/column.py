@@ -14,7 +14,8 @@ class Column:
 
     On the screen `least` cells are needed to show it at all, `most` is all it ever takes. `drop` is
     the order of leaving a narrow one: the highest leaves first, 0 never leaves. Those from
-    `layout.SPARE` on leave already when another column cannot have its `good` width.
+    `layout.SPARE` on leave already when another column cannot have its `good` width. A cell is cut
+    in its middle where it has no room; one of `facts` loses the last of its words.
     """
 
     key: str
@@ -25,3 +26,4 @@ class Column:
     right: bool = False
     good: int = 0
     about: str = ""
+    facts: bool = False

@@ -60,7 +60,7 @@ def _name(point: Standpoint) -> str:
 
 
 def _calls(pair: Pair) -> str:
-    return fmt.NONE if pair.calls is None else str(pair.calls)
+    return fmt.count(pair.calls)
 
 
 def _ratio(pair: Pair) -> str:
@@ -178,13 +178,15 @@ def summary(comparison: Comparison) -> list[str]:
         lines.append(_all_the_same(comparison))
     elif comparison.common:
         counts = ", ".join(
-            f"{totals.verdicts[verdict]} {verdict}"
+            f"{totals.verdicts[verdict]:,} {verdict}"
             for verdict in VERDICTS
             if totals.verdicts.get(verdict)
         )
-        lines.append(f"{len(comparison.common)} in both: {counts}")
+        lines.append(f"{len(comparison.common):,} in both: {counts}")
         if same := len(comparison.common) - len(pairs_shown(comparison)):
-            lines.append(f"{same} of them the very same tuning, taken from the cache or read twice")
+            lines.append(
+                f"{same:,} of them the very same tuning, taken from the cache or read twice"
+            )
         lines += _sums(comparison)
     else:
         lines.append("nothing in both")
@@ -227,7 +229,9 @@ def _sums(comparison: Comparison) -> list[str]:
         return ["nothing of it is alike: no sum"]
     change = (totals.b_ms / totals.a_ms - 1) * 100
     sums = f"{fmt.duration(totals.a_ms)} in A, {fmt.duration(totals.b_ms)} in B ({change:+.1f} %)"
-    rest = f", without {unlike} of {len(comparison.common)} that are not alike" if unlike else ""
+    rest = (
+        f", without {unlike:,} of {len(comparison.common):,} that are not alike" if unlike else ""
+    )
     sums_ = [("lost", totals.lost_ms), ("gained", totals.gained_ms)]
     return [
         f"each as often as it is called: {sums}{rest}",

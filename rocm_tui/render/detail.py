@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rich.cells import cell_len
-
 from backend.counted import counted, noun
 from backend.model.choice import Choice, MeasuredChoice
+from backend.model.kernel import TRITON
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.choices import APART, Footprint, choices_text
@@ -25,11 +24,11 @@ from rocm_tui.session.model import Row
 def title(row: Row) -> Line:
     """Op, sizes, types, device, id."""
     tuning = row.tuning
-    times = f" (tuned {row.occurrence} times)" if row.occurrence > 1 else ""
+    times = f" (tuned {row.occurrence:,} times)" if row.occurrence > 1 else ""
     facts = [stats.dtype_of(tuning), tuning.device or "", f"id {row.id}{times}"]
     return (
         (f" {plain(tuning.op)} ", "title"),
-        (f" {plain(stats.operands_text(tuning.shapes))}", "head"),
+        (f" {plain(stats.all_sizes(tuning))}", "head"),
         ("   " + " · ".join(plain(fact) for fact in facts if fact), "head"),
     )
 
@@ -60,7 +59,7 @@ def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
         spans.append((", less than one measurement can tell", "dim"))
     else:
         ahead = fmt.once(fmt.percent(lead))
-        spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (_BY_SINGLE, "dim")]
+        spans = [(f" {plain(best.label)} is {ahead} ahead", ""), (f" ·{_BY_SINGLE}", "dim")]
     spans += _against_aten(tuning, best)
     rate = stats.tflops(tuning, stats.time_ms(tuning, best))
     if rate is not None:
@@ -175,10 +174,13 @@ def _progress(tuning: Tuning, best: Choice | None) -> Line:
 def _cut(tuning: Tuning, best: Choice | None) -> Line:
     """What is known of a tuning whose end was never read: not who won."""
     timed, total = len(stats.ranked(tuning)), stats.tried(tuning)
-    of = f" of {total}" if total > timed else ""
+    of = f" of {total:,}" if total > timed else ""
     spans: list[Span] = [
         (" Cut off", "warn"),
-        (f": {timed}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen", ""),
+        (
+            f": {timed:,}{of} {noun(total if of else timed, 'choice was', 'choices were')} seen",
+            "",
+        ),
     ]
     if best is not None:
         spans.append((f" · best of them {time_text(tuning, best)} {plain(best.label)}", ""))
@@ -265,42 +267,28 @@ def takes(choice: Choice | None, footprints: Mapping[str, Footprint]) -> Line:
     return ((f" {plain(footprint.sentence)}", "dim"),) if footprint else ()
 
 
-def whole(line: Line, width: int) -> Line:
-    """A line without its last facts, each a span after a `·`, that `width` cells cannot hold."""
-    kept = list(line)
-    while sum(cell_len(text) for text, _ in kept) > width and kept[-1][0].startswith(" · "):
-        kept.pop()
-    return tuple(kept)
-
-
-def filled(line: Line, width: int) -> Line:
-    """A line with the colour of headings up to its end."""
-    return (*line, (" " * width, "head"))
-
-
 # The same for `show`.
 
 
 def tuning_facts(row: Row) -> list[tuple[str, str]]:
     """What `show` says above the choices: name and value of each known fact."""
-    tuning = row.tuning
-    best = stats.winner(tuning)
-    throughput = stats.tflops(tuning, stats.time_ms(tuning, best))
+    tuning, own = row.tuning, in_use(row)
+    throughput = stats.tflops(tuning, stats.time_ms(tuning, own))
     rate = fmt.throughput(throughput)
     known = [
         ("tuning", f"{row.id}, occurrence {row.occurrence}, {tuning.state}"),
-        ("operands", stats.operands_text(tuning.shapes)),
+        ("kernel" if tuning.op == TRITON else "operands", stats.all_sizes(tuning)),
         ("strides", " · ".join(str(list(strides)) for strides in tuning.strides)),
         ("dtypes", ", ".join(tuning.dtypes)),
         ("device", tuning.device or ""),
         ("precision", tuning.precision or ""),
-        ("fastest", _fastest(row)),
         ("in use", _in_use(row)),
+        ("fastest", _fastest(row)),
         (
             "throughput",
-            _marked(tuning, rate) if throughput else "",
+            (fmt.once(rate) if stats.once(tuning, own) else rate) if throughput else "",
         ),
-        ("saved", _saved(tuning)),
+        ("saved", _saved(tuning, own)),
         ("suspect", row.suspect or ""),
         ("spent", _spent(row)),
         ("pin", f"{row.pin.pin.label}, {row.pin.state}" if row.pin else ""),
@@ -310,24 +298,19 @@ def tuning_facts(row: Row) -> list[tuple[str, str]]:
     return [(name, plain(value)) for name, value in known if value]
 
 
-def _saved(tuning: Tuning) -> str:
-    """Nothing where the winner is not known to be faster than ATen."""
-    best, rival, saved = stats.winner(tuning), stats.aten(tuning), stats.saved_ms(tuning)
+def _saved(tuning: Tuning, own: Choice | None) -> str:
+    """By what is in use; nothing where that is not known to be faster than ATen."""
+    rival, saved = stats.aten(tuning), stats.saved_ms(tuning, own)
     if (
-        best is None
+        own is None
         or rival is None
         or saved is None
-        or (standing := stats.versus(tuning, best, rival)) not in ("clear", "ahead")
+        or (standing := stats.versus(tuning, own, rival)) not in ("clear", "ahead")
     ):
         return ""
     if standing == "ahead":
         return f"{fmt.once(fmt.duration(saved))} a call against ATen{_BY_SINGLE}"
     return f"{fmt.duration(saved)} a call against ATen"
-
-
-def _marked(tuning: Tuning, text: str) -> str:
-    """What is made of the winner's time."""
-    return fmt.once(text) if stats.once(tuning, stats.winner(tuning)) else text
 
 
 def _in_use(row: Row) -> str:

@@ -39,15 +39,16 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="where it runs",
     ),
     Field(
-        "nodes", "NODES", drop=8, right=True, text=lambda row: str(row.graph.nodes or ""),
+        "nodes", "NODES", drop=8, right=True,
+        text=lambda row: fmt.count(row.graph.nodes) if row.graph.nodes else "",
         about="how many ops it has",
     ),
     Field(
-        "tunings", "TUNINGS", drop=3, right=True, text=lambda row: str(len(row.tunings)),
+        "tunings", "TUNINGS", drop=3, right=True, text=lambda row: fmt.count(len(row.tunings)),
         about="whose choices it calls, as far as they are known",
     ),
     Field(
-        "calls", "CALLS", right=True, text=lambda row: str(row.times.calls),
+        "calls", "CALLS", right=True, text=lambda row: fmt.count(row.times.calls),
         about="how often the latest program that has it called it",
     ),
     Field(
@@ -95,7 +96,7 @@ GRAPH_TUNINGS: tuple[Field[GraphTuning], ...] = (
         about="sizes and types of the operands",
     ),
     Field(
-        "count", "COUNT", right=True, text=lambda tuning: str(tuning.use.count),
+        "count", "COUNT", right=True, text=lambda tuning: fmt.count(tuning.use.count),
         about="how many nodes of the graph call its choice",
     ),
     Field(

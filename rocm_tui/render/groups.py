@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
+from rocm_tui.render.shares import SIGNS
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.grouping import Folded, Heading, Sums, sums
@@ -25,12 +26,16 @@ def heading_line(heading: Heading, by: str, names: Mapping[str, str]) -> Line:
 def _facts(known: Sums, heading: Heading) -> list[str]:
     count = known.tunings
     facts = [counted(count, "tuning")]
-    facts += [f"{known.running} running"] if known.running else []
-    facts += [f"{known.pinned} pinned"] if known.pinned else []
+    facts += [f"{known.running:,} running"] if known.running else []
+    facts += [f"{known.pinned:,} pinned"] if known.pinned else []
     if known.measured:
-        facts.append(f"{known.faster} of {known.measured} measured faster than ATen")
+        facts.append(f"{known.faster:,} of {known.measured:,} measured faster than ATen")
     facts += [f"tuning took {fmt.seconds(known.seconds)}"] if known.seconds else []
-    facts += [f"{fmt.percent(known.share)} of the graphs' time"] if known.share else []
+    facts += (
+        [f"{SIGNS[known.told]}{fmt.percent(known.share)} of the graphs' time"]
+        if known.share
+        else []
+    )
     return facts
 
 

@@ -125,7 +125,7 @@ HISTORY: tuple[Field[Entry], ...] = (
         "changed", "CHANGED", 10, 60, drop=1, good=16,
         text=lambda entry: plain(_about(entry)), short=lambda entry: plain(_about_short(entry)),
         style=lambda entry: "warn" if entry.event.changed else "dim",
-        about="of torch, Triton, ROCm and device since before; a pin's note",
+        about="of torch, Triton, ROCm and device since before; a pin's note", fold=True,
     ),
 )  # fmt: skip
 

@@ -210,7 +210,8 @@ PINS: tuple[Field[PinLine], ...] = (
         about="its op, and every operand's sizes",
     ),
     Field(
-        "places", "PLACES", 6, 6, drop=3, right=True, text=lambda line: str(line.subject.count),
+        "places", "PLACES", 6, 6, drop=3, right=True,
+        text=lambda line: fmt.narrow_count(line.subject.count),
         about="in how many places the graph calls it",
     ),
     Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.errors import InputsKeyInvalid
+from backend.model.kernel import TRITON
 from backend.model.pin import Pin
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
@@ -14,11 +15,13 @@ from rocm_tui.session import stats
 
 def problem_title(problem: Problem) -> str:
     """`bmm 8×128×256 · 8×256×192 f32`."""
-    return plain(f"{problem.op} {stats.operands_text(problem.shapes)} {stats.dtype_of(problem)}")
+    return plain(f"{problem.op} {stats.all_sizes(problem)} {stats.dtype_of(problem)}")
 
 
 def pin_title(pin: Pin) -> str:
     """The same of what is pinned; the op alone where its inputs key cannot be read."""
+    if pin.op == TRITON:
+        return problem_title(Problem(TRITON, inputs_key=pin.inputs))
     try:
         specs = parse_inputs_key(pin.inputs).specs
     except InputsKeyInvalid:
@@ -58,7 +61,10 @@ def verified_text(pin: Pin, result: VerifyResult) -> str:
     """Whether the generated code calls what is pinned, and what to do where that is not known."""
     if result.ok:
         return plain(f"the generated code calls {pin.label} ({result.kernel or pin.hash})")
-    line = f"not verified: {result.reason}"
+    reason = result.reason
+    if pin.label != pin.hash:  # a worker knows its hash alone
+        reason = reason.replace(pin.hash, f"{pin.label} ({pin.hash})")
+    line = f"not verified: {reason}"
     if not result.rebuilt:
         line += f"; use: rocm-tui verify {pin.id} -- python your_program.py"
     return plain(line)

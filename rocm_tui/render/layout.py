@@ -24,6 +24,9 @@ class Slot:
 
     def cell(self, text: str) -> str:
         """`text` cut and aligned to exactly this width."""
+        if self.column.facts:
+            while cell_len(text) > self.width and " " in text:
+                text = text.rpartition(" ")[0]
         text = shorten(text, self.width)
         if cell_len(text) > self.width:
             text = set_cell_size(text, self.width)

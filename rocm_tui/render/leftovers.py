@@ -25,7 +25,7 @@ def leftovers_text(leftovers: Sequence[Leftover], now: float) -> str:
         group = [leftover for leftover in leftovers if leftover.kind == kind]
         size = fmt.size(sum(leftover.size for leftover in group))
         latest = max(leftover.used for leftover in group)
-        rows.append([kind, str(len(group)), size, fmt.age(latest, now)])
+        rows.append([kind, fmt.count(len(group)), size, fmt.age(latest, now)])
     return table(["WHAT", "COUNT", "SIZE", "LAST USED"], rows, "lrrr")
 
 

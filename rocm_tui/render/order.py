@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocm_tui.session.numbers import quantity
+from rocm_tui.session.quantity import quantity
 
 
 def lines_by(texts: Sequence[str], reverse: bool) -> list[int]:

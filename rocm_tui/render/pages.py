@@ -241,7 +241,7 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
     if disagreements:
         matter = sum(disagreement.matters for disagreement in disagreements)
         what = counted(len(disagreements), "problem")
-        how = "All of them are ties." if not matter else f"{matter} of them by more than a tie."
+        how = "All of them are ties." if not matter else f"{matter:,} of them by more than a tie."
         sentence = f"Ranks or hosts use different choices for {what}. {how}"
     return Page(((sentence, ""),), tuple(lines), tuple(rows), len(disagreements))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.errors import StoreError
 from backend.model.choice import Choice
+from backend.model.kernel import TRITON
 from backend.model.pin import PinState
-from backend.model.problem import parse_inputs_key
+from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, attributes, hanging
@@ -70,7 +71,10 @@ def _age(status: PinStatus) -> str:
 
 
 def _shape(status: PinStatus) -> str:
-    """The operands' sizes of an inputs key, as far as it can be read."""
+    """The operands' sizes of an inputs key, as far as it can be read; of a Triton kernel its name
+    and what it was tuned for."""
+    if status.pin.op == TRITON:
+        return plain(stats.all_sizes(Problem(TRITON, inputs_key=status.pin.inputs)))
     try:
         specs = parse_inputs_key(status.pin.inputs).specs
     except StoreError:

@@ -234,10 +234,10 @@ def draw(
 
 
 def number(value: float) -> str:
-    """At most six characters: `0.05`, `20`, `1000`, `5e-05`."""
+    """At most six characters: `0.05`, `20`, `1000`, `0.0001`, `5e-05`."""
     if value == 0:
         return "0"
-    if not 1e-3 <= value < 1e6:
+    if not 1e-4 <= value < 1e6:
         return f"{value:.0e}"
     return f"{value:.0f}" if value >= 1 else f"{value:.4f}".rstrip("0")
 

@@ -26,7 +26,7 @@ class Trouble:
     def what(self) -> str:
         """In one line, harmless to a terminal."""
         words = plain(self.problem.what)
-        return words if self.count == 1 else f"{words} ({self.count} times)"
+        return words if self.count == 1 else f"{words} ({self.count:,} times)"
 
     def line(self) -> str:
         """The same with the place, unless the words name it."""

@@ -84,8 +84,8 @@ GAINS: tuple[Field[Gain], ...] = (
         about="what a call takes less than ATen's; tie; waited on a busy CPU; ~ not measured",
     ),
     Field(
-        "calls", "CALLS", 5, 7, drop=2, right=True, style="dim",
-        text=lambda gain: fmt.NONE if gain.calls is None else str(gain.calls),
+        "calls", "CALLS", 6, 7, drop=2, right=True, style="dim",
+        text=lambda gain: fmt.count(gain.calls), short=lambda gain: fmt.narrow_count(gain.calls),
         about="how often one run calls it",
     ),
     Field(
@@ -109,7 +109,7 @@ REPEATED: tuple[Field[Repeated], ...] = (
     *fields_of(PROBLEM, lambda repeated: repeated.row),
     Field(
         "times", "TIMES", 5, 6, right=True, style="strong",
-        text=lambda repeated: f"{repeated.times}×", about="how often it was tuned",
+        text=lambda repeated: f"{repeated.times:,}×", about="how often it was tuned",
     ),
     Field("by", "BY", 9, 14, drop=1, text=_processes, style="dim", about="how many processes"),
     Field(
@@ -120,7 +120,7 @@ REPEATED: tuple[Field[Repeated], ...] = (
     Field(
         "winners", "FASTEST", 16, 90,
         text=lambda repeated: ", ".join(
-            f"{_short(label)} {times}×" for label, times in repeated.winners
+            f"{_short(label)} {times:,}×" for label, times in repeated.winners
         ),
         style=lambda repeated: "" if len(repeated.winners) > 1 else "dim",
         about="which choices were, and how often",
@@ -190,7 +190,7 @@ def reason_lines(backend: MissingBackend) -> list[str]:
     if not backend.reasons:
         return ["Inductor left it out and does not say why: operands that it does not take?"]
     return [
-        plain(reason.text) if not reason.count else f"{reason.count}× {plain(reason.text)}"
+        plain(reason.text) if not reason.count else f"{reason.count:,}× {plain(reason.text)}"
         for reason in backend.reasons
     ]
 
@@ -221,7 +221,8 @@ def saved_lines(savings: Savings) -> list[str]:
     kinds = Counter(m.caches for gain in summed if (m := gain.row.tuning.measured) is not None)
     if len(kinds) > 1:
         lines.append(
-            f"Of these problems {kinds['hot']} measured with hot caches and {kinds['cold']} with "
+            f"Of these problems {kinds['hot']:,} measured with hot caches and "
+            f"{kinds['cold']:,} with "
             "cold ones are added up, which is not alike: measure them in one way."
         )
     lines += _unmeasured(savings)
@@ -267,10 +268,12 @@ def _saves(savings: Savings) -> str:
     sums = f"saves {fmt.duration(savings.saved_ms)}" if savings.saved_ms > 0 else "saves nothing"
     if savings.saved_ms < 0:
         sums = f"loses {fmt.duration(-savings.saved_ms)}"
-    left = [f"{once} not measured"] if once else []
-    left += [f"{count - known - once} without a time of ATen"] if known + once < count else []
-    rest = f" ({known} of {counted(count, 'problem')}: {', '.join(left)})"
-    return f"Tuning {sums} a run against ATen{rest if known < count else ''} and"
+    left = [f"{once:,} not measured"] if once else []
+    left += [f"{count - known - once:,} without a time of ATen"] if known + once < count else []
+    rest = f" ({known:,} of {counted(count, 'problem')}: {', '.join(left)})"
+    pins = sum(gain.row.pin is not None for gain in savings.gains)
+    who = f"Tuning with {counted(pins, 'pin')}" if pins else "Tuning"
+    return f"{who} {sums} a run against ATen{rest if known < count else ''} and"
 
 
 def _took(savings: Savings) -> str:
@@ -281,7 +284,7 @@ def _took(savings: Savings) -> str:
         return "took nobody knows how long"
     if savings.unknown:
         does = noun(savings.unknown, "does", "do")
-        some = f"{savings.unknown} of {counted(savings.tunings, 'tuning')} {does} not tell"
+        some = f"{savings.unknown:,} of {counted(savings.tunings, 'tuning')} {does} not tell"
         return f"took at least {fmt.seconds(savings.seconds)}{ranks} ({some})"
     return f"took {fmt.seconds(savings.seconds)}{ranks}"
 
@@ -294,7 +297,7 @@ def _paid(savings: Savings) -> str:
         return "; after how many runs it is paid for is not known." if unknown else "."
     least = "at least " if savings.at_least else ""
     known, count = len(savings.valued), len(savings.gains)
-    those = "that one is" if known == 1 else f"those {known} are"
+    those = "that one is" if known == 1 else f"those {known:,} are"
     who = f"; {those}" if known < count else ":"
     return f"{who} paid for after {least}{runs:,.0f} {noun(round(runs), 'run')}."
 

@@ -98,7 +98,7 @@ def _rank(row: SessionRow) -> str:
 
 
 def _count(number: int) -> str:
-    return str(number) if number else fmt.NONE
+    return fmt.count(number or None)
 
 
 SESSIONS: tuple[Field[SessionRow], ...] = (

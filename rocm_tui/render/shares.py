@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.counted import counted, noun
+from backend.counted import counted
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import Field, Line, Span
 from rocm_tui.session import numbers as fmt
@@ -32,19 +32,11 @@ def _gain(share: Share | None) -> str:
     return ("≤" if share.gain is None else "") + fmt.percent(share.to_gain)
 
 
-def count_text(count: int) -> str:
-    """Up to five digits: `99999`, `1200k`, `35M`."""
-    for limit, unit in ((100_000, ""), (100_000_000, "k"), (100_000_000_000, "M")):
-        if count < limit:
-            return f"{count * 100_000 // limit}{unit}"
-    return f"{count:.0e}"
-
-
 SHARES: tuple[Field[Share | None], ...] = (
     Field(
-        "calls", "CALLS", 5, 6, drop=8, right=True, style="dim",
-        text=lambda share: str(share.calls) if share else "",
-        short=lambda share: count_text(share.calls) if share else "",
+        "calls", "CALLS", 6, 6, drop=8, right=True, style="dim",
+        text=lambda share: fmt.count(share.calls) if share else "",
+        short=lambda share: fmt.narrow_count(share.calls) if share else "",
         about="calls of its choice by the latest program's compiled graphs",
     ),
     Field(
@@ -78,7 +70,7 @@ def share_line(share: Share | None) -> Line | None:
 
 def _part(part: Part) -> str:
     of = f", {fmt.percent(part.share)} of it" if part.share is not None else ""
-    return f"{part.count}× in {part.graph}: {count_text(part.calls)} {noun(part.calls, 'call')}{of}"
+    return f"{part.count:,}× in {part.graph}: {counted(part.calls, 'call')}{of}"
 
 
 def share_json(share: Share | None) -> dict[str, Any]:

@@ -27,13 +27,15 @@ _T = TypeVar("_T")
 class Field(Column, Generic[_T]):
     """A column that makes its cells. `name` heads it in text, else the title in small letters.
 
-    `short` is the text for the screen, where that has less room or another mark.
+    `short` is the text for the screen, where that has less room or another mark. What somebody
+    wrote, in a last column, is to `fold` in text: it goes on below.
     """
 
     name: str = ""
     text: Callable[[_T], str] = str
     style: str | Callable[[_T], str] = ""
     short: Callable[[_T], str] | None = None
+    fold: bool = False
 
     @property
     def heading(self) -> str:
@@ -59,6 +61,7 @@ def _field_of(field: Field[_S], part: Callable[[_T], _S]) -> Field[_T]:
         text=lambda thing: field.text(part(thing)),
         style=style if isinstance(style, str) else lambda thing: style(part(thing)),
         short=None if short is None else lambda thing: short(part(thing)),
+        fold=field.fold,
     )
 
 
@@ -115,9 +118,22 @@ def _fitted(fields: Sequence[Field[_T]], rows: Sequence[Sequence[str]], width: i
         column = Column(field.key, field.heading, least, want, drop, field.right, good)
         places[column], wants[field.key] = at, want
     slots = fit(tuple(places), wants, width)
-    return "\n".join(
-        "  ".join(slot.cell(line[places[slot.column]]) for slot in slots).rstrip() for line in lines
-    )
+    folds = fields[places[slots[-1].column]].fold
+    indent = " " * sum(slot.width + 2 for slot in slots[:-1])
+    written = []
+    for line in lines:
+        *before, last = (line[places[slot.column]] for slot in slots)
+        first, *more = _folded(last, slots[-1].width) if folds else [last]
+        parts = [slot.cell(text) for slot, text in zip(slots, (*before, first), strict=True)]
+        written.append("  ".join(parts).rstrip())
+        written += [indent + text for text in more]
+    return "\n".join(written)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    from textwrap import wrap  # for narrow terminals alone
+
+    return wrap(text, width, break_on_hyphens=False) or [text]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: str = "") -> str:

@@ -153,7 +153,8 @@ def _pin(row: Row) -> str:
     if row.pin is None:
         return ""
     mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
-    parts = (mark, f"#{place[0]}" if place else "", proved(row.pin))
+    seen, _, age = proved(row.pin).partition(" ")
+    parts = (mark, f"#{place[0]}" if place else "", seen, age.replace(" ", "\xa0"))
     return " ".join(part for part in parts if part)
 
 
@@ -215,13 +216,13 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="ATen's time over that of what is in use; ~ of single times",
     ),
     Field(
-        "lead", "LEAD", 7, 9, drop=3, right=True, text=_lead, style=_lead_style,
+        "lead", "LEAD", 8, 9, drop=3, right=True, text=_lead, style=_lead_style,
         about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
     ),
     Field(
         "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
-        about="state of the pin, place of its choice, ✓ when it was verified",
+        about="state of the pin, place of its choice, ✓ when it was verified", facts=True,
     ),
 )  # fmt: skip
 _LISTED = ("id", "op", "shape", "dtype", "n", "winner", "time", "gain", "lead", "pin")
@@ -347,5 +348,6 @@ def choice_json(choice: Choice, measured: MeasuredChoice | None = None) -> dict[
         "failed": choice.failed,
         "offered": choice.offered,
         "reason": choice.reason,
+        "quantiles": list(choice.quantiles) if choice.quantiles else None,
         "measured": None if measured is None else measured_json(measured),
     }

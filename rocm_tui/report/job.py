@@ -27,6 +27,7 @@ from rocm_tui.report.types import (
     missing_backends,
 )
 from rocm_tui.session import stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.session.stats import versus, waited
 
@@ -148,16 +149,18 @@ def _waited(tuning: Tuning, choice: Choice) -> bool:
 
 
 def _uses(rows: Iterable[Row]) -> list[list[tuple[Row, Choice]]]:
-    """The tunings, latest first, with the choice in use, those with the same one together."""
+    """The tunings, latest first, with the choice in use, those with the same one together. A pin
+    that holds decides what that is, whatever they took before it was made."""
     groups: list[list[tuple[Row, Choice]]] = []
     for row in rows:
         use = used(row.tuning)
         if use is not None:
-            same = (group for group in groups if same_choice(group[0][1], use[0]))
+            own = (in_use(row) or use[0]) if row.pin is not None else use[0]
+            same = (group for group in groups if same_choice(group[0][1], own))
             home = next(same, None)
             if home is None:
                 groups.append(home := [])
-            home.append((row, use[0]))
+            home.append((row, own))
     return groups
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
+from backend.model.kernel import TRITON
 from backend.model.ops import OPS, product_of
 from backend.model.problem import Problem, Shape
 from rocm_tui.session.model import Row
@@ -79,8 +80,9 @@ def rank_of(row: Row) -> str:
 
 
 def source_of(row: Row) -> str:
-    """The session that tuned it, else the file that tells of it."""
-    return row.tuning.session or next(iter(row.tuning.sources), "")
+    """The session that tuned it, else the file that tells of it, of Triton's the whole cache."""
+    source = row.tuning.session or next(iter(row.tuning.sources), "")
+    return source.rsplit("/", 2)[0] if row.tuning.op == TRITON else source
 
 
 FACETS: Mapping[str, Callable[[Row], str]] = {

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from backend.disk.layout import Layout
 from backend.model.session import Fault
-from rocm_tui.ingest.follow.heads import with_tunings
-from rocm_tui.ingest.follow.watcher import STDIN, Watcher
+from rocm_tui.ingest.records import STDIN
 from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.model import Model
 from rocm_tui.session.proofs import with_torch
@@ -27,6 +26,8 @@ from rocm_tui.session.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from backend.pins.state import PinStatus
+    from rocm_tui.ingest.follow.apart import ReaderProcess
+    from rocm_tui.ingest.follow.watcher import Watcher
     from rocm_tui.session.graph_texts import TextReader
 
 _BITE = 2000
@@ -34,26 +35,36 @@ _BITE = 2000
 _SLICE = 0.015
 """Seconds for which rows are made in one go; one problem is always done."""
 _REST = 1.0
-"""Rows are left alone for so many times what making them took last: a problem that a thousand
-sessions tuned is joined anew each time that one more tells of it."""
+"""Rows are left alone for so many times what making them took last, until all that was there at the
+start has come: a problem that a thousand sessions tuned is joined anew each time that one more
+tells of it."""
 _OLD = 1.5
 """Seconds after the start within which what is found counts as having been there before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Whether more is waiting, how many tunings are held, and which pins had drifted."""
+    """Whether more is waiting, and what was there at the start is all `settled`; how many tunings
+    are held, and which pins had drifted."""
 
     more: bool
+    settled: bool
     held: int
     drifted: Sequence[PinStatus]
 
 
 class Feed:
-    """Reading threads at one end, the model at the other. `wake` must not block."""
+    """Those who read at one end, the model at the other. `wake` must not block. A `reader` has
+    begun with these paths already; else a thread reads them."""
 
     def __init__(
-        self, paths: Sequence[str], layout: Layout, wake: Callable[[], None], *, polling: bool
+        self,
+        paths: Sequence[str],
+        layout: Layout,
+        wake: Callable[[], None],
+        *,
+        polling: bool,
+        reader: ReaderProcess | None = None,
     ) -> None:
         self.layout = layout
         self.model = Model()
@@ -63,10 +74,12 @@ class Feed:
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
-        paths = with_tunings(paths, layout.root)
-        self.watcher = Watcher(paths, self.inbox.put_records, polling=polling)
+        self._paths = paths
+        self._settled = self._whole = False
+        if reader is not None:
+            reader.tell(self.inbox.put_records, self._settle)
+        self.watcher = self._thread(polling) if reader is None else reader
         self._reconciler = Reconciler(layout, self.inbox)
-        self._paths = [os.path.abspath(path) for path in paths if path != STDIN]  # noqa: PTH100
         self._followed: dict[str, Watcher] = {}
         self._started = 0.0
         self._spent = self._rested = 0.0
@@ -75,6 +88,23 @@ class Feed:
         self._started = time.monotonic()
         self.watcher.start()
         self._reconciler.start()
+
+    def _thread(self, polling: bool) -> Watcher:
+        from rocm_tui.ingest.follow.watcher import Watcher  # most screens have a reader
+
+        sink = self.inbox.put_records
+        return Watcher(self._watched, sink, polling=polling, settled=self._settle)
+
+    @cached_property
+    def _watched(self) -> list[str]:
+        from rocm_tui.ingest.follow.heads import with_tunings  # knows the formats, see above
+
+        return with_tunings(self._paths, self.layout.root)
+
+    def _settle(self) -> None:
+        """All that was there at the start is in the inbox."""
+        self._settled = True
+        self.inbox.put_records([])
 
     @property
     def read_only(self) -> bool:
@@ -95,8 +125,11 @@ class Feed:
     def follow(self, log: str) -> None:
         """Read the log of a job as well, unless it lies where everything is watched."""
         where = {log, os.path.dirname(log), str(self.layout.root)}  # noqa: PTH120
-        if log in self._followed or where.intersection(self._paths):
+        watched = (os.path.abspath(path) for path in self._watched if path != STDIN)  # noqa: PTH100
+        if log in self._followed or where.intersection(watched):
             return
+        from rocm_tui.ingest.follow.watcher import Watcher  # few watch a job elsewhere
+
         watcher = self._followed[log] = Watcher([log], self.inbox.put_records)
         watcher.start()
 
@@ -123,14 +156,21 @@ class Feed:
             self._sessions = len(self.model.sessions)
             self.pins = with_torch(self._statuses, self.model.sessions)
             self.model.set_pins(self.pins)
-        if now >= self._rested:
-            self.model.join(_SLICE)
-            self._spent += time.monotonic() - now
-            if not self.model.unjoined:
-                self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
-        if not more and not self.model.unjoined:
+        if now >= self._rested or (self._settled and not self._whole and not more):
+            self._join()
+        waiting = more or self.model.unjoined
+        if not waiting:
             self._read_texts()
-        return Taken(more or self.model.unjoined, self.model.held, batch.drifted)
+        settled = self._settled and not waiting
+        self._whole = self._whole or settled
+        return Taken(waiting, settled, self.model.held, batch.drifted)
+
+    def _join(self) -> None:
+        begun = time.monotonic()
+        self.model.join(_SLICE)
+        self._spent += time.monotonic() - begun
+        if not self.model.unjoined:
+            self._rested, self._spent = time.monotonic() + _REST * self._spent, 0.0
 
     def _read_texts(self) -> None:
         if self.model.profiled_graphs:

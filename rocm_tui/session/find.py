@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
+from backend.model.kernel import TRITON, is_digest
 from backend.model.pin import Pin
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
@@ -94,8 +95,13 @@ def _find_pins(pins: Sequence[Pin], text: str) -> list[Pin]:
 
 
 def system_hash(row: Row, sessions: Mapping[str, Session], layout: Layout) -> str | None:
-    """The cache file of `layout` that holds the tuning, if its sources or its session tell."""
-    sources = (Path(source) for source in row.tuning.sources)
+    """The cache file of `layout` that holds the tuning, if its sources or its session tell; of a
+    Triton kernel the folder of its file."""
+    sources = [Path(source) for source in row.tuning.sources]
+    if row.tuning.op == TRITON:
+        return next(
+            (source.parent.name for source in sources if is_digest(source.parent.name)), None
+        )
     inside = (source.name for source in sources if source.parent == layout.autotune)
     names = (*inside, *sorted(systems_of(row.tuning, sessions)))
     return next((name for name in names if (layout.autotune / name).exists()), None)

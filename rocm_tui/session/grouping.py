@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from rocm_tui.session import facets, stats
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
+from rocm_tui.session.shares import DOUBT, Told
 
 GROUPS: Mapping[str, Callable[[Row], str]] = {
     "session": facets.source_of,
@@ -95,7 +96,8 @@ def folds(row: Row) -> bool:
 @dataclass(frozen=True, slots=True)
 class Sums:
     """What is known of a group in all: counts; the seconds that its tunings took, None where none
-    tells; its share of the program's time, None unless all that have one are of one program."""
+    tells; its share of the program's time, None unless all that have one are of one program, and
+    how it is known: as that of its parts that is known worst."""
 
     tunings: int
     pinned: int
@@ -104,6 +106,7 @@ class Sums:
     measured: int
     seconds: float | None
     share: float | None
+    told: Told = "seen"
 
 
 def sums(rows: Sequence[Row]) -> Sums:
@@ -116,6 +119,9 @@ def sums(rows: Sequence[Row]) -> Sums:
     ]
     shares = [row.share for row in rows if row.share is not None and row.share.share is not None]
     one = len({share.program for share in shares}) == 1
+    share = sum(share.share or 0.0 for share in shares)
+    doubts = [DOUBT.index(share.told) for share in shares]
+    told = DOUBT[-1] if share > 1 else DOUBT[max(doubts, default=0)]
     return Sums(
         tunings=len(rows),
         pinned=sum(row.pin is not None for row in rows),
@@ -123,7 +129,8 @@ def sums(rows: Sequence[Row]) -> Sums:
         faster=sum(_faster(row) for row in rows),
         measured=sum(row.tuning.measured is not None for row in rows),
         seconds=sum(spent) if spent else None,
-        share=sum(share.share or 0.0 for share in shares) if one else None,
+        share=min(share, 1.0) if one else None,
+        told=told,
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from typing import TypeVar
 
+from backend.model.kernel import TRITON, alike
 from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning
 from rocm_tui.session.merge import (
@@ -49,6 +50,8 @@ def problem_of(tuning: Tuning) -> Bucket:
     """What all views of one tuning agree on: the op, and what an MM log calls M, K and N."""
     op = tuning.op.lstrip("_")
     shapes = tuning.shapes
+    if op == TRITON:
+        return (op, alike(tuning.inputs_key or ""))
     if tuning.dims:
         return (op, tuning.dims)
     if len(shapes) < 2 or len(shapes[-2]) < 2 or not shapes[-1]:

@@ -54,7 +54,7 @@ class KernelResources:
         self._lock = threading.Lock()
         self._seen: set[Path] = set()
         self._kernels: dict[str, dict[str, list[tuple[Path, Target]]]] = {
-            template: {} for template in ("gemm", "skinny", "conv", "grouped", "ck")
+            template: {} for template in ("gemm", "skinny", "conv", "direct", "grouped", "ck")
         }
         self._known: dict[str, Known] = {}
         self._stamp: tuple[tuple[Path, int], ...] = ()

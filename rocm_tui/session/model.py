@@ -122,6 +122,11 @@ class Place:
         programs, given who asked for each.
         """
         before = self.rows
+        if len(self.members) == 1 and not before and shares is None:  # most of them
+            view = shown(self.members[0])
+            self._merged = [((view,), view.tuning)]
+            self.rows = [_row((view,), view.tuning, finish, seen, {})]
+            return before
         known = {views[0].uid: (views, tuning) for views, tuning in self._merged}
         old = {row.key: row for row in before}
         members = sorted(map(shown, self.members), key=lambda member: member.seq)
@@ -155,15 +160,20 @@ def _row(
     old: Mapping[str, Row],
 ) -> Row:
     tuning, pin, suspect, device = finish(joined)
-    first = min(views, key=lambda view: view.seq)
+    if len(views) == 1:
+        (first,) = views
+        id_ = first.tuning.id
+        ids: tuple[str, ...] = (id_,)
+        asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
+    else:
+        first = min(views, key=lambda view: view.seq)
+        id_, ids = joined.id, tuple(dict.fromkeys([view.tuning.id for view in views]))
+        asked = tuple([view.tuning.session for view in views if view.tuning.session])
     before = old.get(first.uid)
     known = None if before is None else (before.pin, before.suspect, before.device)
     if before is not None and before.tuning is tuning and known == (pin, suspect, device):
         return before
-    ids = {view.tuning.id: None for view in views}
-    id_ = next(iter(ids)) if len(views) == 1 else joined.id
-    asked = tuple([view.tuning.session for view in views if view.tuning.session])
-    told = seen[first.uid], tuple(ids), asked, first.seq, suspect, None, device
+    told = seen[first.uid], ids, asked, first.seq, suspect, None, device
     return Row(first.uid, id_, 1, tuning, pin, *told)
 
 
@@ -351,16 +361,13 @@ class Model:
                 del self._places[bucket]
             if monotonic() >= end:
                 break
-        changed = {
-            key
-            for key in before.keys() | after.keys()
-            if before.get(key) is not after.get(key) and before.get(key) != after.get(key)
-        }
-        order = any(
-            (old is None) != (new is None) or (old and new and old.when != new.when)
-            for key in changed
-            for old, new in [(before.get(key), after.get(key))]
-        )
+        changed = before.keys() ^ after.keys()
+        order = bool(changed)
+        for key in before.keys() & after.keys():
+            old, new = before[key], after[key]
+            if old is not new and old != new:
+                changed.add(key)
+                order = order or old.when != new.when
         self._order = None if order else self._order
         return Changes(frozenset(changed), order)
 

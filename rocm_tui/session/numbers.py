@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import isfinite
 
 NONE = "–"
@@ -11,33 +10,6 @@ ONCE = "~"
 """Stands before a number that is made of a time that was taken once."""
 SUSPECT = "?"
 """Stands there instead where that time is suspicious."""
-
-
-_UNITS = {
-    "ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0,
-    "": 1.0, "%": 1e-2, "×": 1.0, "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30,
-    "GB/s": 1e9, "MB/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "left": 1.0,
-}  # fmt: skip
-_QUANTITY = re.compile(
-    r"[~?≤+<#]*([−-]?\d{1,15}(?:\.\d{1,9})?)(?: ?([^\d\s.−-][^\d\s]*))?(?:\s+|\Z)"
-)
-
-
-def quantity(text: str) -> float | None:
-    """What a text of this file says: `~1.2 ms` is 0.0012, `3 min 20 s` is 200, `12 %` is 0.12;
-    None of what is no number with a unit. What a person reads is compared as it is read."""
-    if text == "now":
-        return 0.0
-    total, at = 0.0, 0
-    text = text.strip()
-    while at < len(text):
-        found = _QUANTITY.match(text, at)
-        factor = _UNITS.get(found[2] or "") if found else None
-        if found is None or factor is None:
-            return None
-        total += float(found[1].replace("−", "-")) * factor
-        at = found.end()
-    return total if text else None
 
 
 def once(text: str, mark: str = ONCE) -> str:
@@ -70,6 +42,23 @@ def time_unit(ms: float | None) -> tuple[str, float]:
     if ms is None or ms >= 1000:
         return ("ms", 1.0) if ms is None else ("s", 1e-3)
     return ("ms", 1.0) if ms >= 1 else ("µs", 1e3)
+
+
+def count(number: int | None) -> str:
+    """Of things: `14,376`; a dash where it is not known."""
+    return NONE if number is None else f"{number:,}"
+
+
+def narrow_count(number: int | None) -> str:
+    """The same in six cells: `99,999`, `123k`, `1.20M`."""
+    if number is None or number < 100_000:
+        return count(number)
+    scaled, unit = number / 1e3, "k"
+    for larger in "MGT":
+        if scaled < 999.5:
+            break
+        scaled, unit = scaled / 1e3, larger
+    return f"{_three_digits(scaled)}{unit}"
 
 
 def duration(ms: float | None) -> str:
@@ -137,8 +126,12 @@ def flops(value: float | None) -> str:
         if scaled >= 0.9995 or not scaled:
             break
         scaled, unit = scaled * 1e3, smaller
-    places = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:.{places}f} {unit}"
+    return f"{_three_digits(scaled)} {unit}"
+
+
+def _three_digits(value: float) -> str:
+    places = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{places}f}"
 
 
 def throughput(value: float | None) -> str:

@@ -46,8 +46,17 @@ def why_not_pinned(row: Row, choice: Choice | None) -> str | None:
     return why_not_known(row.tuning) or why_not_hashed(row.id, [choice])
 
 
+def why_not_alone(tuning: Tuning) -> str | None:
+    """Of what runs a kernel without its program."""
+    if tuning.op != "triton":
+        return None
+    return "a kernel of @triton.autotune runs in its own program alone; pin it and run that"
+
+
 def why_not_measured(tuning: Tuning, choices: Sequence[Choice]) -> str | None:
     """Of a measurement of these choices."""
+    if (alone := why_not_alone(tuning)) is not None:
+        return alone
     if not choices:
         unknown = why_not_known(tuning)
         return unknown or f"tuning {tuning.id} has no choice with a time, so none is measured"
@@ -61,6 +70,8 @@ def why_not_read(choice: Choice | None) -> str | None:
     if choice is None:
         return "no choice of this tuning is known yet"
     label = plain(choice.label)
+    if (choice.hash or "").startswith("triton_config-"):
+        return f"{label} is a config of a kernel whose source is in its own program"
     if provider(choice) == "aten":
         whose = "oneDNN or MKL" if is_library(choice) else "ATen or of a library behind it"
         return f"{label} is a kernel of {whose}, whose source is in no cache"
@@ -74,6 +85,8 @@ def why_not_read(choice: Choice | None) -> str | None:
 
 def why_not_tuned(tuning: Tuning) -> str | None:
     """Of a tuning made again."""
+    if (alone := why_not_alone(tuning)) is not None:
+        return alone
     if tuning.key is None and not (tuning.shapes and tuning.dtypes):
         return f"{plain(tuning.op)} is known without its shapes and types, so it cannot be tuned"
     return None

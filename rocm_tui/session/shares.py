@@ -25,7 +25,8 @@ from rocm_tui.session import stats
 Told = Literal["seen", "measured", "once", "at most"]
 """Where the time of a choice is from: a profiler saw it in the graph, it was measured again and
 again, or timed once; or it cannot be that long, and the graphs that hold it bound it."""
-_DOUBT: tuple[Told, ...] = ("seen", "measured", "once", "at most")
+DOUBT: tuple[Told, ...] = ("seen", "measured", "once", "at most")
+"""From the best known to the worst."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def share_of(tuning: Tuning, uses: Sequence[Use], program: str, total: float) ->
         if use.times.calls:
             known = known and ms is not None
             spent += ms or 0.0
-            told = max(told, _DOUBT.index(how))
+            told = max(told, DOUBT.index(how))
     calls = sum(use.times.calls * use.use.count for use in uses)
     merged = tuple(_merged([_united(same) for same in parts.values()]))
     if not known:
@@ -108,7 +109,7 @@ def share_of(tuning: Tuning, uses: Sequence[Use], program: str, total: float) ->
         program,
         calls,
         share,
-        _DOUBT[told],
+        DOUBT[told],
         None if gain is None else share * gain,
         share * most,
         merged,

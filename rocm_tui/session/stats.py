@@ -20,11 +20,12 @@ are not recognised.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import comb, isfinite
 from typing import Literal
 
 from backend.model.choice import Choice, MeasuredChoice, Verdict
+from backend.model.kernel import TRITON, kernel_of, sizes_of
 from backend.model.ops import flops, gemm_sizes
 from backend.model.origin import device_kind, provider
 from backend.model.problem import Problem, Shape
@@ -64,8 +65,8 @@ def ranked(tuning: Tuning) -> tuple[Choice, ...]:
     return tuple(_ranked(tuning))
 
 
-def _ranked(tuning: Tuning) -> Iterator[Choice]:
-    return (c for c in tuning.choices if c.ms is not None and not c.failed and c.offered)
+def _ranked(tuning: Tuning) -> list[Choice]:
+    return [c for c in tuning.choices if c.ms is not None and not c.failed and c.offered]
 
 
 def tried(tuning: Tuning) -> int:
@@ -102,7 +103,7 @@ def single(tuning: Tuning) -> bool:
 
 def winner(tuning: Tuning) -> Choice | None:
     """The choice with the smallest time, which is the one Inductor takes."""
-    return next(_ranked(tuning), None)
+    return next(iter(_ranked(tuning)), None)
 
 
 def fastest(tuning: Tuning) -> Choice | None:
@@ -204,7 +205,14 @@ def near(tuning: Tuning, left: Choice, right: Choice) -> bool:
     if not left.ms or not right.ms or min(left.ms, right.ms) < 0:
         return False
     apart = max(left.ms, right.ms) / min(left.ms, right.ms) - 1.0
-    return apart <= TIE_BAND or indistinct(tuning, left.ms, right.ms)
+    return apart <= TIE_BAND or _overlap(left, right) or indistinct(tuning, left.ms, right.ms)
+
+
+def _overlap(left: Choice, right: Choice) -> bool:
+    """Whether the middle of what was timed of one lies among that of the other."""
+    if left.quantiles is None or right.quantiles is None:
+        return False
+    return left.quantiles[0] <= right.quantiles[1] and right.quantiles[0] <= left.quantiles[1]
 
 
 _AGAINST_BEST: dict[Verdict, Standing] = {
@@ -283,11 +291,22 @@ def tflops(problem: Problem, ms: float | None) -> float | None:
 
 
 def sizes_text(problem: Problem) -> str:
-    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's."""
+    """The problem's size: `8×128×192×256` (batch, M, N, K) of a product, else each operand's; of a
+    Triton kernel its name and what it was tuned for."""
+    if problem.op == TRITON:
+        return all_sizes(problem)
     sizes = gemm_sizes(problem)
     if sizes is not None:
         batch, *rest = sizes
         return "×".join(str(size) for size in ([batch] if batch != 1 else []) + rest)
+    return operands_text(problem.shapes)
+
+
+def all_sizes(problem: Problem) -> str:
+    """Each operand's sizes, of a Triton kernel its name and what it was tuned for."""
+    if problem.op == TRITON:
+        inputs = problem.inputs_key or ""
+        return f"{kernel_of(inputs)} {sizes_of(inputs)}".strip()
     return operands_text(problem.shapes)
 
 

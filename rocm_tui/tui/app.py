@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,6 +26,7 @@ from rocm_tui.ingest.collector import Pile
 from rocm_tui.tui import later, themes
 from rocm_tui.tui.host import COMMANDS, Host, Named, Requests
 from rocm_tui.tui.outgoing import HarmlessFilter, Pace
+from rocm_tui.tui.programs import Programs
 from rocm_tui.tui.screens.base import BaseScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.telling import log_done, tell_drift, tell_job
@@ -36,9 +36,9 @@ if TYPE_CHECKING:  # types only; see `later`
     from backend.model.choice import Choice
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
+    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
-    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.model import Row
@@ -69,9 +69,10 @@ class RocmTui(Host):
         python: str | None = None,
         launched: Launched | None = None,
         read_only: bool = False,
+        reader: ReaderProcess | None = None,
     ) -> None:
         """`python` is the interpreter for workers; see `find_python`. `launched` runs already.
-        What is `read_only` from the start stays so."""
+        What is `read_only` from the start stays so. A `reader` reads the paths already."""
         super().__init__()
         self.read_only = self._stays = read_only
         self.paths = [str(path) for path in paths] or [str(layout.root)]
@@ -79,8 +80,9 @@ class RocmTui(Host):
         self.peaks = {}
         self.python = python
         self.launched = launched
-        self._polling = polling
-        self._detached: Program | None = None
+        recorded = partial(later.recorded_programs, layout)
+        self.programs = Programs(launched, recorded, later.detached)
+        self._reading = polling, reader
         self._memory: Memory | None = None
         self._jobs: JobQueue | None = None
         self._feed: Feed | None = None
@@ -90,7 +92,7 @@ class RocmTui(Host):
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
         self._pace = Pace()
-        self._scheduled = False
+        self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
         self.terminal_colors = self.console.color_system or ""
         for theme in themes.themes_for(self.terminal_colors):
@@ -98,12 +100,6 @@ class RocmTui(Host):
         fitting = themes.default_theme(self.terminal_colors, os.environ)
         chosen = later.chosen_theme(self, self.terminal_colors) or fitting
         self.theme = chosen if chosen in self.available_themes else fitting
-
-    @property
-    def shown_program(self) -> Program | None:
-        if self.launched is None and self._detached is None:
-            self._detached = later.detached(self.layout)
-        return self.launched or self._detached
 
     @property
     def memory(self) -> Memory:
@@ -115,7 +111,7 @@ class RocmTui(Host):
     def feed(self) -> Feed:
         """What fills the screens; made once the first screen stands, or by a key before that."""
         if self._feed is None:
-            self._feed = later.feed(self.paths, self.layout, self._wake, self._polling)
+            self._feed = later.feed(self.paths, self.layout, self._wake, *self._reading)
             self._feed.read_only = self.read_only
         return self._feed
 
@@ -161,6 +157,13 @@ class RocmTui(Host):
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULTS if self.current_theme.dark else themes.LIGHT_DEFAULTS
 
+    def refresh_css(self, animate: bool = True) -> None:
+        """Before the first screen nothing has a style: all is parsed for it, and once."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
+
     def get_default_screen(self) -> Screen[None]:
         return WatchScreen(partial(later.panes, layout=self.layout), later.devices, later.dock)
 
@@ -177,8 +180,6 @@ class RocmTui(Host):
         later.take_up_settings(self, self.terminal_colors)
         if self.launched is not None:
             later.follow_launched(self, self.launched)
-        gc.freeze()  # what start-up made stays; see run_watch
-        gc.enable()
 
     def stop_feed(self) -> None:
         """End reading, reconciling and every job; safe to call again."""
@@ -203,21 +204,23 @@ class RocmTui(Host):
     def _schedule(self, wait: float = 0.0) -> None:
         """Take in what arrived, soon; once, however often it is asked for."""
         assert self._loop is not None
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_later(wait, self._take)
+        when = self._loop.time() + wait
+        if self._taking is None or when < self._taking.when():
+            if self._taking is not None:
+                self._taking.cancel()
+            self._taking = self._loop.call_at(when, self._take)
 
     def _take(self) -> None:
-        self._scheduled = False
+        self._taking = None
         if not self.is_running:
             return
         taken = self.feed.take()
-        self._pile.grown(taken.held, taken.more)
+        self._pile.grown(taken.held, not taken.settled)
         for status in taken.drifted:
             tell_drift(self, status)
         if self._jobs is not None:
             self._follow_jobs(self._jobs)
-        early = self._pace.wait(time.monotonic())
+        early = self._pace.wait(time.monotonic(), rows=taken.held > 0, settled=taken.settled)
         if early <= 0:
             self._update()
         if taken.more:
@@ -305,7 +308,8 @@ class RocmTui(Host):
 
     def action_output(self) -> None:
         """In Watch below the others; then all of the screen; then away."""
-        if self.shown_program is None:
+        shown = self.programs.shown
+        if shown is None:
             self.warn("No program was started here: rocm-tui watch -- CMD starts one.")
         elif not isinstance(self.screen, WatchScreen):
             self._toggle(later.output_screen())
@@ -314,7 +318,13 @@ class RocmTui(Host):
         elif self.screen.docked:
             self._toggle(later.output_screen())
         else:
-            self.screen.dock(self.shown_program)
+            self.screen.dock(shown)
+
+    def show_output(self, run: str) -> bool:
+        found = self.programs.choose(run)
+        if found:
+            self.push_screen(later.output_screen()())
+        return found
 
     def action_report(self) -> None:
         self._toggle(later.report_screen())
@@ -385,5 +395,5 @@ class RocmTui(Host):
         if isinstance(screen, BaseScreen):
             yield from screen.commands()
         for name, hint, action in COMMANDS:
-            if action != "app.output" or self.launched is not None or self._detached is not None:
+            if action != "app.output" or self.programs.known:
                 yield SystemCommand(name, hint, partial(self.run_action, action))

@@ -18,8 +18,8 @@ def of_rows(rows: list[Row]) -> list[str]:
     suspects = sum(row.suspect is not None for row in rows)
     tuned = len(rows) - cached
     facts = [counted(tuned, "tuning")]
-    facts += [f"{cached} from a cache"] if cached else []
-    facts += [f"{running} running"] if running else []
+    facts += [f"{cached:,} from a cache"] if cached else []
+    facts += [f"{running:,} running"] if running else []
     return facts + ([f"{counted(suspects, 'suspect')} (M)"] if suspects else [])
 
 

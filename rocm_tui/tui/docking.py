@@ -49,7 +49,7 @@ class Dock:
             self._mount(launched)
 
     def _look(self) -> None:
-        found = self._screen.program.shown_program  # reads files
+        found = self._screen.program.programs.shown  # reads files
         if found is not None and found.running:
             with suppress(RuntimeError):  # the program has ended
                 self._screen.app.call_from_thread(self._found)
@@ -95,6 +95,12 @@ class Dock:
         pane = self.pane
         if pane is not None:
             pane.set_lines(self._remembered)
+
+    def resumed(self) -> None:
+        """Its screen is on top again: another program may have been chosen meanwhile."""
+        pane, shown = self.pane, self._screen.program.programs.shown
+        if pane is not None and shown is not None:
+            pane.show(shown)
 
     def grow(self, by: int) -> None:
         """Move its upper border; 0 puts it where it was at first."""

@@ -9,7 +9,7 @@ from backend.model.activity import Activity, State
 from rocm_tui.harmless import plain
 from rocm_tui.render.plot import bar
 from rocm_tui.render.sessions import state_text
-from rocm_tui.render.table import Line
+from rocm_tui.render.table import Line, Span
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.processes import Process, Processes, script
 
@@ -61,8 +61,14 @@ def lines(launched: Launched | None, processes: Processes, width: int, *, tail: 
         *shown,
         (),
         *(((f"    {fmt.shorten(line, max(20, width - 6))}", "dim"),) for line in last),
-        (("  O shows all that it writes", "dim"),),
+        (_rest(launched),),
     ]
+
+
+def _rest(launched: Launched) -> Span:
+    if launched.lost:
+        return f"  Its output is lost: {launched.lost}", "warn"
+    return "  O shows all that it writes", "dim"
 
 
 def _shown(processes: Processes) -> list[Process]:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:  # types only: the first screen stands before what they need i
     from rocm_tui.config.memory import Memory
     from rocm_tui.jobs.queue import Job, JobQueue
     from rocm_tui.launch.launched import Launched
-    from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
     from rocm_tui.search.types import Search
     from rocm_tui.session.feed import Feed
     from rocm_tui.session.graph_rows import GraphRow
     from rocm_tui.session.model import Row
     from rocm_tui.session.peaks import Peak, TunedDevice
+    from rocm_tui.tui.programs import Programs
 
 
 Named = tuple[str, Sequence[str]]
@@ -131,10 +131,8 @@ class Host(App[int]):
     own_keys: Mapping[str, str] = MappingProxyType({})
     launched: Launched | None = None
 
-    @property
-    def shown_program(self) -> Program | None:
-        """The program whose output is shown: `launched`, else one that another screen started."""
-        raise NotImplementedError
+    programs: Programs
+    """Whose output can be shown."""
 
     @property
     def memory(self) -> Memory:
@@ -188,6 +186,10 @@ class Host(App[int]):
     def refuse(self, why: str) -> None:
         """Say why something is not done."""
         self.notify(plain(why), severity="error", markup=False, timeout=8)
+
+    def show_output(self, run: str) -> bool:
+        """Show what the program of this run writes; False where no screen started it."""
+        raise NotImplementedError
 
     def warn(self, what: str) -> None:
         """Say that a key does nothing here."""

@@ -6,13 +6,12 @@ before it; that is why these imports are not at the top.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
-from rocm_tui.config.places import config_path, name_of_theme, state_path
+from rocm_tui.config.places import config_given, name_of_theme, state_path
 from rocm_tui.tui.host import Host, Named, Requests
 from rocm_tui.tui.themes import themes_for
 
@@ -21,7 +20,9 @@ if TYPE_CHECKING:  # types only, see above
     from backend.model.session import Fault
     from rocm_tui.actions.shell import Shell
     from rocm_tui.config.memory import Memory
+    from rocm_tui.ingest.follow.apart import ReaderProcess
     from rocm_tui.jobs.queue import Job, JobQueue
+    from rocm_tui.launch.detached import Recorded
     from rocm_tui.launch.launched import Launched
     from rocm_tui.launch.program import Program
     from rocm_tui.render.table import Line
@@ -44,7 +45,7 @@ def memory(read_only: bool) -> Memory:
 
 def chosen_theme(host: Host, colors: str) -> str:
     """Empty where nothing was chosen; with colours of their own the themes are made anew."""
-    if not config_path().exists() and not state_path().exists():
+    if not config_given() and not state_path().exists():
         return ""
     from rocm_tui.tui.preferences import chosen_theme, own_colours
 
@@ -60,7 +61,7 @@ def take_up_settings(host: Host, colors: str) -> None:
         host.memory.remember(name_of_theme(colors), name)
 
     host.watch(host, "theme", changed, init=False)
-    if config_path().exists() or "ROCM_TUI_CONFIG" in os.environ:
+    if config_given():
         from rocm_tui.tui.preferences import begin
 
         begin(host)
@@ -78,10 +79,16 @@ def dock(screen: BaseScreen) -> Dock:
     return Dock(screen)
 
 
-def feed(paths: Sequence[str], layout: Layout, wake: Callable[[], None], polling: bool) -> Feed:
+def feed(
+    paths: Sequence[str],
+    layout: Layout,
+    wake: Callable[[], None],
+    polling: bool,
+    reader: ReaderProcess | None,
+) -> Feed:
     from rocm_tui.session.feed import Feed
 
-    return Feed(paths, layout, wake, polling=polling)
+    return Feed(paths, layout, wake, polling=polling, reader=reader)
 
 
 def asking(host: Host) -> Requests:
@@ -221,13 +228,19 @@ def leave_question(launched: Program | None, jobs: Sequence[Job]) -> LeaveScreen
     return LeaveScreen(launched, jobs)
 
 
-def detached(layout: Layout) -> Program | None:
-    """The program that another screen started; not looked for where there is no such file."""
+def recorded_programs(layout: Layout) -> list[Recorded]:
+    """The programs that screens started; not looked for where there is no such file."""
     if next(layout.sessions.glob("*.output.log"), None) is None:
-        return None
-    from rocm_tui.launch.detached import find
+        return []
+    from rocm_tui.launch.detached import recorded
 
-    return find(layout)
+    return recorded(layout)
+
+
+def detached(program: Recorded) -> Program:
+    from rocm_tui.launch.detached import Detached
+
+    return Detached(program.log, program.session)
 
 
 def follow_launched(host: Host, launched: Launched) -> None:

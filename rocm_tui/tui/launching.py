@@ -14,10 +14,19 @@ from rocm_tui.tui.screens.base import BaseScreen
 def follow(host: Host, launched: Launched) -> None:
     """Say when the program has ended, wherever the person is."""
     told = not launched.running  # it may have ended before
+    warned = False
 
     def heard() -> None:
         if not launched.running:
             host.call_from_any_thread(tell)
+        if launched.lost and not warned:
+            host.call_from_any_thread(warn)
+
+    def warn() -> None:
+        nonlocal warned
+        if not warned:
+            warned = True
+            host.warn(f"Output of {launched.title} is lost: {launched.lost}. The program goes on.")
 
     def tell() -> None:
         nonlocal told

@@ -8,8 +8,9 @@ from textual.filter import LineFilter
 
 from rocm_tui.harmless import cells
 
-_FRAME = 0.05
-"""Least seconds between two updates while records keep coming; the first is shown at once."""
+_FRAME, _FIRST = 0.05, 0.25
+"""Least seconds between two updates while records keep coming, and while what was there at the
+start is still read; the first is shown at once."""
 _CELLS = 2700.0
 """Cells a second that updates may repaint: some 9 kB over SSH. What is more waits for its turn."""
 _AHEAD = 0.7
@@ -23,15 +24,20 @@ class Pace:
 
     def __init__(self) -> None:
         self._next = self._paid_until = 0.0
+        self._stage = 0
 
-    def wait(self, now: float) -> float:
-        """Seconds until the next update; none are left at 0 or below."""
+    def wait(self, now: float, *, rows: bool, settled: bool) -> float:
+        """Seconds until the next update; none are left at 0 or below. The first `rows` are shown
+        at once; so is all that was there at the start, once it is `settled`."""
+        stage = 2 if settled else 1 if rows else 0
+        if stage > self._stage:
+            self._stage, self._next = stage, 0.0
         return self._next - now
 
     def updated(self, begun: float, now: float, cells: int) -> None:
         """An update took from `begun` to `now`, and repainted so many cells."""
         self._paid_until = max(self._paid_until, now) + cells / _CELLS
-        rest = max(_FRAME, (now - begun) * _LEISURE)
+        rest = max(_FRAME if self._stage == 2 else _FIRST, (now - begun) * _LEISURE)
         self._next = max(now + rest, self._paid_until - _AHEAD)
 
 

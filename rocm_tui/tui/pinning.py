@@ -60,7 +60,7 @@ async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
         host.refuse(str(error))
         return
     detail = f": {pinned.detail}" if pinned.detail else ""
-    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.active)
+    host.did(command(note), f"Pinned {choice.label}: {pinned.state}{detail}", ok=pinned.done)
     host.feed.look()
 
 
@@ -74,7 +74,7 @@ async def ask_to_unpin(host: Host, status: PinStatus) -> None:
         f"Unpin {pin.label}",
         "Unpin",
         [
-            f"{pin.op} goes back to the choice that was measured fastest.",
+            f"{pin.op} goes back to the choice with the smallest time.",
             "Its measured times and the compiled graphs that were moved aside return.",
         ],
         command=lambda note: command,
@@ -128,7 +128,7 @@ async def apply_again(host: Host) -> None:
 
 def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:
     """What a pin does, and what exactly it will change."""
-    about = f"{row.tuning.op}  {stats.operands_text(row.tuning.shapes)}"
+    about = f"{row.tuning.op}  {stats.all_sizes(row.tuning)}"
     lines = [*pin_effect(row, choice), about]
     if plan.replaces is not None:
         lines.append(f"Takes the place of the pin to {plan.replaces.label}.")

@@ -6,6 +6,7 @@ from asyncio import to_thread
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from textwrap import dedent
 
 from backend.counted import counted
 from backend.disk.layout import Layout
@@ -84,7 +85,8 @@ def _plan(row: Row, graphs: Sequence[GraphRow], wanted: Sequence[Choice], layout
 def question_lines(plan: Plan) -> list[str]:
     """The graph, where its text is, how it begins, and what becomes of it."""
     body = plan.text.body
-    first = [line.strip().partition(";")[0][:WIDTH] for line in body[:SHOWN]]
+    begin = dedent("\n".join(line.partition(";")[0].rstrip() for line in body[:SHOWN]))
+    first = [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in begin.split("\n")]
     more = len(body) - len(first)
     return [
         graph_title(plan.graph.graph),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # types only: this table stands before what they need is load
     from rocm_tui.session.model import Row
 
 
-READ_ONLY = "Read-only: nothing is written and no work is started; ctrl+r turns it off."
+READ_ONLY = "Read-only (ctrl+r): nothing is written and no work is started."
 
 
 @dataclass(frozen=True, slots=True)

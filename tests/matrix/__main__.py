@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from tests.matrix.environments import VERSIONS, NotInstalled, Places
 from tests.matrix.features import tried
 from tests.matrix.lab import ROOT, Lab
 from tests.matrix.table import put, table
+from tests.support.hasten import hasten
 
 DOCUMENT = ROOT / "docs" / "versions.md"
 KEPT = ROOT / "build" / "matrix"
@@ -28,7 +28,7 @@ KEPT = ROOT / "build" / "matrix"
 
 def main(words: Sequence[str]) -> int:
     args = _parser().parse_args(words)
-    _hasten()
+    hasten()
     if args.python:
         return _verdict({args.python: _answers(args.python, args.python)})
     versions = [VERSIONS[-1]] if args.newest else args.versions or list(VERSIONS)
@@ -47,15 +47,6 @@ def main(words: Sequence[str]) -> int:
     if versions == list(VERSIONS):
         DOCUMENT.write_text(put(DOCUMENT.read_text(), table(found)))
     return _verdict(found)
-
-
-def _hasten() -> None:
-    """As the test suite has it: kernels do not wait for each other's cores, and g++ is asked once
-    for each source."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    compilers = ROOT / "tests" / "compilers"
-    os.environ["PATH"] = f"{compilers}{os.pathsep}{os.environ['PATH']}"
-    os.environ["TEST_PYTHON"] = sys.executable
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,12 +12,12 @@ import torch
 from hypothesis import strategies as st
 
 from backend.model.convolution import Options, options
-from backend.templates.config import GemmConfig
+from backend.templates.config import DirectConfig, GemmConfig
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.operand import DType, Operand
 from backend.templates.problem import Activation
-from backend.templates.rendering import Rendered, render_conv
-from tests.support.template_lab import Kernel, Run, failure, memory_for, try_drawn
+from backend.templates.rendering import Rendered, render_conv, render_direct
+from tests.support.template_lab import Kernel, Run, check_drawn, memory_for
 
 N, H, W, P, Q, GAP = sympy.symbols("n h w p q gap", integer=True, positive=True)
 
@@ -74,11 +74,10 @@ class Class:
         }
         return made | ({"bias": ((filters,), (1,))} if self.bias else {})
 
-    def problem(self) -> ConvProblem:
+    def problem(self, joined: bool = False) -> ConvProblem:
         made = {name: Operand(name, self.dtype, *shape) for name, shape in self.shapes().items()}
-        return convolution_problem(
-            made["X"], made["W"], made["Y"], made.get("bias"), self.options, self.activation
-        )
+        inputs = made["X"], made["W"], made["Y"], made.get("bias")
+        return convolution_problem(*inputs, self.options, self.activation, joined)
 
 
 def _strides(sizes: tuple[Any, ...], channels_last: bool, gap: Any = 0) -> tuple[Any, ...]:
@@ -91,10 +90,12 @@ def _strides(sizes: tuple[Any, ...], channels_last: bool, gap: Any = 0) -> tuple
 @dataclass(frozen=True)
 class Binary:
     problem_class: Class
-    config: GemmConfig
+    config: GemmConfig | DirectConfig
 
     def render(self) -> Rendered:
-        return render_conv(self.problem_class.problem(), self.config, "rt_kernel")
+        joined = isinstance(self.config, DirectConfig)
+        render = render_direct if joined else render_conv
+        return render(self.problem_class.problem(joined), self.config, "rt_kernel")
 
 
 @st.composite
@@ -134,9 +135,4 @@ def _numbers(values: tuple[Any, ...], env: Mapping[Any, int]) -> tuple[int, ...]
 
 def check(kernel: Kernel, binary: Binary, examples: int = 8, number: int = 0) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
-
-    def holds(run: Run) -> None:
-        wrong = failure(kernel, run)
-        assert wrong is None, (wrong, run.numbers, binary.config.description)
-
-    try_drawn(holds, runs(binary), examples=examples, number=number)
+    check_drawn(kernel, runs(binary), binary.config.description, examples=examples, number=number)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widget import Widget
 
@@ -58,6 +59,13 @@ async def until(pilot: Pilot[int], true: Callable[[], object], seconds: float = 
         await pilot.pause(0.02)
 
 
+async def typed(pilot: Pilot[int], text: str, *then: str) -> None:
+    """Letters in one burst, as over a slow line, `then` keys: the pilot rests after each key."""
+    for letter in text:
+        pilot.app.post_message(Key(letter, letter))
+    await pilot.press(*then) if then else await pilot.pause()
+
+
 def screen_text(widget: Widget) -> str:
     """The lines of a widget, or of all in a screen."""
     views = [widget] if isinstance(widget, LineView) else widget.query(LineView)
@@ -70,7 +78,8 @@ async def panes_of(app: RocmTui, pilot: Pilot[int], rows: int) -> Panes:
     assert isinstance(screen, WatchScreen)
     await until(pilot, lambda: screen.panes and screen.panes.table.total == rows)
     assert screen.panes is not None
-    await until(pilot, lambda: screen.focused is screen.panes.table)  # type: ignore[union-attr]
+    table = screen.panes.table
+    await until(pilot, lambda: screen.focused is table and table.size)
     return screen.panes
 
 

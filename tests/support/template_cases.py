@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from backend.templates.rendering import Rendered, render_gemm, render_skinny
 from backend.templates.resources_table import SHAPES
 from backend.toolchain.target import Target
 from backend.toolchain.targets import DEFAULT_TARGETS
-from tests.support.template_lab import Kernel, Memory, Run, failure, memory_for, try_drawn
+from tests.support.template_lab import Kernel, Memory, Run, check_drawn, memory_for
 
 M, N, K, B, P = sympy.symbols("m n k b p", integer=True, positive=True)
 
@@ -153,6 +154,7 @@ def _offered(targets: Sequence[Target]) -> Iterable[Binary]:
                     yield Binary(problem_class, skinny.binary)
 
 
+@functools.cache
 def binaries(targets: Sequence[Target] = DEFAULT_TARGETS) -> tuple[Binary, ...]:
     """Every tile and every skinny arrangement that any target is offered, each in one of the
     classes that it is offered for, in turn, so that all classes come up."""
@@ -287,9 +289,11 @@ def check(
     examples: int = 8,
 ) -> None:
     """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
-
-    def holds(run: Run) -> None:
-        wrong = failure(kernel, run)
-        assert wrong is None, (wrong, run.numbers, binary.config.description)
-
-    try_drawn(holds, runs(binary, near), examples=examples, shrink=shrink, number=number)
+    check_drawn(
+        kernel,
+        runs(binary, near),
+        binary.config.description,
+        examples=examples,
+        shrink=shrink,
+        number=number,
+    )

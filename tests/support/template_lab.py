@@ -31,8 +31,8 @@ PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-OPTIONS = Options(level=1, defines=(("RT_LDS_LIMIT", "232448"),))
-"""As much LDS as a launch on sm_90 may have; half of the time is compiling: few optimizations."""
+OPTIONS = Options(level=0, defines=(("RT_LDS_LIMIT", "232448"),))
+"""As much LDS as a launch on sm_90 may have; most of the time is compiling: no optimizations."""
 EPSILON = {
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
@@ -104,17 +104,31 @@ def in_child(
     call: loader.Entry, values: Sequence[torch.Tensor | int], workspace: Memory
 ) -> int | str:
     """The call's code, or the signal that ended it."""
-    arguments = addresses(values)
-    at = workspace.address + workspace.at_end(workspace.room)
+    return in_one_child(call, [(values, workspace)])[0]
+
+
+def in_one_child(
+    call: loader.Entry, calls: Sequence[tuple[Sequence[torch.Tensor | int], Memory]]
+) -> list[int | str]:
+    """The codes of calls, one after the other, up to the first that fails: a fork costs more than
+    most of them."""
+    memory = mmap.mmap(-1, PAGE)  # a byte a call: its code and 1
     pid = os.fork()
     if pid == 0:
         # Nothing of the parent's may run here: no cleanup, no buffers, no word about a fault.
         faulthandler.disable()
-        os._exit(min(call(*arguments, None, at, None), 255))
+        for number, (values, workspace) in enumerate(calls):
+            at = workspace.address + workspace.at_end(workspace.room)
+            code = min(call(*addresses(values), None, at, None), 254)
+            memory[number] = code + 1
+            if code:
+                break
+        os._exit(0)
     _, status = os.waitpid(pid, 0)
+    codes: list[int | str] = [byte - 1 for byte in memory[: len(calls)] if byte]
     if os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}"
-    return os.WEXITSTATUS(status)
+        codes.append(f"signal {os.WTERMSIG(status)}")
+    return codes
 
 
 def addresses(values: Sequence[torch.Tensor | int]) -> list[int]:
@@ -158,26 +172,59 @@ class Run:
 
 def failure(kernel: Kernel, run: Run) -> str | None:
     """What is wrong with the kernel's answer, None if nothing is."""
-    values = [
-        run.tensors[a.name] if a.kind in ("input", "output") else run.numbers[a.name]
-        for a in kernel.rendered.args
-    ]
-    size = ctypes.c_size_t(2**64 - 1)
-    if code := kernel.call(*addresses(values), ctypes.byref(size), None, None):
-        return f"asking for the workspace: error {code}"
-    if size.value != expected_workspace(kernel, run):
-        return f"{size.value} bytes of workspace, {expected_workspace(kernel, run)} expected"
-    workspace = Memory(size.value)
-    begin = workspace.at_end(size.value)
-    before, outside = run.output.bytes.clone(), _outside(run)
-    code = kernel.start(kernel.call, values, workspace)
-    if code != 0:
-        return f"the call: {code}"
-    if not torch.equal(run.output.bytes[outside], before[outside]):
-        return "wrote outside of the result"
-    if not bool((workspace.bytes[:begin] == 0xFF).all()):
-        return "wrote outside of the workspace"
-    return difference(kernel.rendered, run)
+    prepared = _Prepared.of(kernel, run)
+    if isinstance(prepared, str):
+        return prepared
+    return prepared.wrong(kernel.start(kernel.call, prepared.values, prepared.workspace))
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A call that has its workspace, and what stood around its result before."""
+
+    kernel: Kernel
+    run: Run
+    values: Sequence[torch.Tensor | int]
+    workspace: Memory
+    before: torch.Tensor
+
+    @staticmethod
+    def of(kernel: Kernel, run: Run) -> _Prepared | str:
+        values = [
+            run.tensors[a.name] if a.kind in ("input", "output") else run.numbers[a.name]
+            for a in kernel.rendered.args
+        ]
+        size = ctypes.c_size_t(2**64 - 1)
+        if code := kernel.call(*addresses(values), ctypes.byref(size), None, None):
+            return f"asking for the workspace: error {code}"
+        if size.value != expected_workspace(kernel, run):
+            return f"{size.value} bytes of workspace, {expected_workspace(kernel, run)} expected"
+        return _Prepared(kernel, run, values, Memory(size.value), run.output.bytes.clone())
+
+    def wrong(self, code: int | str) -> str | None:
+        if code != 0:
+            return f"the call: {code}"
+        outside, workspace = _outside(self.run), self.workspace
+        if not torch.equal(self.run.output.bytes[outside], self.before[outside]):
+            return "wrote outside of the result"
+        if not bool((workspace.bytes[: workspace.at_end(workspace.room)] == 0xFF).all()):
+            return "wrote outside of the workspace"
+        return difference(self.kernel.rendered, self.run)
+
+
+def first_failure(kernel: Kernel, runs: Sequence[Run]) -> tuple[Run, str] | None:
+    """The first of the calls whose answer is wrong, and what is. They share a child."""
+    prepared: list[_Prepared] = []
+    for run in runs:
+        one = _Prepared.of(kernel, run)
+        if isinstance(one, str):
+            return run, one
+        prepared.append(one)
+    codes = in_one_child(kernel.call, [(one.values, one.workspace) for one in prepared])
+    for one, code in zip(prepared, codes, strict=False):
+        if (wrong := one.wrong(code)) is not None:
+            return one.run, wrong
+    return None if len(codes) == len(runs) else (runs[len(codes)], "the call: it was not made")
 
 
 def expected_workspace(kernel: Kernel, run: Run) -> int:
@@ -235,6 +282,41 @@ def difference(rendered: Rendered, run: Run) -> str | None:
     )
 
 
+def check_drawn(
+    kernel: Kernel,
+    runs: SearchStrategy[Run],
+    about: str,
+    *,
+    examples: int = 8,
+    shrink: bool = False,
+    number: int = 0,
+) -> None:
+    """The kernel gives the right numbers for every drawn call. Raises AssertionError."""
+
+    def holds(run: Run) -> None:
+        wrong = failure(kernel, run)
+        assert wrong is None, (wrong, run.numbers, about)
+
+    if kernel.start is not in_child:  # on a GPU, a call at a time
+        try_drawn(holds, runs, examples=examples, shrink=shrink, number=number)
+        return
+    for first in range(0, examples, 8):
+        if found := first_failure(kernel, _drawn(runs, min(examples, 8), 1000 * number + first)):
+            if shrink:
+                try_drawn(holds, runs, examples=examples, shrink=True, number=number)
+            raise AssertionError((found[1], found[0].numbers, about))
+
+
+def _drawn(runs: SearchStrategy[Run], examples: int, number: int) -> list[Run]:
+    drawn: list[Run] = []
+
+    def keep(run: Run) -> None:
+        drawn.append(run)
+
+    _draw(keep, (runs,), examples, number, False)
+    return drawn
+
+
 def try_drawn(
     holds: Callable[..., None],
     *strategies: SearchStrategy[Any],
@@ -244,12 +326,22 @@ def try_drawn(
 ) -> None:
     """`holds` for drawn values: those of a seed, the same whatever is written in `holds`, a few at
     once, since Hypothesis changes little from one to the next. Raises what `holds` raises."""
+    for first in range(0, examples, 8):
+        _draw(holds, strategies, min(examples, 8), 1000 * number + first, shrink)
+
+
+def _draw(
+    holds: Callable[..., None],
+    strategies: Sequence[SearchStrategy[Any]],
+    examples: int,
+    number: int,
+    shrink: bool,
+) -> None:
     tried = settings(
-        max_examples=min(examples, 8),
+        max_examples=examples,
         deadline=None,
         database=None,
         phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    for first in range(0, examples, 8):
-        seed(1000 * number + first)(tried(given(*strategies)(holds)))()
+    seed(number)(tried(given(*strategies)(holds)))()

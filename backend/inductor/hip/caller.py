@@ -22,6 +22,7 @@ from backend.inductor.benchmark.process import benchmark as benchmark_apart
 from backend.inductor.benchmark.request import ROCmBenchmarkRequest, plan_of
 from backend.inductor.benchmark.tensors import OpInputs, results_are_read
 from backend.inductor.guard import failure_text, quietly, say_once
+from backend.inductor.hip.aten import ONEDNN
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.graph import Node
@@ -30,7 +31,6 @@ from backend.model.origin import choice_hash
 from backend.model.problem import TuningKey
 from backend.pins.graphs.text import OwnChoice
 from backend.templates.errors import TemplateError
-from backend.templates.problem import Activation
 from backend.toolchain.errors import ToolchainError
 
 
@@ -219,16 +219,6 @@ def or_aten(choice: ChoiceCaller, output_node: Callable[[], Any]) -> Any:
         return aten.output_node()
 
 
-_ACTIVATIONS: Mapping[tuple[str, str], Activation] = {
-    ("none", ""): "none",
-    ("relu", ""): "relu",
-    ("swish", ""): "silu",
-    ("gelu", "none"): "gelu",
-    ("gelu", "tanh"): "gelu_tanh",
-}
-"""By oneDNN's `attr` and `algorithm`."""
-
-
 def original_weight(nodes: Sequence[Node], layout: Any) -> tuple[Sequence[Node], Any]:
     """packed_linear's x, packed weight and weight (N, K): x and the weight as (K, N)."""
     x, _, weight = nodes
@@ -269,7 +259,7 @@ def keep_unpacked(nodes: Sequence[Node], output: Any) -> Any:
 
 def activation(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """What is fused with linear_unary, from the keywords of ATen's choice."""
-    known = _ACTIVATIONS.get((str(kwargs.get("attr")), str(kwargs.get("algorithm") or "")))
+    known = ONEDNN.get((str(kwargs.get("attr")), str(kwargs.get("algorithm") or "")))
     return None if known is None else {"activation": known}
 
 

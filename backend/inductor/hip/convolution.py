@@ -15,6 +15,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip import aten
 from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
@@ -23,7 +24,7 @@ from backend.model import convolution
 from backend.model.convolution import Options
 from backend.templates.convolution import ConvProblem, convolution_problem
 from backend.templates.problem import Activation
-from backend.templates.rendering import render_conv
+from backend.templates.rendering import render_conv, render_direct
 
 
 def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -107,6 +108,7 @@ class ROCmConvTemplate(HipTemplate):
 
     template = "conv"
     renders = staticmethod(render_conv)
+    joined = False
 
     def __init__(
         self, input_nodes: Sequence[Node], layout: Any, *, given: Options, **options: Any
@@ -125,6 +127,7 @@ class ROCmConvTemplate(HipTemplate):
             operands.get("bias"),
             self.given,
             self.activation,
+            self.joined,
         )
 
     def reference(self) -> ConvReference:
@@ -134,3 +137,24 @@ class ROCmConvTemplate(HipTemplate):
         x, weight, *bias = inputs
         options = ", ".join(f"{name}={value!r}" for name, value in keywords(self.given).items())
         return f"torch.convolution({x}, {weight}, {bias[0] if bias else None}, {options})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        x, weight, *bias = inputs
+        given = dict(self.given)
+        lists = {name: given[name] for name in ("stride", "padding", "dilation", "output_padding")}
+        stride, padding, dilation, output = ((name, len(n)) for name, n in lists.items())
+        name = f"aoti_torch_{device}_convolution"
+        arguments = (*stride, *padding, *dilation, 0, *output, given["groups"][0])
+        return [
+            *aten.optional("bias", bias[0] if bias else None),
+            *(aten.numbers(name, n) for name, n in lists.items()),
+            *aten.copied(out, name, x, weight, "bias", *arguments),
+        ]
+
+
+class ROCmDirectConvTemplate(ROCmConvTemplate):
+    """Groups of few channels, from an image in LDS; configs are `DirectConfig`."""
+
+    template = "direct"
+    renders = staticmethod(render_direct)
+    joined = True

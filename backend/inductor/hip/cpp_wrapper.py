@@ -143,18 +143,3 @@ def write_call(alias: str, arguments: Sequence[str], node: Any) -> None:
         with torch_graph.cpp_stream(device) as stream:
             call = ", ".join([*arguments, workspace, stream])
             wrapper.writeline(f"{alias}({call});")
-
-
-def write_aten(buffer: Any) -> None:
-    """Write what computes the product of `buffer` without a kernel of ours."""
-    template = buffer.template
-    a, b, *bias = (node.codegen_reference() for node in buffer.inputs)
-    names = ("bmm", "baddbmm") if len(buffer.get_size()) == 3 else ("mm", "addmm")
-    if template.problem().acc == "int32":
-        names = ("_int_mm", "")
-    arguments = [buffer.codegen_reference(), *bias, a, b]
-    if bias:
-        arguments += [repr(template.beta), repr(template.alpha)]
-    shim = f"aoti_torch_{buffer.get_device().type}_{names[len(bias)]}_out"
-    line = f"AOTI_TORCH_ERROR_CODE_CHECK({shim}({', '.join(arguments)}));"
-    torch_graph.graph().wrapper_code.writeline(line)

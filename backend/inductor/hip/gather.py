@@ -36,11 +36,23 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Element `offset + batch * strides[0] + line * strides[1] + k // group * strides[2]`."""
+    """Element `offset + batch * strides[0] + line * strides[1] + k // group * strides[2]`, where
+    line and k begin anew after `periods`; 0 is never."""
 
     strides: tuple[sympy.Expr, sympy.Expr, sympy.Expr]
     group: int
     offset: sympy.Expr
+    periods: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Periodic:
+    """`times` what a whole dimension's index is, divided, and the remainder of that."""
+
+    dim: int
+    times: sympy.Expr
+    divisor: int
+    modulus: int
 
 
 class Digits:
@@ -67,14 +79,64 @@ class Digits:
 
     def gathered(self, index: sympy.Expr) -> Gathered:
         """Raises ExpressionError for an index that is nothing of the kind."""
-        parts, offset = self._parts(index)
+        plain, again = self._periodic(index)
+        parts, offset = self._parts(plain)
         if len({part.digit for part in parts}) < len(parts):
             raise ExpressionError(f"{index}: a digit that counts twice")
+        if any(self._dim(part) in again for part in parts):
+            raise ExpressionError(f"{index}: a dimension that counts twice")
+        strides = [
+            self._stride(parts, dim) if dim not in again else again[dim].times
+            for dim in (BATCH, LINE)
+        ]
         group, stride = self._grouped([part for part in parts if self._dim(part) == K])
-        strides = (self._stride(parts, BATCH), self._stride(parts, LINE), stride)
-        if any(step.could_extract_minus_sign() for step in strides):
+        if K in again:
+            group, stride = again[K].divisor, again[K].times
+        if any(step.could_extract_minus_sign() for step in (*strides, stride)):
             raise ExpressionError(f"{index}: read backwards")
-        return Gathered(strides, group, offset)
+        line, k = (
+            again[dim].divisor * again[dim].modulus if dim in again else 0 for dim in (LINE, K)
+        )
+        return Gathered((strides[0], strides[1], stride), group, offset, (line, k))
+
+    def _periodic(self, index: sympy.Expr) -> tuple[sympy.Expr, dict[int, _Periodic]]:
+        """What of a sum is not periodic, and what is, by its dimension."""
+        plain, found = sympy.S.Zero, dict[int, _Periodic]()
+        for term in sympy.Add.make_args(sympy.expand(index)):
+            times, rest = term.as_independent(*self._digits, as_Add=False)
+            dim = self.whole(rest.args[0]) if type(rest).__name__ == "ModularIndexing" else None
+            if dim is None:
+                plain += term
+                continue
+            _, divisor, modulus = rest.args
+            if dim in found or not (divisor * modulus).is_Integer or (dim != K and divisor != 1):
+                raise ExpressionError(f"{index}: a tensor that repeats itself")
+            found[dim] = _Periodic(dim, times, int(divisor), int(modulus))
+        return plain, found
+
+    def whole(self, index: sympy.Expr) -> int | None:
+        """The dimension, line or K, of which `index` is the place; None if it is of none."""
+        for dim in (LINE, K):
+            own = [
+                symbol * digit.weight for symbol, digit in self._digits.items() if digit.dim == dim
+            ]
+            if own and sympy.expand(index - sympy.Add(*own)) == 0:
+                return dim
+        return None
+
+    def size(self, dim: int) -> sympy.Expr:
+        return sympy.Mul(*(digit.size for digit in self._digits.values() if digit.dim == dim))
+
+    def last(self, found: Gathered) -> int | None:
+        """The last element of all; None where sizes are not known."""
+        last = found.offset
+        for dim, stride in zip((BATCH, LINE, K), found.strides, strict=True):
+            size = self.size(dim)
+            period = 0 if dim == BATCH else found.periods[dim - 1]
+            if period and size.is_Integer:
+                size = min(size, sympy.Integer(period))
+            last += stride * sympy.floor((size - 1) / (found.group if dim == K else 1))
+        return int(last) if last.is_Integer else None
 
     def place(self, index: sympy.Expr) -> tuple[int, int] | None:
         """Divisor and modulus if the index is `k // divisor % modulus`; None if it is not."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from backend.inductor.benchmark import tensors
 from backend.inductor.benchmark.reference import Expected, Tile, activated, wide_dtype
+from backend.inductor.hip import aten
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
@@ -98,3 +99,9 @@ class ROCmGroupedTemplate(HipTemplate):
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         return f"torch.ops.aten._grouped_mm.default({', '.join(inputs)})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        a, b, ends = inputs
+        name = f"aoti_torch_{device}__grouped_mm"
+        call = aten.copied(out, name, a, b, "ends", "nullptr", "nullptr")
+        return [*aten.optional("ends", ends), *call]

@@ -15,16 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.inductor.guard import failure_text, quietly, say_once
-from backend.inductor.hip import cpp_wrapper
+from backend.inductor.hip.aten import write_aten
 from backend.inductor.hip.caller import ROCmTemplateBuffer
 from backend.inductor.hip.epilogue import Fused
-from backend.inductor.hip.operands import tensor_text
 from backend.inductor.hip.prologue import Computed, compute
 from backend.inductor.hip.template import GraphKernel
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch import pointwise
 from backend.templates.errors import ExpressionError, TemplateError
-from backend.templates.problem import Activation
 
 
 class ROCmCPPScheduling:
@@ -119,8 +117,7 @@ class ROCmCPPScheduling:
                 self.codegen_node(node)  # type: ignore[attr-defined]
             self.flush()  # type: ignore[attr-defined]  # what ATen reads is written first
         group.template.mark_run()
-        write = cpp_wrapper.write_aten if torch_graph.writes_cpp() else write_aten
-        write(group.buffer)
+        write_aten(group.buffer)
         with torch_graph.freeing_later():
             for node in group.behind:
                 self.codegen_node(node)  # type: ignore[attr-defined]
@@ -227,21 +224,3 @@ def with_templates(stock: type) -> type:
     if issubclass(stock, ROCmCPPScheduling):
         return stock
     return type(f"ROCmTui{stock.__name__}", (ROCmCPPScheduling, stock), {})
-
-
-_FUNCTIONAL: dict[Activation, str] = {
-    "none": "{}",
-    "relu": "torch.nn.functional.relu({})",
-    "gelu": "torch.nn.functional.gelu({})",
-    "gelu_tanh": "torch.nn.functional.gelu({}, approximate='tanh')",
-    "silu": "torch.nn.functional.silu({})",
-}
-
-
-def write_aten(buffer: ROCmTemplateBuffer) -> None:
-    """Write into the wrapper what computes a product without a kernel of ours, which has won and
-    cannot be called after all."""
-    template = buffer.template
-    text = template.aten_text([tensor_text(node) for node in buffer.inputs])
-    text = _FUNCTIONAL[template.activation].format(text)
-    torch_graph.graph().wrapper_code.writeline(f"{tensor_text(buffer)}.copy_({text})")

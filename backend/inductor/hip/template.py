@@ -17,6 +17,7 @@ from backend.inductor.benchmark.request import (
     ROCmBenchmarkRequest,
 )
 from backend.inductor.hip import cpp_wrapper
+from backend.inductor.hip.aten import product_cpp, product_text
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller
 from backend.inductor.hip.epilogue import OUT, Fused, fuse
 from backend.inductor.hip.operands import SCALES, address, operand_of, scale_of
@@ -232,21 +233,11 @@ class ROCmTemplate(torch_graph.KernelTemplate):  # type: ignore[misc]
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         """Python that computes the same of such inputs, by public functions of torch alone."""
-        given = dict(zip(self.operands, inputs, strict=False))
-        a, b, bias = given["a"], given["b"], given.get("bias")
-        if "c" in given:
-            return f"torch.add(torch.mm({a}, {b}), torch.mm({given['c']}, {given['d']}))"
-        if "scale_a" in given:
-            scales = f"{given['scale_a']}, {given['scale_b']}"
-            options = f"bias={bias}, out_dtype={self.layout.dtype}, use_fast_accum={self.fast_sums}"
-            return f"torch._scaled_mm({a}, {b}, {scales}, {options})"
-        function = "torch._int_mm" if self.problem().acc == "int32" else "torch.matmul"
-        text = f"{function}({a}, {b})"
-        if self.alpha != 1:
-            text = f"torch.mul({text}, {self.alpha!r})"
-        if bias:
-            text = f"torch.add({text}, {bias}, alpha={self.beta!r})"
-        return text
+        return product_text(self, dict(zip(self.operands, inputs, strict=False)))
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        """C++ that does it into `out`, by the C ABI of torch alone."""
+        return product_cpp(self, out, dict(zip(self.operands, inputs, strict=False)), device)
 
     def reference(self) -> Reference:
         """What the output is checked against."""
@@ -328,15 +319,20 @@ class HipTemplate(ROCmTemplate):
         return kernel, lambda: self.renders(problem, config, kernel.name, kernel, reorder)
 
 
+def plain_factors(template: ROCmTemplate, buffer: ROCmTemplateBuffer) -> Sequence[str]:
+    """The names of the two factors, but those that are read as something else too."""
+    if template.problem().acc != "float32":
+        return ()
+    names = [node.get_name() for node in buffer.inputs]
+    factors = (node.get_name() for node in buffer.inputs[:2])
+    return [name for name in factors if names.count(name) == 1]
+
+
 class ProductTemplate(HipTemplate):
     """A product of matrices whose factors may be computed where they are loaded."""
 
     def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
-        if self.problem().acc != "float32":
-            return ()
-        names = [node.get_name() for node in buffer.inputs]
-        factors = (node.get_name() for node in buffer.inputs[:2])
-        return [name for name in factors if names.count(name) == 1]
+        return plain_factors(self, buffer)
 
 
 class ROCmGemmTemplate(ProductTemplate):

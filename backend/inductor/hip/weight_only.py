@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from backend.inductor.benchmark.reference import Expected, GemmReference, Tile, wide_dtype
+from backend.inductor.hip import aten
 from backend.inductor.hip.epilogue import OUT
 from backend.inductor.hip.operands import operand_of
 from backend.inductor.hip.template import HipTemplate
@@ -60,6 +61,9 @@ class Int8WeightTemplate(HipTemplate):
 
     def aten_text(self, inputs: Sequence[str]) -> str:
         return f"torch._weight_int8pack_mm({', '.join(inputs)})"
+
+    def aten_cpp(self, out: str, inputs: Sequence[str], device: str) -> list[str]:
+        return aten.copied(out, f"aoti_torch_{device}__weight_int8pack_mm", *inputs)
 
 
 class ROCmInt8WeightTemplate(Int8WeightTemplate):

@@ -18,10 +18,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from backend.inductor.guard import quietly, say, shielded
-from backend.inductor.hooks import environment
+from backend.inductor.hooks import environment, kernels
 from backend.inductor.torch import versions
 
 _active: bool | None = None
@@ -35,6 +36,10 @@ def autoload() -> None:
     if environment.RUN not in os.environ:
         return
     try:
+        if kernels.FOLDER in os.environ:
+            when_imported(kernels.AUTOTUNER, shielded(kernels.UNTOLD, _watch_kernels))
+            if not environment.run_info().get("run"):  # it is looked at, and recorded by nobody
+                return
         activate(templates=environment.wanted())
     except Exception as error:  # the outermost boundary: `import torch` must go on
         _say_off(error)
@@ -79,6 +84,10 @@ def _activate() -> bool:
             "the program runs unhooked"
         )
     return _active
+
+
+def _watch_kernels() -> None:
+    kernels.install(sys.modules[kernels.AUTOTUNER], Path(os.environ[kernels.FOLDER]))
 
 
 def _tell_activity() -> None:

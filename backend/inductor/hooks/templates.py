@@ -29,7 +29,7 @@ from backend.inductor.hip.caller import (
     unpacked_tensors,
     unpacked_weight,
 )
-from backend.inductor.hip.convolution import ROCmConvTemplate
+from backend.inductor.hip.convolution import ROCmConvTemplate, ROCmDirectConvTemplate
 from backend.inductor.hip.grouped import ROCmGroupedTemplate
 from backend.inductor.hip.operands import DTYPES
 from backend.inductor.hip.scheduling import with_templates
@@ -52,6 +52,7 @@ from backend.model.ops import OPS, Op
 from backend.templates import heuristics
 from backend.templates.ck import ck_configs
 from backend.templates.errors import UnsupportedProblemError
+from backend.templates.few_channels import direct_configs
 from backend.templates.problem import GemmProblem
 from backend.toolchain.target import Target
 
@@ -83,6 +84,8 @@ class Rule:
     """The one that computes the op; without, it is a product."""
     skinny: Callable[..., Any] | None = None
     """The same for few rows, where there is one."""
+    direct: Callable[..., Any] | None = None
+    """The same for groups of few channels, where there is one."""
 
     def arrange(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The op's tensors as those of a template."""
@@ -128,7 +131,12 @@ RULES = {
         skinny=ROCmSkinnyInt8WeightTemplate,
     ),
     "grouped_mm": Rule(OPS["grouped_mm"], template=ROCmGroupedTemplate),
-    "convolution": Rule(OPS["convolution"], convolution.factors, template=ROCmConvTemplate),
+    "convolution": Rule(
+        OPS["convolution"],
+        convolution.factors,
+        template=ROCmConvTemplate,
+        direct=ROCmDirectConvTemplate,
+    ),
     "packed_linear": Rule(
         OPS["packed_linear"],
         preprocessor=original_weight,
@@ -151,8 +159,8 @@ def offer(
     rule = RULES.get(op)
     if rule is None or not torch_api.wants_tuning():
         return []
-    if why := _why_no_calls(op, rule):
-        say_once(f"our templates are not offered: {why}")
+    if why := torch_graph.why_no_calls():
+        say_once(f"our templates are not offered: {why} does not call our kernels")
         return []
     layout = torch_graph.fixed_layout(layout)
     factors = {} if rule.factors is None else _of_aten(choices, rule.factors)
@@ -164,18 +172,6 @@ def offer(
     for choice in offered:
         choice.set_tuning(key, OpInputs(tuple(input_nodes), rule.arrange))
     return offered
-
-
-def _why_no_calls(op: str, rule: Rule) -> str:
-    """Why the code of this graph cannot call our kernels for an op, or nothing."""
-    if why := torch_graph.why_no_calls():
-        return f"{why} does not call our kernels"
-    if torch_graph.writes_cpp() and rule.preprocessor is not None:
-        return f"a C++ wrapper keeps the packed weights of {op}"
-    scaled = rule.op.products > 1 or "scale_a" in rule.op.inputs
-    if torch_graph.writes_cpp() and (rule.template is not None or scaled):
-        return f"a C++ wrapper has nothing to fall back on for {op}"
-    return ""
 
 
 def _template(
@@ -248,6 +244,12 @@ def _compiled(
         with _costing_itself():
             few = heuristics.skinny_configs(problem, target, sizes, min(most, 6), units)
             choices += generated(make(skinny), few) if few else []
+    if rule.direct is not None:
+        with _costing_itself():
+            direct = make(rule.direct)
+            joined: GemmProblem = direct.problem()
+            own = joined.sizes(torch_graph.size_hint)
+            choices += generated(direct, direct_configs(joined, target, own, most, units))
     with _costing_itself():
         many = heuristics.gemm_configs(problem, target, sizes, most, units)
         choices += generated(gemm, many)

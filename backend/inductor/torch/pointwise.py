@@ -14,6 +14,7 @@ import torch
 from torch._inductor import ir
 from torch._inductor.ops_handler import DefaultHandler
 from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import Identity, ModularIndexing
 
 from backend.templates.errors import ExpressionError
 from backend.templates.expressions import ChainBuilder, Value
@@ -116,6 +117,37 @@ def run_body(node: Any, index: Sequence[sympy.Expr], handler: ChainHandler) -> N
 
 def buffer_dtype(name: str) -> str:
     return dtype_name(V.graph.get_dtype(name))
+
+
+def elements(name: str) -> int | None:
+    """How many a buffer has; None where that is not known."""
+    count = sympy.sympify(V.graph.get_numel(name))
+    return int(count) if count.is_Integer else None
+
+
+def remainder(index: sympy.Expr, size: int) -> sympy.Expr:
+    return ModularIndexing(index, sympy.Integer(1), sympy.Integer(size))
+
+
+def plain_index(
+    index: sympy.Expr, inner: Callable[[sympy.Expr], sympy.Expr] = lambda index: index
+) -> sympy.Expr:
+    """An index without the marks that keep sums together; `inner` is done to each of these. A
+    remainder of a remainder is one of the number itself, where one divides the other."""
+    plain = sympy.sympify(index).replace(Identity, inner)
+    return plain.replace(_nested, _unnested)
+
+
+def _nested(index: sympy.Expr) -> bool:
+    if not isinstance(index, ModularIndexing) or not isinstance(index.args[0], ModularIndexing):
+        return False
+    whole, part = index.args[0].args[2], index.args[1] * index.args[2]
+    return bool(whole.is_Integer and part.is_Integer and whole % part == 0)
+
+
+def _unnested(index: sympy.Expr) -> sympy.Expr:
+    inner, divisor, modulus = index.args
+    return ModularIndexing(inner.args[0], inner.args[1] * divisor, modulus)
 
 
 def part_of(

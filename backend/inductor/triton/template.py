@@ -29,13 +29,22 @@ from backend.inductor.guard import say_once
 from backend.inductor.hip.caller import ROCmTemplateBuffer, ROCmTemplateCaller, generated
 from backend.inductor.hip.epilogue import OUT, Fused
 from backend.inductor.hip.operands import tensor_text
-from backend.inductor.hip.template import ROCmTemplate, check_limits, with_epilogue
+from backend.inductor.hip.prologue import Computed
+from backend.inductor.hip.template import (
+    NOTHING,
+    ROCmTemplate,
+    check_limits,
+    plain_factors,
+    with_epilogue,
+    with_prologues,
+)
 from backend.inductor.torch import graph as torch_graph
 from backend.inductor.torch.graph import Node
 from backend.inductor.torch.tuning import ChoiceCaller
 from backend.inductor.triton.runtime import load_triton, store
 from backend.model.origin import kernel_hash
-from backend.templates.errors import TritonCompileError, TritonError
+from backend.templates.errors import ConfigError, TritonCompileError, TritonError
+from backend.templates.refitting import pays
 from backend.templates.triton import heuristics
 from backend.templates.triton.choice import TritonChoice, TritonGemmConfig
 from backend.templates.triton.choice import main as compile_child
@@ -199,13 +208,21 @@ class TritonGemmTemplate(ROCmTemplate):
         *,
         config: TritonGemmConfig,
         fused: Fused | None = None,
+        computed: Mapping[str, Computed] = NOTHING,
     ) -> tuple[TritonKernel, Callable[[], TritonChoice]]:
-        """The kernel's call, and what gives its module."""
+        """The kernel's call, and what gives its module. Raises TemplateError."""
         nodes = self.named_nodes(buffer)
         tensors = nodes | ({OUT: buffer} if fused is None else fused.nodes)
-        problem = from_gemm(with_epilogue(self.problem(nodes), fused))
-        choice = generate(problem, config, self.target.arch)
+        for factor in computed.values():
+            tensors = tensors | dict(factor.nodes)
+        problem = with_prologues(with_epilogue(self.problem(nodes), fused), computed)
+        if computed and not pays(config, problem, torch_graph.size_hint):
+            raise ConfigError("a factor that is better computed once")
+        choice = generate(from_gemm(problem), config, self.target.arch)
         return TritonKernel(choice, tensors), lambda: choice
+
+    def computable(self, buffer: ROCmTemplateBuffer) -> Sequence[str]:
+        return plain_factors(self, buffer)
 
     def fuse(
         self, buffer: ROCmTemplateBuffer, nodes: Sequence[Any], removed: Iterable[str] = ()
@@ -324,7 +341,9 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
         """A function that starts the kernels once."""
         launch = self.spec.load()
-        tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
+        factors = len(self.choice.inputs)
+        extras = input_tensors[factors:] if self.choice.extras else ()
+        tensors = [*input_tensors[:factors], *extras, out]
         if size := self.update_workspace_size():
             dtype = getattr(torch, self.choice.sums)
             count = size // dtype.itemsize

@@ -40,11 +40,23 @@ class _Rates(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class _Memory(ctypes.Structure):
-    """`nvmlMemory_t`, in bytes."""
+class _MemoryV1(ctypes.Structure):
+    """`nvmlMemory_t`, in bytes; what the driver keeps for itself counts as used."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
                 ("used", ctypes.c_ulonglong))  # fmt: skip
+
+
+class _MemoryV2(ctypes.Structure):
+    """`nvmlMemory_v2_t`, in bytes; what the driver keeps for itself stands by itself."""
+
+    _fields_ = (("version", ctypes.c_uint), ("total", ctypes.c_ulonglong),
+                ("reserved", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong),
+                ("used", ctypes.c_ulonglong))  # fmt: skip
+
+
+_V2 = 2 << 24
+"""With the size of a structure it is the version that the structure has to name."""
 
 
 class Nvidia:
@@ -86,11 +98,21 @@ class Nvidia:
         return "" if failed else text.value.decode("utf-8", "replace")
 
     def usage(self) -> Usage:
-        rates, memory = _Rates(), _Memory()
+        rates = _Rates()
         idle = self._library.nvmlDeviceGetUtilizationRates(self._device, ctypes.byref(rates))
-        none = self._library.nvmlDeviceGetMemoryInfo(self._device, ctypes.byref(memory))
-        used, total = (None, None) if none else (float(memory.used), float(memory.total))
+        memory = self._memory()
+        used, total = (None, None) if memory is None else (float(memory.used), float(memory.total))
         return Usage(None if idle else float(rates.gpu), used, total)
+
+    def _memory(self) -> _MemoryV2 | _MemoryV1 | None:
+        """As `nvidia-smi` counts it; drivers before 510 know the first version alone."""
+        second = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | _V2)
+        ask = getattr(self._library, "nvmlDeviceGetMemoryInfo_v2", None)
+        if ask is not None and not ask(self._device, ctypes.byref(second)):
+            return second
+        first = _MemoryV1()
+        none = self._library.nvmlDeviceGetMemoryInfo(self._device, ctypes.byref(first))
+        return None if none else first
 
     def reading(self) -> Reading:
         """All of it, and of what is not told, why. Raises LookupError where the GPU is gone."""

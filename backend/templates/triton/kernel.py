@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import sympy
@@ -18,6 +19,7 @@ from backend.templates.errors import HookError
 from backend.templates.expressions import Step, in_triton
 from backend.templates.functions import TRITON_VALUE
 from backend.templates.problem import Expr, Operand
+from backend.templates.prologue import Prologue, Source
 from backend.templates.triton.expressions import DTYPES, print_size, symbols
 
 _MARK = re.compile(r"@@([A-Z][A-Z0-9_]*)@@")
@@ -118,8 +120,10 @@ class TritonTemplateKernel:
     """State of one rendering: which inputs got which name, which sizes and extras are needed.
 
     `inputs` are taken in order by `def_kernel`. `output` tells the shape, and is stored unless the
-    epilogue stores something else. What an epilogue loads and symbolic sizes become arguments only
-    when something uses them, which is why the signature is written last.
+    epilogue stores something else. `prologues` are of inputs by the name that `def_kernel` gives:
+    such a one is computed, and what it is computed from is passed. What an epilogue or a prologue
+    loads and symbolic sizes become arguments only when something uses them, which is why the
+    signature is written last.
     """
 
     def __init__(
@@ -129,6 +133,7 @@ class TritonTemplateKernel:
         output: Operand,
         *,
         epilogue: Epilogue | None = None,
+        prologues: Mapping[str, Prologue] = MappingProxyType({}),
         defines: Mapping[str, object] | None = None,
         index_dtype: Literal["int32", "int64"] = "int32",
     ) -> None:
@@ -136,6 +141,7 @@ class TritonTemplateKernel:
         self.output = output
         self._inputs = tuple(inputs)
         self._epilogue = epilogue
+        self._prologues = prologues
         self._defines = dict(defines or {})
         self._index_dtype = index_dtype
         self._named: dict[str, Operand] = {}
@@ -161,6 +167,7 @@ class TritonTemplateKernel:
             "size": self.size,
             "stride": self.stride,
             "make_load": self.make_load,
+            "load_factor": self.load_factor,
             "store_output": self.store_output,
         }
 
@@ -195,6 +202,44 @@ class TritonTemplateKernel:
     def make_load(self, name: str, indices: Sequence[str], mask: str | None) -> str:
         """The text that loads an input at `indices`; where `mask` is false it gives 0."""
         return self._load(name, self._tensor(name), indices, mask)
+
+    def load_factor(
+        self, name: str, indices: Sequence[str], line: str, k: str, mask: str | None, indent: int
+    ) -> str:
+        """Statements that load the factor `name` into its name in small letters, or compute it;
+        where `mask` is false it is 0. `line` and `k` are its places."""
+        to, prologue = name.lower(), self._prologues.get(name)
+        if prologue is None:
+            return f"{to} = {self.make_load(name, indices, mask)}"
+        sources = {source.name: source for source in prologue.sources}
+
+        def read(step: Step) -> str:
+            if step.function == "value":
+                what, _, rest = step.text.partition(" ")
+                return f"({line if what == 'line' else k} {rest}).to(tl.int32)"
+            return self._source(sources[step.text], line, k, mask)
+
+        lines = in_triton(prologue.steps, read, f"{to}_")
+        value = f"{to}_{prologue.result}"
+        value = f"tl.where({mask}, {value}, 0.0)" if mask else value
+        lines.append(f"{to} = {value}.to(tl.{self._tensor(name).dtype})")
+        return ("\n" + " " * indent).join(lines)
+
+    def _source(self, source: Source, line: str, k: str, mask: str | None) -> str:
+        """What a factor is computed from, at (batch, line, k)."""
+        operand, name = source.operand, f"in_{source.name}"
+        argument = Argument(name, "extra", source.name, _pointer(operand.dtype))
+        if argument not in self._accesses:
+            self._accesses.append(argument)
+        places = [
+            f"({at} % {period})" if period else at
+            for at, period in zip((line, k), source.periods, strict=True)
+        ]
+        if source.group > 1:
+            places[1] = f"({places[1]} // {source.group})"
+        guard = f", mask={mask}, other=0" if mask else ""
+        offset = self._offset(source.name, operand.strides, ("batch", *places))
+        return f"tl.load({name} + ({offset}){guard})"
 
     def store_output(self, indices: Sequence[str], value: str, mask: str | None) -> str:
         """Mark the place where the output is stored, or what the epilogue makes of `value`."""
@@ -262,6 +307,7 @@ class TritonTemplateKernel:
         tensors = [
             Argument(f"arg_{name}", "input", operand.name, _pointer(operand.dtype))
             for name, operand in self._named.items()
+            if name not in self._prologues
         ]
         index = "i64" if self._index_dtype == "int64" else "i32"
         sizes = [Argument(n, "size", str(s), index) for s, n in self._sizes.items()]
@@ -280,7 +326,7 @@ class TritonTemplateKernel:
                 "@triton.jit",
                 f"def {self.name}({names}):",
                 *(f"    {name}: tl.constexpr = {value}" for name, value in constants.items()),
-                *(f"    {name} = arg_{name}" for name in self._named),
+                *(f"    {a.name[4:]} = {a.name}" for a in self.arguments() if a.kind == "input"),
             ]
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rocm_tui.ingest.follow.tree import Walker
-from rocm_tui.ingest.follow.watcher import STDIN
+from rocm_tui.ingest.records import STDIN
 
 
 @dataclass(frozen=True, slots=True)

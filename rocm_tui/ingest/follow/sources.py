@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.tailer import Tailer
 from rocm_tui.ingest.follow.tree import Member, Tree, Walker, inner_folders, is_member, is_searched
 from rocm_tui.ingest.formats.registry import known_format
@@ -27,12 +28,21 @@ REST = 3.0
 """A whole-file source is left alone for this many times the seconds its last reading took."""
 
 
-class SourceSet:
-    """Follows files and folders, which need not exist yet. Never raises."""
+_AT_ONCE = 1000
+"""Records from which on they are given away before all is read."""
 
-    def __init__(self, paths: Sequence[str]) -> None:
+
+class SourceSet:
+    """Follows files and folders, which need not exist yet. Never raises. `early` takes much that
+    was found while there is still something to read; `look` returns what it did not take."""
+
+    def __init__(
+        self, paths: Sequence[str], early: Callable[[list[Record]], None] | None = None
+    ) -> None:
         self.paths = tuple(paths)
-        self._tailers: dict[str, Tailer] = {}
+        self._early = early
+        self._gathered: list[Record] = []
+        self._tailers: dict[str, Tailer | ConfigFolder] = {}
         self._roots: dict[str, str] = {}
         self._walker = Walker()
         self._trees: dict[str, Tree] = {}
@@ -61,7 +71,7 @@ class SourceSet:
     def find(self) -> list[Record]:
         """Look which files there are. Those that came are read by the next `look`."""
         records: list[Record] = []
-        tailers: dict[str, Tailer] = {}
+        tailers: dict[str, Tailer | ConfigFolder] = {}
         roots: dict[str, str] = {}
         trees: dict[str, Tree] = {}
         for path in self.paths:
@@ -69,7 +79,7 @@ class SourceSet:
                 if member.path not in tailers:
                     tailer = self._tailers.get(member.path)
                     if tailer is None:
-                        tailer = Tailer(member.path, member.known, member.wanted)
+                        tailer = follower(member, self._gather)
                         self._pending.add(member.path)
                         self._rest[member.path] = 0.0
                     tailers[member.path] = tailer
@@ -88,33 +98,55 @@ class SourceSet:
         if path in self._aliases or path in self._awaited:
             return True
         folder, name = os.path.split(path)
+        if folder in self._aliases:  # a whole cache of Triton, which is one source
+            return True
         if folder in self._inner and is_member(path):
             return True
         return folder in self._searched and is_searched(name) and os.path.isdir(path)  # noqa: PTH112
 
     def is_known(self, path: str) -> bool:
         """Whether a change at `path` concerns a file that was found already, and no other."""
-        return path in self._aliases
+        known = path in self._aliases or os.path.dirname(path) in self._aliases  # noqa: PTH120
+        return known and not self._late_folder(path)
+
+    def _late_folder(self, path: str) -> bool:
+        """Whether a source that was not there when it was looked for is a folder now."""
+        late = self._roots.get(path) == path and isinstance(self._tailers.get(path), Tailer)
+        return late and os.path.isdir(path)  # noqa: PTH112
 
     def look(self, paths: Iterable[str] | None = None) -> list[Record]:
         """Read what changed at `paths`, or everywhere; and what is due anyway."""
         now = time.monotonic()
-        due = set(self._tailers if paths is None else (self._aliases.get(p, p) for p in paths))
+        due = set(self._tailers if paths is None else map(self._source, paths))
+        if any(map(self._late_folder, due)):
+            self._gather(self.find())
         due |= {path for path in self._pending if now >= self._rest[path]}
         due |= {
             path
             for path, tailer in self._tailers.items()
             if tailer.retry_at is not None and now >= tailer.retry_at
         }
-        records: list[Record] = []
         for path in sorted(due & self._tailers.keys()):
             if now < self._rest.get(path, 0.0):
                 self._pending.add(path)
             else:
-                records += self._poll(path)
+                self._gather(self._poll(path))
                 if self._tailers[path].state == "waiting" and self._roots[path] != path:
                     self._drop(path)
+        records, self._gathered = self._gathered, []
         return records
+
+    def _gather(self, records: list[Record]) -> None:
+        """In the order of the sources, as they would come all at once."""
+        self._gathered += records
+        if self._early is not None and len(self._gathered) >= _AT_ONCE:
+            records, self._gathered = self._gathered, []
+            self._early(records)
+
+    def _source(self, path: str) -> str:
+        """The source that a change at an absolute path concerns."""
+        above = self._aliases.get(os.path.dirname(path), path)  # noqa: PTH120
+        return self._aliases.get(path, above)
 
     def _drop(self, path: str) -> None:
         """A file of a folder was deleted. Copies, for the other threads that look at these."""
@@ -131,7 +163,7 @@ class SourceSet:
         statuses: list[SourceStatus] = []
         tailers, roots = self._tailers, self._roots
         for root in self.paths:
-            if root in self._trees:
+            if root in self._trees and root not in tailers:  # a cache of Triton is one source
                 bad, words = root in self._unlistable, self._trees[root].words
                 by = _by(os.path.abspath(root) in watched)  # noqa: PTH100
                 state: SourceState = "unreadable" if bad and not words else "following"
@@ -199,10 +231,10 @@ class SourceSet:
                     awaited.update(parts)
                     inner.update((part, None) for part in parts if os.path.isdir(part))  # noqa: PTH112
         self._walker.forget(frozenset(listed))
-        for path in self._tailers:
+        for path, tailer in self._tailers.items():
             absolute = os.path.abspath(path)  # noqa: PTH100
             folder, child = _nearest_folder(absolute)
-            needed = {folder}
+            needed = {absolute if isinstance(tailer, ConfigFolder) else folder}
             aliases[absolute] = path
             if child != absolute:
                 awaited.add(child)
@@ -227,6 +259,15 @@ class SourceSet:
             return folder not in named | caches, folder not in held, rank.get(folder, 0)
 
         return frozenset(sorted({*inner, *held}, key=order)[:WATCHED])
+
+
+def follower(
+    member: Member, early: Callable[[list[Record]], None] | None = None
+) -> Tailer | ConfigFolder:
+    """What follows a member of a folder, which may be a whole cache of Triton."""
+    if member.known == ConfigFolder.format and os.path.isdir(member.path):  # noqa: PTH112
+        return ConfigFolder(member.path)
+    return Tailer(member.path, member.known, member.wanted, early)
 
 
 def unsearched(path: str, tree: Tree) -> Fault | None:

@@ -19,6 +19,8 @@ from rocm_tui.ingest.formats.registry import EMPTY, HEAD, format_named, sniff
 from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, SourceState, Unread
 
 CHUNK = 1 << 20
+_PIECE = 256 << 10
+"""Bytes of a log after which what it told so far is given away, where somebody takes it."""
 MAX_WHOLE = 512 << 20
 """Bytes of the biggest whole-file document that is read."""
 HALF_WRITTEN = 1.0
@@ -65,11 +67,19 @@ class Tailer:
     """Follows the file at `path`. `poll` never raises; it is not safe to call from two threads.
 
     `known` is the format where the place of the file says it; else the content does. A file of
-    another format than the `wanted` ones, if any are given, is left alone.
+    another format than the `wanted` ones, if any are given, is left alone. Of a long log `early`
+    takes what was found, while the rest is read; `poll` returns what it did not take.
     """
 
-    def __init__(self, path: str, known: str = "", wanted: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        path: str,
+        known: str = "",
+        wanted: frozenset[str] = frozenset(),
+        early: Callable[[list[Record]], None] | None = None,
+    ) -> None:
         self.path = path
+        self._early = early
         self._wanted = wanted
         self.state: SourceState = "waiting"
         self.size = 0
@@ -104,8 +114,19 @@ class Tailer:
             records = self._poll(now)
         except OSError as error:
             records = self._failed(error)
-        self._now.problems += sum(isinstance(record, Fault) for record in records)
+        self._count(records)
         return records
+
+    def _count(self, records: list[Record]) -> None:
+        self._now.problems += sum(isinstance(record, Fault) for record in records)
+
+    def _give(self, records: list[Record]) -> list[Record]:
+        """Let `early` have these; what is left of them."""
+        if self._early is None:
+            return records
+        self._count(records)
+        self._early(records)
+        return []
 
     def close(self) -> list[Record]:
         """The source will not grow any more, as far as anyone asks."""
@@ -140,7 +161,7 @@ class Tailer:
             status = os.fstat(file.fileno())
             records: list[Record] = []
             if self._failure is not None or self._is_another(file.fileno(), status):
-                records = self._forget()
+                records = self._give(self._forget())
             records += self._take(file.fileno(), status, now)
         self._now.stamp = (status.st_dev, status.st_ino, self.size, status.st_mtime_ns)
         return records
@@ -194,14 +215,16 @@ class Tailer:
         if content.stream is None:
             plain = content.decoder is None and not content.start
             if format.scan is not None and self.size >= format.scan_from and plain:
-                records, content.stream = format.scan(fd, self.path, self.size)
+                records, content.stream = format.scan(fd, self.path, self.size, self._give)
                 content.read = self.size
             else:
                 content.stream = reader(self.path)
                 content.read = content.start
-        while data := os.pread(fd, CHUNK, content.read):
+        while data := os.pread(fd, _PIECE, content.read):
             records += self._feed(content.stream, data)
             content.read += len(data)
+            if len(data) == _PIECE:
+                records = self._give(records)
         self.size = content.read
         content.settle_at = now + QUIET
         return records

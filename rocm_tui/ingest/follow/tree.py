@@ -18,7 +18,9 @@ from pathlib import Path
 
 from backend.counted import counted
 from backend.disk.layout import Layout
+from backend.model.kernel import is_digest
 from rocm_tui.config.reading import config
+from rocm_tui.ingest.formats import configs
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 
 FOLDERS = 400
@@ -31,6 +33,8 @@ _SYSTEM_HASH = re.compile(r"[0-9a-f]{64}\Z")
 _INSTALLED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages"))
 _OF_CACHE = frozenset(("fxgraph", "aotautograd", "rocm_tui"))
 """A folder with one of these is an Inductor cache dir."""
+_FEW = 20
+"""Names that are enough to tell a cache of Triton by."""
 _SETTLED = 2.0
 """Seconds after which a change must have another time stamp, however coarse the clock is."""
 
@@ -157,6 +161,9 @@ class Walker:
             search.files += len(listing.members) + len(inside)
             if listing.cut:
                 search.bound = f"more than {ENTRIES} names"
+        if _is_tritons(listing.folders):
+            search.members.append(Member(folder, configs.FORMAT.name))
+            return []
         kept = self._cache_members(folder, listing.folders)
         if kept is not None:
             search.caches.add(folder)
@@ -176,6 +183,8 @@ class Walker:
                 kept += [member for member in self._list(inner, None).members if member.known]
             except OSError:
                 continue  # not there yet
+        if "triton" in names:
+            kept += _tritons(os.path.join(folder, "triton"))  # noqa: PTH118
         return kept if kept or marked else None
 
     def _list(self, folder: str, most: int | None) -> _Listing:
@@ -194,6 +203,21 @@ class Walker:
         gone = self._listings.keys() - wanted
         for folder in gone:
             del self._listings[folder]
+
+
+def _is_tritons(names: tuple[str, ...]) -> bool:
+    """Whether a folder of these folders is a cache of Triton."""
+    few = names[:_FEW]
+    return bool(few) and sum(map(is_digest, few)) * 2 > len(few)
+
+
+def _tritons(folder: str) -> list[Member]:
+    """The caches that Inductor gives to Triton, one a device."""
+    try:
+        names = sorted(e.name for e in os.scandir(folder) if e.name.isdecimal() and _is_folder(e))
+    except OSError:
+        return []
+    return [Member(os.path.join(folder, name), configs.FORMAT.name) for name in names]  # noqa: PTH118
 
 
 def inner_folders(folder: str) -> tuple[str, str, str]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from backend.model.session import Fault
 from rocm_tui.harmless import clean
+from rocm_tui.ingest.follow.configs import ConfigFolder
 from rocm_tui.ingest.follow.notify import Notifier
-from rocm_tui.ingest.follow.sources import SourceSet, unlistable, unsearched
+from rocm_tui.ingest.follow.sources import SourceSet, follower, unlistable, unsearched
 from rocm_tui.ingest.follow.tailer import CHUNK, MAX_WHOLE, Tailer
 from rocm_tui.ingest.follow.tree import Walker
 from rocm_tui.ingest.formats.reader import NotReadable, StreamReader
@@ -23,9 +24,7 @@ from rocm_tui.ingest.formats.registry import (
     known_format,
     sniff,
 )
-from rocm_tui.ingest.records import Record, SourceStatus, Unread
-
-STDIN = "-"
+from rocm_tui.ingest.records import STDIN, Record, SourceStatus, Unread
 
 
 class Stdin:
@@ -141,25 +140,26 @@ def _read_folder(path: str) -> list[Record]:
         tree = Walker().walk(path)
     except OSError as error:
         return [unlistable(path, error)]
-    tailers = (Tailer(member.path, member.known, member.wanted) for member in tree.members)
+    tailers = map(follower, tree.members)
     records: list[Record] = [record for tailer in tailers for record in _read_file(tailer)]
     problem = unsearched(path, tree)
     return [*records, problem] if problem else records
 
 
-def _read_file(tailer: Tailer) -> list[Record]:
+def _read_file(tailer: Tailer | ConfigFolder) -> list[Record]:
     return tailer.poll() + tailer.close()
 
 
 _MANY, _ALONE = 1000, 0.3
-"""After a first batch of so many records whoever takes them has so many seconds for himself."""
+"""After a beginning of so many records whoever takes them has so many seconds for himself."""
 
 
 class Watcher:
     """Follows sources in a thread of its own and hands what changed to `sink`, batch by batch.
 
-    `sink` is called from that thread. A path may not exist yet. `interval` is the seconds between
-    two looks at a source that inotify cannot watch, or at all of them with `polling`.
+    `sink` is called from that thread; so is `settled`, when all that the sources held at the start
+    was handed over. A path may not exist yet. `interval` is the seconds between two looks at a
+    source that inotify cannot watch, or at all of them with `polling`.
     """
 
     def __init__(
@@ -169,8 +169,11 @@ class Watcher:
         *,
         polling: bool = False,
         interval: float = 0.25,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
-        self._set = SourceSet([path for path in dict.fromkeys(paths) if path != STDIN])
+        files = [path for path in dict.fromkeys(paths) if path != STDIN]
+        self._set = SourceSet(files, self._put)
+        self._handed = 0
         self._stdin = Stdin() if STDIN in paths else None
         self._sink = sink
         self._polling = polling
@@ -180,6 +183,7 @@ class Watcher:
         self._lock = threading.Lock()
         self._dirty: set[str] = set()
         self._stopping = False
+        self._settled = settled
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
         self._next_sweep = 0.0
@@ -235,9 +239,10 @@ class Watcher:
 
     def _run(self) -> None:
         try:
-            batch = self._set.find() + self._set.look()
-            self._put(batch)
-            if len(batch) > _MANY:  # rows are made of them before what watches is loaded
+            self._put(self._set.find())
+            self._put(self._set.look())
+            self._settled()
+            if self._handed > _MANY:  # rows are made of them before what watches is loaded
                 select.select([self._wake_read], [], [], _ALONE)
             if not self._stopping:
                 self._put(self._sweep())
@@ -252,6 +257,7 @@ class Watcher:
 
     def _put(self, batch: list[Record]) -> None:
         if batch and not self._stopping:
+            self._handed += len(batch)
             self._sink(batch)
 
     def _wait(self) -> bool:

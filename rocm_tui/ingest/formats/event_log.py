@@ -43,6 +43,9 @@ from rocm_tui.ingest.records import MeasurementSeen, Record, Seen, SessionSeen, 
 
 MAX_PROBLEMS = 20
 MAX_LINE = 16 << 20
+_LATE = 1000
+"""Tunings that ended last, of which more may be told: threads that compiled for them may be late.
+"""
 
 
 _OfTuning = (
@@ -109,7 +112,14 @@ class _Fold:
 
     def result(self) -> Tuning:
         ends = self.outcomes
-        choices = [_after(choice, ends.get(key)) for key, choice in self.choices.items()]
+        choices: list[Choice] = []
+        for key, known in self.choices.items():
+            ms = ends.get(key)
+            if known.__class__ is tuple and ms.__class__ is float and 0 <= ms < math.inf:
+                name, hash_, text = known  # as below, for most of them
+                choices.append(Choice(intern(name), intern(hash_), ms, text))
+            else:
+                choices.append(_after(known, ms))
         choices += [
             _after(Choice(hash=key), end) for key, end in ends.items() if key not in self.choices
         ]
@@ -147,9 +157,17 @@ class EventLog:
     def feed(self, data: bytes) -> list[Record]:
         """Take the next bytes of the log."""
         dropped = self._lines.dropped
+        folds = self._folds
         for line in self._lines.feed(data):
             self._line += 1
-            self._read(line)
+            timed = decode_timed(line)
+            if timed is None:
+                self._read(line)
+            elif fold := folds.get(timed[0]):
+                fold.time(intern(timed[1]), timed[2])
+                self._changed[timed[0]] = None
+            else:
+                self._fold(ChoiceTimed(*timed))
         if self._lines.dropped > dropped:
             self._problem("a line of more than 16 MiB")
         return self._take()
@@ -176,26 +194,18 @@ class EventLog:
 
     def _read(self, line: bytes, torn: bool = False) -> None:
         event: Event | None
-        if timed := decode_timed(line):
-            n, hash_, ms = timed
-            if fold := self._folds.get(n):
-                fold.time(intern(hash_), ms)
-                self._changed[n] = None
-                return
-            event = ChoiceTimed(n, hash_, ms)
-        elif started := decode_started(line):
+        if started := decode_started(line):
             event, offers = started
             self._start(event, {offer[1]: offer for offer in offers}, len(offers))
             return
-        elif not line.strip():
+        if not line.strip():
             return
-        else:
-            try:
-                event = decode_selected(line) or decode(line.decode("utf-8", "replace"))
-            except EventInvalid as error:
-                if not torn:
-                    self._problem(clean(str(error)))
-                return
+        try:
+            event = decode_selected(line) or decode(line.decode("utf-8", "replace"))
+        except EventInvalid as error:
+            if not torn:
+                self._problem(clean(str(error)))
+            return
         if event is not None:
             self._fold(event)
 
@@ -204,7 +214,7 @@ class EventLog:
             fold = self._folds.get(event.n)
             if fold is None:
                 if event.n not in self._ended:
-                    self._problem(f"an event of tuning {event.n}, which did not start")
+                    self._problem(f"an event of tuning {event.n}, of which no start is known")
                     return
                 fold = self._folds[event.n] = _Fold.reopened(self._ended[event.n])
             if isinstance(event, TuningFailed):
@@ -279,6 +289,8 @@ class EventLog:
             if fold.state != "running":
                 self._ended[n] = tuning
                 del self._folds[n]
+        for n in list(self._ended)[:-_LATE]:
+            del self._ended[n]
         self._records, self._changed = [], {}
         return [*records, *self._graphs.changed(), *self._activity.changed(self._progress())]
 

@@ -46,6 +46,11 @@ class StreamReader(Protocol):
         ...
 
 
+Give = Callable[[list[Record]], list[Record]]
+"""Is offered records, and returns those that it does not take."""
+Scan = Callable[[int, str, int, Give], tuple[list[Record], StreamReader]]
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How a kind of file is recognised and read.
@@ -56,7 +61,8 @@ class Format:
     One that grows at its end has a `stream` reader, for a source. One that is written anew each
     time is a `document`, for bytes and source, which may raise NotReadable. Of any other nothing is
     read, and `refused` says why. `scan` reads a file of `scan_from` bytes or more that lies there
-    already, given its descriptor, source and size, and returns the reader that goes on.
+    already, given its descriptor, source and size, and who may take records while it reads; it
+    returns the others, and the reader that goes on.
     """
 
     name: str
@@ -66,7 +72,7 @@ class Format:
     stream: Callable[[str], StreamReader] | None = None
     document: Callable[[bytes, str], list[Record]] | None = None
     refused: str = ""
-    scan: Callable[[int, str, int], tuple[list[Record], StreamReader]] | None = None
+    scan: Scan | None = None
     scan_from: int = 0
 
 
@@ -135,5 +141,6 @@ def timed_choice(
     ms: float, name: str | None = None, hash: str | None = None, description: str = ""
 ) -> Choice:
     """A choice and its time, which is infinite or no number if it failed."""
-    failed = not math.isfinite(ms)
-    return Choice(name, hash, None if failed else ms, description, failed=failed)
+    if math.isfinite(ms):
+        return Choice(name, hash, ms, description)
+    return Choice(name, hash, None, description, failed=True)

@@ -9,6 +9,7 @@ import re
 
 from rocm_tui.ingest.formats import (
     cache_file,
+    configs,
     event_log,
     mm_log,
     profiler_trace,
@@ -26,6 +27,7 @@ FORMATS = (
     ),
     event_log.FORMAT,
     cache_file.FORMAT,
+    configs.FORMAT,
     mm_log.FORMAT,
     torch_trace.FORMAT,
     profiler_trace.FORMAT,

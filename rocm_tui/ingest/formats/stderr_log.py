@@ -27,7 +27,7 @@ from rocm_tui.ingest.formats.autotune.fast import (
 )
 from rocm_tui.ingest.formats.autotune.lines import AUTOTUNE_MARK, MARKERS
 from rocm_tui.ingest.formats.autotune.parser import LogParser
-from rocm_tui.ingest.formats.reader import LOGS, Format
+from rocm_tui.ingest.formats.reader import LOGS, Format, Give
 from rocm_tui.ingest.records import Record
 
 BIG = 8 << 20
@@ -36,6 +36,8 @@ _READ = 8 << 10
 """Bytes that are read around a marker; then twice as many each time, while what follows is wanted
 or has a marker, and at most:"""
 _READ_MOST = 512 << 10
+_MANY = 1000
+"""Records that are offered before all is read."""
 
 
 class StderrLog:
@@ -152,9 +154,14 @@ class StderrLog:
         return end - len(before) + start
 
 
+def _all(records: list[Record]) -> list[Record]:
+    return records
+
+
 @no_collector()
-def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
-    """Read the first `size` bytes of the log `fd`; and the reader that goes on from there.
+def scan(fd: int, source: str, size: int, give: Give = _all) -> tuple[list[Record], StderrLog]:
+    """Read the first `size` bytes of the log `fd`; and the reader that goes on from there. What was
+    found is offered to `give` meanwhile, which returns what it did not take.
 
     Raises OSError if it cannot be read. Needs a few MiB of memory, whatever the size.
     """
@@ -173,6 +180,8 @@ def scan(fd: int, source: str, size: int) -> tuple[list[Record], StderrLog]:
             if not data:
                 break
             records += log.feed(data)
+            if len(records) >= _MANY:
+                records = give(records)
             step = min(2 * step, _READ_MOST)
         before = place
     return records, log

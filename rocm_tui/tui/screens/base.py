@@ -78,7 +78,8 @@ class BaseScreen(Screen[None]):
         elif not small:
             notices.remove()
         for widget in self.query("#title, #devices, #body, #keys"):
-            widget.display = not small
+            if widget.display == small:  # setting it lays out and paints the whole screen
+                widget.display = not small
         if notices and not small and self.focused is None:
             self.set_focus(self._before)
 

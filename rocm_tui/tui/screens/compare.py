@@ -27,9 +27,11 @@ from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import plot as whiskers
 from rocm_tui.render import side_by_side
 from rocm_tui.render.choices import Footprint, verdict_style
+from rocm_tui.render.lines import filled
 from rocm_tui.render.side_by_side import Fact, tell
 from rocm_tui.render.table import Line, Span
 from rocm_tui.session import possible, stats
+from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.keys import key
@@ -46,9 +48,11 @@ _DRAWN = 16
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the view shows: a tuning, some of its choices, and a text of each for each fact."""
+    """What the view shows: a tuning, the choice of it that is in use, some of its choices, and a
+    text of each for each fact."""
 
     tuning: Tuning
+    own: Choice | None
     choices: tuple[Choice, ...]
     facts: tuple[Fact, ...]
 
@@ -117,8 +121,8 @@ class CompareView(LineView):
             name = shorten(f"#{place} {plain(shown.choices[at].label)}", cells - 2)
             line.append((name.ljust(cells), "title" if at == self.column else "head"))
         line.append(("▸ more" if seen[-1] < len(shown.choices) - 1 else "", "head"))
-        head = detail_lines.filled(tuple(line), width)
-        return [detail_lines.verdict(shown.tuning), (), head]
+        head = filled(tuple(line), width)
+        return [detail_lines.verdict(shown.tuning, shown.own), (), head]
 
     def line(self, index: int, width: int) -> Line:
         shown = self._table
@@ -252,7 +256,7 @@ class CompareScreen(BaseScreen):
         self._choices = side_by_side.chosen(tuning, self._marked)
         facts = side_by_side.facts(tuning, self._choices, self._footprints, all_keys=self._all_keys)
         lines = with_whiskers(tuning, self._choices, facts)
-        self.view.put(Shown(tuning, self._choices, tuple(lines)))
+        self.view.put(Shown(tuning, in_use(self._row), self._choices, tuple(lines)))
         self._describe()
 
     def _describe(self) -> None:

@@ -16,7 +16,7 @@ from rocm_tui.render.pins import moment
 from rocm_tui.render.table import Field, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid
+from rocm_tui.tui.widgets.grid import Grid
 from rocm_tui.tui.widgets.one_line import Key
 
 DONE: tuple[Field[Done], ...] = (

@@ -73,8 +73,14 @@ def _question(launched: Program | None, jobs: Sequence[Job]) -> tuple[str, list[
         f"{launched.title} has been running for {fmt.seconds(launched.age)}.",
         "d  It goes on without the screen; rocm-tui watch shows it again.",
         "s  It is asked to end (SIGTERM), and killed after 10 s.",
-        f"Its output is kept: {launched.log}",
+        f"{_kept(launched)}: {launched.log}",
     ]
     if told:
         lines += ["Either way the jobs of this screen end:", *told]
     return "Quit? The program still runs.", lines
+
+
+def _kept(program: Program) -> str:
+    return (
+        f"Not all of its output is kept, {program.lost}" if program.lost else "Its output is kept"
+    )

@@ -23,11 +23,21 @@ from rocm_tui.tui.widgets.output_view import OutputView, about
 
 _FRAME = 0.15
 """Least seconds between two paintings of what came: a fast program would fill an SSH line."""
+_TURN = "another program that a screen started: those that run, those that have ended"
 _PRESSED = {
     "SIGINT": ("Interrupt", "It gets a Ctrl-C, as it would in a terminal of its own."),
     "SIGTERM": ("End", "It had its Ctrl-C and still runs. It is asked to end (SIGTERM)."),
     "SIGKILL": ("Kill", "It was asked to end and still runs. It is killed, with its group."),
 }
+
+
+_KEYS: tuple[Key, ...] = (
+    ("/", "search", "search"),
+    ("n", "next", "find(1)"),
+    ("x", "interrupt", "press"),
+    ("y", "copy file name", "copy"),
+    ("G", "follow", "follow"),
+)
 
 
 class OutputScreen(BaseScreen):
@@ -41,15 +51,10 @@ class OutputScreen(BaseScreen):
         key("N", "find(-1)", "output.previous", "the one before"),
         key("x", "press", "output.press", "interrupt the program, then end it; asks"),
         key("y", "copy", "output.copy", "copy the name of the file with all of the output"),
+        key("right_square_bracket", "turn(1)", "output.turn", _TURN),
+        key("left_square_bracket", "turn(-1)", "output.turn_before", _TURN),
         key("escape", "back", "output.back", "end the search, else back"),
     ]
-    KEYS: ClassVar[tuple[Key, ...]] = (
-        ("/", "search", "search"),
-        ("n", "next", "find(1)"),
-        ("x", "interrupt", "press"),
-        ("y", "copy file name", "copy"),
-        ("G", "follow", "follow"),
-    )
 
     def compose_body(self) -> ComposeResult:
         yield OneLine(id="about")
@@ -58,7 +63,8 @@ class OutputScreen(BaseScreen):
 
     def on_mount(self) -> None:
         super().on_mount()
-        shown = self.program.shown_program
+        self._count_programs()
+        shown = self.program.programs.shown
         if shown is not None:
             self.view.follow(shown)
             self.set_interval(1.0, self._describe)
@@ -70,12 +76,12 @@ class OutputScreen(BaseScreen):
 
     def on_resize(self, event: Resize) -> None:
         super().on_resize(event)
-        if self.program.shown_program is not None:
-            self.program.shown_program.resize(event.size.width - 3, event.size.height - 3)
+        if self.program.programs.shown is not None:
+            self.program.programs.shown.resize(event.size.width - 3, event.size.height - 3)
 
     @on(OutputView.Told)
     def _describe(self) -> None:
-        shown = self.program.shown_program
+        shown = self.program.programs.shown
         if shown is None:
             self.show_title("Output", [])
             return
@@ -86,11 +92,14 @@ class OutputScreen(BaseScreen):
         elif lines.first:
             count += f", the last {lines.end - lines.first:,} here"
         notice = "" if view.follows else "not following, G goes to the end"
-        self.show_title("Output", [count], notice)
+        at, of = self._place
+        which = [f"program {at:,} of {of:,}"] if of > 1 else []
+        self.show_title("Output", [*which, count], notice)
         self.query_one("#about", OneLine).put(about(shown, self.size.width))
-        path = fmt.shorten(plain(str(shown.log)), max(20, self.size.width - 14))
-        kept = f" All of it: {path}"
-        self.query_one("#kept", OneLine).put(((kept, "head"),))
+        label = f" Not all of it, {shown.lost}:" if shown.lost else " All of it:"
+        path = fmt.shorten(plain(str(shown.log)), max(20, self.size.width - len(label) - 3))
+        kept = (label, "warn" if shown.lost else "head"), (f" {path}", "head")
+        self.query_one("#kept", OneLine).put(kept)
 
     # Keys.
 
@@ -131,12 +140,26 @@ class OutputScreen(BaseScreen):
         else:
             self.app.pop_screen()
 
+    def action_turn(self, by: int) -> None:
+        """Show the next program, or the one before."""
+        shown = self.program.programs.turn(by)
+        self._count_programs()
+        if shown is not None:
+            self.view.follow(shown)
+            self.view.action_move_to(-1)
+        self._describe()
+
+    def _count_programs(self) -> None:
+        self._place = self.program.programs.place()
+        others: list[Key] = [("[ ]", "other program", "turn(1)")] if self._place[1] > 1 else []
+        self.show_keys([*_KEYS[:3], *others, *_KEYS[3:]])
+
     def action_copy(self) -> None:
-        if self.program.shown_program is not None:
-            self.program.copy(str(self.program.shown_program.log), "the file of the output")
+        if self.program.programs.shown is not None:
+            self.program.copy(str(self.program.programs.shown.log), "the file of the output")
 
     def action_press(self) -> None:
-        shown = self.program.shown_program
+        shown = self.program.programs.shown
         if shown is None or not shown.running:
             self.program.warn("The program does not run any more.")
             return

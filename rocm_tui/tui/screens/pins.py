@@ -19,7 +19,8 @@ from rocm_tui.render.pins import HISTORY_COLUMNS, PIN_COLUMNS, proof_text
 from rocm_tui.render.table import Line, cells
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 

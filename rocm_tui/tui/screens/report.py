@@ -30,7 +30,8 @@ from rocm_tui.session.peaks import NoPeak, Peak, TunedDevice
 from rocm_tui.session.systems import device_names
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key
 from rocm_tui.tui.widgets.page_bar import PageBar
 from rocm_tui.tui.widgets.roofline import RooflineView
@@ -85,6 +86,17 @@ class _Contents:
     points: tuple[tuple[Roofline, Point], ...]
     tunings: int
     scopes: tuple[_About, ...]
+
+
+def scope_facts(at: _About, every: Sequence[_About]) -> list[str]:
+    """`session 2 of 3` where a report is about one; else how many there are of each kind."""
+    kinds = {"system": "machine", "session": "session"}
+    if at[0] in kinds:
+        alike = [one for one in every if one[0] == at[0]]
+        where = alike.index(at) + 1 if at in alike else 0
+        return [f"{kinds[at[0]]} {where:,} of {len(alike):,}"] if where else []
+    numbers = {kind: sum(one[0] == kind for one in every) for kind in kinds}
+    return [counted(number, kinds[kind]) for kind, number in numbers.items() if number]
 
 
 def _look(whole: Part, about: _About, measured: Mapping[TunedDevice, Peak]) -> _Contents:
@@ -192,11 +204,7 @@ class ReportScreen(BaseScreen):
         about = f"{'session ' * (kind == 'session')}{plain(name, 60)}" if name else ""
         about = about or (f"session {plain(self._called)}" if self._called else "")
         facts = [counted(self._count, "tuning")]
-        others = len(self._scopes) - 1
-        if name and self._scope in self._scopes:
-            facts.append(f"{self._scopes.index(self._scope)} of {others}")
-        elif others:
-            facts.append(counted(others, "machine or session", "machines and sessions"))
+        facts += scope_facts(self._scope, self._scopes)
         self.show_title("Report", facts, about)
         pages: list[Key] = [
             (str(at), f"{name} {self._counts.get(name, '')}".strip(), f"page('{name}')")

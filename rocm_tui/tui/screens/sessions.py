@@ -16,7 +16,8 @@ from rocm_tui.render.table import Cells, cells
 from rocm_tui.report.sessions import SessionRow, session_rows
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _MARK = "✓ "
@@ -36,6 +37,7 @@ class SessionsScreen(BaseScreen):
             "compare two that are marked, or the marked one with this",
         ),
         key("e", "report", "sessions.report", "the report of this session alone"),
+        key("O", "output", "sessions.output", "the output of its program, if a screen started it"),
         key("y", "copy", "sessions.copy", "copy the session's id"),
         key("escape", "app.pop_screen", "sessions.back", "back"),
     ]
@@ -44,6 +46,7 @@ class SessionsScreen(BaseScreen):
         ("space", "mark", "mark"),
         ("c", "compare", "compare"),
         ("e", "report", "report"),
+        ("O", "output", "output"),
         ("y", "copy id", "copy"),
     )
 
@@ -155,6 +158,11 @@ class SessionsScreen(BaseScreen):
         row = self.current
         if row is not None:
             self.program.report_on(row.name, self._ids(row))
+
+    def action_output(self) -> None:
+        row = self.current
+        if row is None or not self.program.show_output(row.process.run or row.session.id):
+            self.program.warn("Its output is not kept: `rocm-tui watch -- CMD` keeps a program's.")
 
     def action_copy(self) -> None:
         row = self.current

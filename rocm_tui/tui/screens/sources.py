@@ -17,7 +17,8 @@ from rocm_tui.render.table import Field, cells
 from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 if TYPE_CHECKING:  # types only: it is loaded with the first device

@@ -21,7 +21,6 @@ from rocm_tui.harmless import plain
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.improve import best_text, gain_text
 from rocm_tui.render.pins import moment
-from rocm_tui.render.shares import count_text
 from rocm_tui.render.table import Field, Line, cells
 from rocm_tui.render.trials import arm_label, interval
 from rocm_tui.search.standing import standing
@@ -30,7 +29,8 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.session.graph_rows import GraphRow, graph_rows
 from rocm_tui.tui.keys import key
 from rocm_tui.tui.screens.base import BaseScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import Key, OneLine
 
 _NOTHING = "No compiled graph is known yet. `rocm-tui run --capture -- CMD` records them."
@@ -60,11 +60,13 @@ GRAPHS: tuple[Field[GraphRow], ...] = (
         about="inference, forward or backward",
     ),
     Field(
-        "tunings", "TUNINGS", 7, 7, drop=3, right=True, text=lambda row: str(len(row.tunings)),
+        "tunings", "TUNINGS", 7, 7, drop=3, right=True,
+        text=lambda row: fmt.narrow_count(len(row.tunings)),
         about="whose choices it calls, as far as they are known",
     ),
     Field(
-        "calls", "CALLS", 5, 6, drop=2, right=True, text=lambda row: count_text(row.times.calls),
+        "calls", "CALLS", 6, 6, drop=2, right=True,
+        text=lambda row: fmt.narrow_count(row.times.calls),
         about="by the latest program that has it",
     ),
     Field(

@@ -88,6 +88,10 @@ class WatchScreen(BaseScreen):
         if self._standing:
             self._dock.resized()
 
+    def on_screen_resume(self) -> None:
+        if self.docked:
+            self._dock.resumed()
+
     @property
     def docked(self) -> bool:
         """Whether the output stands below the panes."""
@@ -136,18 +140,22 @@ class WatchScreen(BaseScreen):
         self._counts = of_rows(rows)
         if self.panes is None and rows:
             self._open_panes()
-        if self.panes is not None and self.panes.is_mounted:
+        if self.panes is not None:
             self.panes.show(rows)
-        else:
+        if self.panes is None or not self.panes.is_mounted:
             self._welcome()
             self.describe()
 
     def _open_panes(self) -> None:
         self.panes = self._make_panes(self.program.feed.model.rows())
-        self.query_one("#body").mount(self.panes, before=0)
-        self.query_one("#welcome").remove()
         if self._seconds is not None:
             self._seconds.stop()
+        self.call_later(self._replace_welcome, self.panes)
+
+    async def _replace_welcome(self, panes: Panes) -> None:
+        with self.app.batch_update():  # else nothing stands there in between
+            await self.query_one("#body").mount(panes, before=0)
+            await self.query_one("#welcome").remove()
 
     def tick(self) -> None:
         """Time has passed."""

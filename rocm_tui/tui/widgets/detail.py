@@ -13,9 +13,9 @@ from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render.choices import Footprint
 from rocm_tui.render.layout import Slot
+from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
-from rocm_tui.render.trials import trial_line
 from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.tui.watch_keys import bindings
@@ -104,10 +104,12 @@ class Detail(LineView):
             return []
         head = choice_lines.choice_heading(row, self._layout(width - 2))
         room = self.size.height - 2 - min(_LEAST, self.count())
+        said = [whole(line, width) for line in self._said(row, max(1, room))]
+        below = [piece for line in said for piece in folded(line, width)]
         return [
-            detail_lines.filled(detail_lines.title(row), width),
-            *(detail_lines.whole(line, width) for line in self._said(row, max(1, room))),
-            detail_lines.filled(head, width),
+            filled(detail_lines.title(row), width),
+            *(below if len(below) <= room else said),
+            filled(head, width),
         ]
 
     def _said(self, row: Row, room: int) -> list[Line]:
@@ -121,7 +123,7 @@ class Detail(LineView):
             (3, detail_lines.cost(row.tuning)),
             (2, detail_lines.pin_line(row)),
             (2.5, share_line(row.share)),
-            (2.2, trial_line(row.share.tried if row.share else None)),
+            (2.2, self._tried(row)),
             (4, self._about_choice()),
             (5, takes),
         ]
@@ -129,6 +131,13 @@ class Detail(LineView):
         while len(kept) > room:
             kept.remove(max(kept, key=lambda ranked: ranked[0]))
         return [line for _, line in kept]
+
+    def _tried(self, row: Row) -> Line | None:
+        if row.share is None or row.share.tried is None:
+            return None
+        from rocm_tui.render.trials import trial_line  # few have a trial, whose verdicts are large
+
+        return trial_line(row.share.tried)
 
     def _about_choice(self) -> Line:
         """The choice under the cursor, in full where the list cuts it; blank without focus."""

@@ -212,7 +212,7 @@ class FilterBar(Horizontal):
         banner = self.query_one("#banner", OneLine)
         opened = self.has_class("-open")
         text, order, name = order_in(self.text)
-        number = f" {passed} of {total}"
+        number = f" {passed:,} of {total:,}"
         if opened and order:
             what = f"enter saves it as @{name}" if order == "save" else f"enter forgets @{name}"
             banner.put((("  " + what if name else f"  {order}: a name", "title"),))

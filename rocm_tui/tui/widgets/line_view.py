@@ -1,5 +1,4 @@
-"""A scrolling list of lines that writes to the terminal only the cells that changed; and a small
-table made of it, whose cells are given: pins, history, sources, problems.
+"""A scrolling list of lines that writes to the terminal only the cells that changed.
 
 Textual repaints whole regions. Over SSH the bytes count, so this widget remembers what it last
 painted, compares, and asks for the narrowest region of each line that differs. It scrolls by
@@ -8,25 +7,24 @@ itself: a changed virtual size would lay out and repaint the whole screen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from textwrap import wrap
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import BindingType
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rocm_tui.render.layout import GAP, Slot, fit, heading, slot_at
-from rocm_tui.render.order import falls, lines_by
-from rocm_tui.render.table import Cells, Column, Line, Span
 from rocm_tui.tui import themes as palette
 from rocm_tui.tui.keys import key
+
+if TYPE_CHECKING:  # types only: the first screen is made of lists
+    from rocm_tui.render.table import Line, Span
 
 _WHEEL = 3
 _KEPT = 300
@@ -77,8 +75,10 @@ class LineView(Widget, can_focus=True):
         super().__init__(id=id, classes=classes)
         self.cursor = 0
         self.top = 0
+        self._in_view = True
         self.painted = 0
         self._shown: dict[int, Line] = {}
+        self._shown_at = Size(0, 0)
         self._fitted_lines: dict[int, tuple[Line, object, Line]] = {}
         self._head: list[Line] = []
         self._strips: dict[tuple[Line, bool], Strip] = {}
@@ -111,18 +111,29 @@ class LineView(Widget, can_focus=True):
 
     def sync(self) -> None:
         """Bring the terminal up to date after any change, by the cells that differ."""
+        for region in self._changed():
+            self.refresh(region)
+
+    def _changed(self) -> list[Region]:
+        """Take what there is to show now; where it differs from what was shown."""
+        before, self._shown_at = self._shown_at, self.size
         width, height = self.size
         if not width or not height:
-            return
+            return []
         self._head = self.heading(width)[:height]
         self._clamp()
+        if self._in_view and before != self.size:  # another size hides no cursor
+            self._reveal()
+        self._in_view = self.top <= self.cursor < self.top + self.room
+        regions = []
         for y, new in enumerate(self._compute(width, height)):
             old = self._shown.get(y)
             if old != new:
                 self._shown[y] = new
                 start, end = (0, width) if old is None else _differing(old, new, width)
                 self.painted += end - start
-                self.refresh(Region(start, y, end - start, 1))
+                regions.append(Region(start, y, end - start, 1))
+        return regions
 
     def _compute(self, width: int, height: int) -> list[Line]:
         count, lines = self.count(), list(self._head)
@@ -156,7 +167,12 @@ class LineView(Widget, can_focus=True):
         return range(start, start + size)
 
     def render_line(self, y: int) -> Strip:
-        """A strip that was drawn before is taken again: a list that scrolls has the same lines."""
+        """A strip that was drawn before is taken again: a list that scrolls has the same lines.
+
+        The first paint comes before the event that says the size, and shows all there is.
+        """
+        if not self._shown:
+            self._changed()
         line, styles = self._shown.get(y, ()), palette.styles(self.app)
         drawn_with = self.size.width, styles
         if self._strips_of != drawn_with or len(self._strips) > _KEPT:
@@ -190,7 +206,8 @@ class LineView(Widget, can_focus=True):
         self.refresh()
 
     def on_resize(self) -> None:
-        self.repaint()
+        if self._shown_at != self.size:
+            self.repaint()
 
     def watch_has_focus(self, value: bool) -> None:
         super().watch_has_focus(value)
@@ -304,91 +321,3 @@ def _differing(old: Line, new: Line, width: int) -> tuple[int, int]:
 
 def _width(line: Line) -> int:
     return sum(cell_len(text) for text, _ in line)
-
-
-class Grid(LineView):
-    """Rows of cells below a heading; each column is as wide as its contents need.
-
-    A click on a heading sorts by what stands there, the next turns the order round, the third gives
-    the rows their own order back.
-    """
-
-    def __init__(self, columns: Sequence[Column], nothing: str, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._columns = columns
-        self._nothing = nothing
-        self._rows: Sequence[Cells] = ()
-        self._names: Sequence[object] = ()
-        self._slots: tuple[Slot, ...] = ()
-        self._wants = self.wants()
-        self._sort: tuple[str, bool] | None = None
-        self._places: Sequence[int] = ()
-
-    def put(self, rows: Sequence[Cells], names: Sequence[object] = ()) -> None:
-        """Show these rows; the cursor stays on the row of its name, else at its place."""
-        name = self._names[self.at] if self.at < len(self._names) else None
-        self._rows, self._names = rows, names
-        self._wants = self.wants()
-        self._order()
-        if name is not None and name in names:
-            at = self._places.index(names.index(name))
-            self.top += at - self.cursor
-            self.cursor = at
-        self.sync()
-
-    @property
-    def at(self) -> int:
-        """Which of the rows that were put is under the cursor; their number where none is."""
-        return self._places[self.cursor] if self.cursor < len(self._places) else len(self._rows)
-
-    def _order(self) -> None:
-        if self._sort is None:
-            self._places = range(len(self._rows))
-        else:
-            column, reverse = self._sort
-            self._places = lines_by(self._texts(column), reverse)
-
-    def _texts(self, column: str) -> list[str]:
-        return [row[column][0] for row in self._rows]
-
-    def choose_heading(self, x: int) -> None:
-        slot = slot_at(self._slots, x - 1) if self._rows else None
-        if slot is None:
-            return
-        key = slot.column.key
-        steps = {None: (key, False), (key, False): (key, True), (key, True): None}
-        self._sort = steps.get(self._sort, (key, False))
-        self._order()
-        self.cursor = self.top = 0
-        self.sync()
-        self.post_message(self.CursorMoved(self))
-
-    def count(self) -> int:
-        return len(self._rows)
-
-    def wants(self) -> dict[str, int]:
-        """Cells of the widest content of each column that is to be shown."""
-        return {
-            column.key: max([cell_len(row[column.key][0]) for row in self._rows], default=0)
-            for column in self._columns
-        }
-
-    def heading(self, width: int) -> list[Line]:
-        self._slots = fit(self._columns, self._wants, width - 2)
-        line: list[Span] = [(" ", "head")]
-        column, reverse = self._sort or ("", False)
-        for slot in self._slots:
-            here = slot.column.key == column
-            line += heading(slot, falls(self._texts(column), reverse) if here else None)
-        return [(*line, (" " * width, "head"))]
-
-    def line(self, index: int, width: int) -> Line:
-        line: list[Span] = []
-        for slot in self._slots:
-            text, style = self._rows[self._places[index]][slot.column.key]
-            line += [(slot.cell(text), style), (" " * GAP, "")]
-        return tuple(line)
-
-    def empty(self, width: int) -> list[Line]:
-        parts = wrap(self._nothing, max(20, width - 4))
-        return [(), *((("  " + part, "dim"),) for part in parts)]

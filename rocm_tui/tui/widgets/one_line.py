@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from textual import events
 
-from rocm_tui.render.table import Line, Span
 from rocm_tui.tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:  # types only, see LineView
+    from rocm_tui.render.table import Line, Span
 
 Key = tuple[str, str, str]
 """Key as it is written, what it does in one or two words, the action it runs."""

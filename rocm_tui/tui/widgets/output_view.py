@@ -14,8 +14,6 @@ from rocm_tui.session import numbers as fmt
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets.line_view import LineView
 
-_NONE = "No program was started here. To start one and watch it: rocm-tui watch -- CMD"
-
 
 class OutputView(LineView):
     """Lines as they came, folded to the width; follows their end while the cursor is there."""
@@ -125,8 +123,9 @@ class OutputView(LineView):
         return ((text[:at], ""), (text[at:end], "title"), (text[end:], ""))
 
     def empty(self, width: int) -> list[Line]:
-        words = "It has written nothing yet." if self._source else _NONE
-        return [(), ((f"  {words}", "dim"),)]
+        if self._program is not None and self._source is None:
+            return []  # it is put as soon as the size is known
+        return [(), (("  It has written nothing yet.", "dim"),)] if self._source else []
 
 
 def _folded(line: str, width: int) -> list[str]:
@@ -143,4 +142,6 @@ def about(program: Program, width: int, *, minutes: bool = False) -> Line:
     if not program.running:
         sign = "✗" if program.code else "✓"
         state = (f"{sign} {ending(program.code)} after {fmt.seconds(program.age)}", "title")
-    return ((f" {fmt.shorten(program.title, max(12, width - 34))}  ", "head"), state)
+    lost: Span = (f" · output is lost: {program.lost}" if program.lost else "", "warn")
+    room = max(12, width - 34 - len(lost[0]))
+    return ((f" {fmt.shorten(program.title, room)}  ", "head"), state, lost)

@@ -61,10 +61,12 @@ class Panes(Vertical):
     def __init__(self, rows: list[Row], cache_root: Path) -> None:
         super().__init__(id="all")
         self._rows = rows
+        self._standing = False
         self._cache_root = cache_root
         self._resources: KernelResources | None = None
         self._asked: object = None
         self._wanted = 0
+        self._given: tuple[int | None, int | None] = (None, None)
         self._completion: Completion | None = None
         self.table = TuningsTable(self._follow, id="tunings")
         self.detail = Detail(id="detail")
@@ -87,10 +89,10 @@ class Panes(Vertical):
             self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
         self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
+        self._standing = True
         self.show(self._rows)
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width >= WIDE, "-wide")
+    def on_resize(self) -> None:
         self._wanted = 0
         self._place_border()
 
@@ -98,13 +100,12 @@ class Panes(Vertical):
 
     @property
     def _beside(self) -> bool:
-        return self.size.width >= WIDE
+        return self.screen.size.width >= WIDE  # as wide as the panes, and known before them
 
     @property
     def _whole(self) -> int:
         """Cells that the two share, along the line of both."""
-        size = self.query_one("#panes").size
-        return size.width if self._beside else size.height
+        return self.screen.size.width if self._beside else self.query_one("#panes").size.height
 
     @property
     def _share(self) -> str:
@@ -113,21 +114,23 @@ class Panes(Vertical):
 
     def _place_border(self) -> None:
         """Where the person put it in this layout, else where the columns want it."""
-        share, whole, table = self.memory.recall(self._share, 0.0), self._whole, self.table.styles
+        share, whole = self.memory.recall(self._share, 0.0), self._whole
+        self.set_class(self._beside, "-wide")
         self.set_class(0 < share < 1, "-split")
-        table.height = table.width = None
+        size = None
         if 0 < share < 1:
             size = split.size_of(share, whole, beside=self._beside)
-            self._give(size)
         elif self._beside:
             self._wanted = max(self._wanted, self.table.wanted)  # it jumps to and fro for nobody
-            self._give(split.columns_of_table(self.size.width, self._wanted))
+            size = split.columns_of_table(self.screen.size.width, self._wanted)
+        self._give(size)
 
-    def _give(self, size: int) -> None:
-        if self._beside:
-            self.table.styles.width = size
-        else:
-            self.table.styles.height = size
+    def _give(self, size: int | None) -> None:
+        """So many cells to the table; None leaves it to the style sheet."""
+        given = (size, None) if self._beside else (None, size)
+        if given != self._given:  # setting a style lays out and paints the whole screen
+            self._given = given
+            self.table.styles.width, self.table.styles.height = given
 
     def move_border(self, by: int) -> None:
         """Give the table so many steps more; 0 lets the columns decide again."""
@@ -180,7 +183,11 @@ class Panes(Vertical):
         return stats.fastest(row.tuning) or next(iter(row.tuning.choices), None)
 
     def show(self, rows: list[Row]) -> None:
-        """Show these rows, newest first; the cursor's stays while a person is inside."""
+        """Show these rows, newest first, as soon as it stands; the cursor's stays while a person is
+        inside."""
+        self._rows = rows
+        if not self._standing:
+            return
         self.table.show(rows, hold=self.inside)
         if self._beside and self.table.wanted > self._wanted:
             self._place_border()

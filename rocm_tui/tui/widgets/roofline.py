@@ -7,8 +7,8 @@ from functools import partial
 
 from backend.model.cache_level import CacheLevel
 from rocm_tui.harmless import plain
-from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import plot
+from rocm_tui.render.lines import filled
 from rocm_tui.render.plot import Axis, Curve, Mark
 from rocm_tui.render.table import Line, Span
 from rocm_tui.report.roofline import Point, Roofline
@@ -46,7 +46,7 @@ class RooflineView(LineView, can_focus=False):
         roofline = self._roofline
         if roofline is None:
             return []
-        heads = [detail_lines.filled(about(roofline, self._point), width)]
+        heads = [filled(about(roofline, self._point), width)]
         heads += [*doubt(roofline, self._point)]
         room = self.size.height - len(heads) - plot.BESIDES
         if not roofline.points or room < 3:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rocm_tui.harmless import plain
-from rocm_tui.render.table import Line
 from rocm_tui.session.numbers import shorten
 from rocm_tui.tui.widgets.line_view import LineView
+
+if TYPE_CHECKING:  # types only, see LineView
+    from rocm_tui.render.table import Line
 
 _COMMANDS = (
     ("rocm-tui watch -- python train.py", "start your program, and watch it here"),

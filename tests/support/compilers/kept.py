@@ -3,8 +3,10 @@
 Most of a test run would be g++ compiling the very same Inductor kernels for each fresh cache dir.
 The key holds all that the result depends on: the compiler, every argument but the output's name,
 the source's text and the headers of ours. A call of any other form goes to g++ as it is, and what
-failed is never kept. With COMPILE_ANEW in the environment g++ itself is asked. What is asked for is
-told to the file COMPILE_LOG, a line a command. tests/conftest.py puts this folder first on PATH.
+failed is never kept. The header that Inductor's kernels begin with is half of what g++ does for
+them: where Inductor does not, it is compiled before, once. With COMPILE_ANEW in the environment g++
+itself is asked. What is asked for is told to the file COMPILE_LOG, a line a command. hasten.py puts
+this folder first on PATH.
 """
 
 import hashlib
@@ -18,6 +20,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 KEPT = ROOT / "build" / "cxx"
+HEADER = "torch/csrc/inductor/cpp_prefix.h"
 
 
 def real() -> str:
@@ -69,12 +72,47 @@ def main() -> int:
         output.chmod(0o755)
         sys.stderr.buffer.write(told.read_bytes())
         return 0
-    done = subprocess.run([compiler, *args], stderr=subprocess.PIPE)
+    done = subprocess.run([compiler, *prefix(compiler, args), *args], stderr=subprocess.PIPE)
     sys.stderr.buffer.write(done.stderr)
     if done.returncode == 0 and output.is_file():
         keep(told, done.stderr)
         keep(kept, output.read_bytes())
     return done.returncode
+
+
+def prefix(compiler: str, args: list[str]) -> list[str]:
+    """The arguments that bring Inductor's header compiled, for a kernel that begins with it."""
+    (source,) = (arg for arg in args if arg.endswith((".cpp", ".hpp", ".hip")))
+    begins = pathlib.Path(source).read_bytes().lstrip().startswith(f"#include <{HEADER}>".encode())
+    if not begins or "-include" in args or "-shared" not in args:
+        return []
+    at = args.index("-o")
+    flags = [
+        arg
+        for arg in [*args[:at], *args[at + 2 :]]
+        if arg not in (source, "-shared") and not arg.startswith(("-l", "-L"))
+    ]
+    found = hashlib.sha256("\0".join([compiler, *flags]).encode())
+    headers = [pathlib.Path(flag[2:], HEADER) for flag in flags if flag.startswith("-I")]
+    for path in (pathlib.Path(compiler), *headers):
+        if path.exists():
+            found.update(f"{path.stat().st_size} {path.stat().st_mtime_ns}".encode())
+    folder = KEPT / f"{found.hexdigest()}.prefix"
+    if not folder.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        made = pathlib.Path(tempfile.mkdtemp(dir=KEPT))
+        header = made / "prefix.h"
+        header.write_text(f"#include <{HEADER}>\n")
+        command = [compiler, "-x", "c++-header", str(header), *flags, "-o", f"{header}.gch"]
+        done = subprocess.run(command, stderr=subprocess.DEVNULL)
+        if done.returncode:
+            shutil.rmtree(made)
+            return []
+        try:
+            made.rename(folder)
+        except OSError:  # another was faster
+            shutil.rmtree(made)
+    return ["-include", str(folder / "prefix.h")]
 
 
 def keep(path: pathlib.Path, data: bytes) -> None:

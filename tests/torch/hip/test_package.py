@@ -29,10 +29,19 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.up, self.down = torch.nn.Linear(64, 96), torch.nn.Linear(96, 48)
+        self.register_buffer("eight", torch.randn(32, 64).to(torch.float8_e4m3fn))
+        self.register_buffer("scale", torch.tensor(0.5))
+        self.register_buffer("left", torch.randn(64, 32))
+        self.register_buffer("right", torch.randn(64, 32))
 
     def forward(self, x):
         y = self.down(torch.relu(self.up(x)))
-        return y, y[:, 8:40] @ y[:, 8:40].t()
+        scaled = torch._scaled_mm(
+            (x * 2).to(torch.float8_e4m3fn), self.eight.t(), self.scale, self.scale,
+            out_dtype=torch.float32,
+        )
+        plus = x @ self.left + (x * 3) @ self.right
+        return y, y[:, 8:40] @ y[:, 8:40].t(), scaled, plus
 
 with torch.no_grad():
     model = Model().eval()
@@ -77,7 +86,7 @@ def test_a_package_says_which_choices_it_calls(story: Story) -> None:
         for name, verdict in ((ours.hash, "same"), (start.op, "other")):
             wanted = Wanted(start.op, start.inputs, name, (ours.hash, start.op))
             assert GraphIndex(Layout(story.cache)).verdicts(packages, wanted) == [verdict]
-    assert story.ran.stderr.count("rocm-tui choice rocm_gemm-") == 3
+    assert story.ran.stderr.count("rocm-tui choice rocm_gemm-") == 5
 
 
 def test_a_package_runs_without_python_and_without_our_files(story: Story, runner: Path) -> None:

@@ -91,9 +91,71 @@ agree("not-stacked", lambda x, w, s: F.linear(x, stacked(w, s[:, None])),
       R(8, K).to(bf16), u8(N, K // 2), R(N).to(bf16))
 agree("not-halves", lambda x, w: torch.cat([x.to(bf16), x.to(bf16) + 1], 1) @ w,
       R(M, 64), R(K, N).to(bf16))
+
+# What follows is put together as on a GPU: there `cat` is a part of the node that reads it.
+from torch._inductor import lowering
+def as_on_gpu(inputs, dim=0):
+    return lowering.pointwise_cat(inputs, lowering._validate_dim(inputs[0], dim, 0))
+for op in (torch.ops.aten.cat, torch.ops.aten.cat.default):
+    lowering.lowerings[op] = as_on_gpu
+
+def scaled(q, s, z):
+    return ((q.view(N, -1, 32).to(bf16) - z[:, :, None]) * s[:, :, None]).view(N, K)
+def neighbours(w, s, z):
+    return scaled(torch.stack((w & 0xF, w >> 4), dim=-1).reshape(N, K), s, z)
+def halves(w, s, z): return scaled(torch.cat((w & 0xF, w >> 4), dim=1), s, z)
+def half_lines(w, s, z):
+    w = w.view(N // 2, K)
+    return scaled(torch.cat(((w & 0xF0) >> 4, w & 0xF), dim=0), s, z)
+def signed(w, s, z):
+    q = torch.stack((w & 0xF, w >> 4), dim=-1).view(N, K).to(torch.int8) - 8
+    return q * s.repeat_interleave(32, 1)
+def floats(w, s, z):
+    q = torch.stack(((w & 0xF).float(), (w >> 4).float()), dim=-1).flatten(-2)
+    return (q.view(N, -1, 32) * s.float()[:, :, None] + z.float()[:, :, None]).view(N, K).to(bf16)
+
+def int4(name, unpacked, rows=8, dynamic=None):
+    part(name)
+    torch._dynamo.reset()
+    x, w, s, z = R(rows, K).to(bf16), u8(N, K // 2), R(N, K // 32).to(bf16), R(N, K // 32).to(bf16)
+    with torch.no_grad():
+        layer = lambda x, w, s, z: F.linear(x, unpacked(w, s, z))
+        got = torch.compile(layer, dynamic=dynamic)(x, w, s, z).double()
+        wide = [w] + [t.double() for t in (s, z)]
+        want = F.linear(x.double(), exact[unpacked](*wide))
+    error, scale = (got - want).abs().max().item(), want.abs().max().item()
+    assert error <= 1e-2 * scale, (name, error, scale)
+    print(name, "agrees", error, flush=True)
+
+def nibble(w, high): return (w.int() >> (4 * high)) % 16
+def groups(q, s, z): return (q.double() - z.repeat_interleave(32, 1)) * s.repeat_interleave(32, 1)
+at, line, half = torch.arange(K), torch.arange(N), N // 2
+exact = {
+    neighbours: lambda w, s, z: groups(nibble(w[:, at // 2], at % 2), s, z),
+    halves: lambda w, s, z: groups(nibble(w[:, at % 64], at // 64), s, z),
+    half_lines: lambda w, s, z: groups(
+        nibble(w.view(half, K)[line % half], 1 - line[:, None] // half), s, z),
+    signed: lambda w, s, z: groups(nibble(w[:, at // 2], at % 2), s, 8 + 0 * z),
+    floats: lambda w, s, z: nibble(w[:, at // 2], at % 2) * s.repeat_interleave(32, 1)
+        + z.repeat_interleave(32, 1),
+}
+int4("int4-neighbours", neighbours)
+int4("int4-row", neighbours, rows=1)
+int4("int4-many", neighbours, rows=40)
+int4("int4-halves", halves)
+int4("int4-lines", half_lines)
+int4("int4-signed", signed)
+int4("int4-floats", floats)
+
+agree("not-unequal", lambda x, a, b: x @ torch.cat([a.to(bf16), b.to(bf16)], 0),
+      R(M, K).to(bf16), R(32, N), R(96, N))
+agree("equal", lambda x, a, b: x @ torch.cat([a.to(bf16), b.to(bf16) + 1], 0),
+      R(M, K).to(bf16), R(64, N), R(64, N))
+agree("not-padded", lambda x, a: x @ F.pad(a.to(bf16), (0, 0, 1, 1)),
+      R(M, K).to(bf16), R(K - 2, N))
 """
 
-FUSED = re.findall(r'^agree\("(?!not-|fallback)(.+?)"', PROGRAM, re.MULTILINE)
+FUSED = re.findall(r'^(?:agree|int4)\("(?!not-|fallback)(.+?)"', PROGRAM, re.MULTILINE)
 APART = re.findall(r'^agree\("(not-.+?)"', PROGRAM, re.MULTILINE)
 
 

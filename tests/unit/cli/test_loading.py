@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rocm_tui.cli.common import ExitCode
-from rocm_tui.cli.entry import COMMANDS, build_parser
+from rocm_tui.cli.entry import COMMANDS, build_parser, main
 from rocm_tui.errors import NoSuchTuning, UsageError
 
 SHARED = {"entry", "exits", "parser", "common", "consent", "filtered", "work", "suspects"}
@@ -50,6 +50,13 @@ def test_a_program_that_is_run_waits_for_no_store() -> None:
 
 def test_the_parser_knows_every_command_without_loading_one() -> None:
     assert build_parser(()).format_help() == build_parser().format_help()
+
+
+def test_no_words_list_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+    listed = capsys.readouterr().out
+    assert listed == build_parser(()).format_help()
+    assert all(f"\n    {name} " in listed for name in COMMANDS)
 
 
 def test_exit_codes() -> None:

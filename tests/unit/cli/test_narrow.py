@@ -48,6 +48,36 @@ def test_show_pins_and_doctor_fit(
         assert max(map(len, wide)) > width and len(narrow) >= len(wide) + ("show" not in words)
 
 
+def test_of_a_choice_in_use_and_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cache(tmp_path, 16)
+    place = ("--cache-dir", str(tmp_path))
+    assert main(["ls", "--json", *place]) == 0
+    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    assert main(["show", id, *place]) == 0
+    before = capsys.readouterr().out
+    note = "faster in the model that we train this week, and steadier under load"
+    assert main(["pin", id, "#2", "--note", note, *place]) == 0
+    capsys.readouterr()
+    assert main(["show", id, *place]) == 0
+    facts = dict(
+        line.split(None, 1) for line in capsys.readouterr().out.split("\n\n")[0].splitlines()
+    )
+    assert facts["in"].startswith("use") and list(facts).index("in") < list(facts).index("fastest")
+    fast = next(line for line in before.splitlines() if line.startswith("throughput"))
+    assert facts["throughput"] != fast.split(None, 1)[1], "it is that of what is in use"
+    for width in (60, 80, 120):
+        monkeypatch.setattr(say, "width", lambda width=width: width)
+        assert main(["show", id, "--history", *place]) == 0
+        *_, table = capsys.readouterr().out.split("\n\n")
+        heading, *lines = table.splitlines()
+        assert max(map(len, lines)) <= width and not any("pin by ro…" in line for line in lines)
+        column = heading.index("changed")
+        written = " ".join(line[column:].strip() for line in lines if len(line) > column)
+        assert note in written
+
+
 def test_the_state_of_a_pin_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

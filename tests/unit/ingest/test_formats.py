@@ -219,6 +219,19 @@ def test_the_end_of_a_session_cuts_what_runs_and_failures_are_told() -> None:
     assert problems(records) == ["tuning mm failed: all failed"]
 
 
+def test_more_is_told_of_a_tuning_that_ended_a_while_ago_but_not_long_ago() -> None:
+    def ended(n: int) -> bytes:
+        started = TuningStarted(**{f: getattr(STARTED, f) for f in STARTED.__slots__} | {"n": n})
+        return lines(started, ChoiceSelected(n, 101.0, "a-h", "timing", 1.5, 0.5))
+
+    reader = EventLog("s")
+    reader.feed(b"".join(map(ended, range(1, 1102))))
+    records = reader.feed(lines(ChoiceTimed(102, "a-h", 1.0), ChoiceTimed(101, "a-h", 1.0)))
+    (late,) = tunings(records).values()
+    assert (late.state, late.selected, late.choices[0].ms) == ("done", "a-h", 1.0)
+    assert problems(records) == ["an event of tuning 101, of which no start is known"]
+
+
 def test_what_is_no_event_is_a_problem_and_the_rest_is_read() -> None:
     bad = b'{"event": "choice_timed"}\n\xff\n[]\n{"event":"of_the_future","x":1}\n'
     reader = EventLog("s")

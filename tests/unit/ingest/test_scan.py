@@ -17,6 +17,7 @@ from rocm_tui.ingest.formats.autotune import fast as markers
 from rocm_tui.ingest.formats.autotune.lines import MARKERS
 from rocm_tui.ingest.formats.autotune.tables import PATIENCE
 from rocm_tui.ingest.formats.stderr_log import scan
+from rocm_tui.ingest.records import Record
 from tests.support.log_lab import BMM, LOGLIKE, LOGS, MM, needs_corpus, read
 from tests.support.scan_lab import FILLER, scanned
 
@@ -118,3 +119,20 @@ def test_the_collector_is_back_after_a_failure() -> None:
     with pytest.raises(OSError):
         scan(-1, "x.log", 100)
     assert gc.isenabled()
+
+
+def test_what_was_found_is_offered_while_the_rest_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "big.log"
+    log.write_bytes(b"".join(FILLER.encode() * 9 + MM.encode() for _ in range(2500)))
+    offered: list[list[Record]] = []
+
+    def give(records: list[Record]) -> list[Record]:
+        offered.append(records)
+        return []
+
+    with log.open("rb") as file:
+        known, _ = scan(file.fileno(), str(log), log.stat().st_size)
+        rest, _ = scan(file.fileno(), str(log), log.stat().st_size, give)
+    assert len(offered) > 1
+    assert [record for records in (*offered, rest) for record in records] == known
+    assert len(known) > 2000

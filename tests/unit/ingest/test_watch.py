@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.model.session import Fault, Session, SessionStarted, TuningStarted
+from rocm_tui.ingest.follow.sources import SourceSet
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
 from rocm_tui.ingest.follow.watcher import read_sources
 from rocm_tui.ingest.formats.stderr_log import BIG
@@ -248,3 +249,17 @@ def test_events_of_a_started_tuning_survive_a_torn_line_live(tmp_path: Path) -> 
             view.apply(tailer.poll())
     assert [t.state for t in view.tunings.values()] == ["running"]
     assert isinstance(STARTED, TuningStarted) and not view.problems
+
+
+def test_a_folder_that_comes_late_is_no_file_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    sources, view = SourceSet([str(folder)]), View()
+    view.apply(sources.find() + sources.look())
+    assert not view.tunings and sources.is_known(str(folder))
+    folder.mkdir()
+    (folder / "train.log").write_text(MM)
+    assert not sources.is_known(str(folder)), "the folders to watch are others now"
+    batch = sources.look([str(folder)])
+    view.apply(batch)
+    assert not any(isinstance(record, Fault) for record in batch)
+    assert view.ops == ["mm"] and sources.is_known(str(folder / "train.log"))

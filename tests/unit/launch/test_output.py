@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
 
+import pytest
+
+from backend.disk.layout import Layout
+from rocm_tui.launch import copier
+from rocm_tui.launch.detached import Detached, recorded
+from rocm_tui.launch.launched import Launched
 from rocm_tui.launch.output import MOST_CHARACTERS, OutputLines
+from rocm_tui.launch.program import Program
 
 TEXT = (
     "one\r\n"
@@ -40,3 +53,67 @@ def test_memory_is_bounded_and_numbers_stay() -> None:
     for n in range(2000):
         bar.feed(b"\rstep %d" % n)
     assert (bar.end, bar.begun) == (0, "step 1999")
+
+
+FULL = 20_000
+"""Bytes that a file may have."""
+
+
+@pytest.mark.parametrize("where", ["a full file", "/dev/full"])
+def test_output_that_cannot_be_kept_is_told_and_the_program_goes_on(
+    where: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "output.log" if where == "a full file" else Path(where)
+    bell, rope = os.pipe()
+    with path.open("wb", buffering=0) as log:
+        copying = subprocess.Popen(
+            [sys.executable, "-I", "-S", copier.__file__, str(rope)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            pass_fds=[rope],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, FULL)),
+        )
+    os.close(rope)
+    assert copying.stdin is not None
+    with copying.stdin as stdin:
+        for n in range(1000):
+            stdin.write(b"line %d %s\n" % (n, b"x" * 100))
+    assert copying.wait(20) == 0, "it has taken all of it"
+    rung = b""
+    while data := os.read(bell, 4096):
+        rung += data
+    os.close(bell)
+    assert os.strerror(max(rung)) in ("File too large", "No space left on device")
+    if where == "a full file":
+        kept = path.read_bytes()
+        assert len(kept) <= FULL and kept.startswith(b"line 0 x")
+        assert kept.endswith(b"\n[rocm-tui: from here on output is lost: File too large]\n")
+
+
+TALKS = """
+import time
+for n in range(400):
+    print(f"line {n}", "x" * 100, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_screen_and_a_later_one_see_that_output_is_lost(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    program = Launched([sys.executable, "-c", TALKS], Layout(tmp_path))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL, before[1]))
+    try:
+        program.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    later: list[Program] = []
+    end = time.monotonic() + 60
+    try:
+        while not (program.lost and later and later[0].lost):
+            assert time.monotonic() < end, (program.lost, later)
+            later = [Detached(one.log, one.session) for one in recorded(Layout(tmp_path))]
+            time.sleep(0.05)
+        assert program.running and program.lost == later[0].lost == "File too large"
+        assert program.lines.since(0)[1][0].startswith("line 0 x")
+    finally:
+        program.end()

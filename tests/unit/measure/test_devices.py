@@ -22,6 +22,7 @@ NVML = r"""
 typedef unsigned long device;
 struct rates { unsigned gpu, memory; };
 struct memory { unsigned long long total, free, used; };
+struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 struct pci { char old[16]; unsigned numbers[5]; char address[32]; };
 int nvmlInit_v2(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *out) { *out = 2; return 0; }
@@ -45,9 +46,18 @@ int nvmlDeviceGetUtilizationRates(device d, struct rates *out) {
 }
 int nvmlDeviceGetMemoryInfo(device d, struct memory *out) {
   out->total = 140ull << 30;
+  out->used = 36ull << 30; /* with what the driver keeps */
+  return d == 2 ? 3 : 0;
+}
+#ifndef OLD
+int nvmlDeviceGetMemoryInfo_v2(device d, struct memory_v2 *out) {
+  if (out->version != (sizeof(struct memory_v2) | 2 << 24)) return 25;
+  out->total = 140ull << 30;
+  out->reserved = 1ull << 30;
   out->used = 35ull << 30;
   return d == 2 ? 3 : 0;
 }
+#endif
 int nvmlDeviceGetClockInfo(device d, int kind, unsigned *out) { *out = 1980; return 0; }
 int nvmlDeviceGetTemperature(device d, int sensor, unsigned *out) { *out = 54; return 0; }
 int nvmlDeviceGetPowerUsage(device d, unsigned *out) { *out = 312500; return 0; }
@@ -58,13 +68,17 @@ int nvmlDeviceGetCurrentClocksEventReasons(device d, unsigned long long *out) {
 """
 
 
-@pytest.fixture(scope="module")
-def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("nvml")
+def library(folder: Path, *options: str) -> str:
     (folder / "nvml.c").write_text(NVML)
     target = str(folder / "libnvml.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, folder / "nvml.c"], check=True)
+    cc = ["cc", "-shared", "-fPIC", *options, "-o", target, folder / "nvml.c"]
+    subprocess.run(cc, check=True)
     return target
+
+
+@pytest.fixture(scope="module")
+def nvml(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return library(tmp_path_factory.mktemp("nvml"))
 
 
 def until(true: Callable[[], object]) -> None:
@@ -99,6 +113,12 @@ def test_nvidia_gpus_by_a_library_like_nvml(tmp_path: Path, nvml: str) -> None:
     reading = two.read()
     assert reading.usage == Usage(0.0, None, None) and reading.state.throttled == ()
     assert reading.unread == ("memory: NVML does not tell it",)
+
+
+def test_an_old_driver_counts_what_it_keeps_as_used(tmp_path: Path) -> None:
+    one, two = gpus(tmp_path, library(tmp_path, "-DOLD"))
+    assert one.read().usage == Usage(83.0, 36.0 * GIB, 140.0 * GIB)
+    assert two.read().unread == ("memory: NVML does not tell it",)
 
 
 def test_both_kinds_are_counted_on(tmp_path: Path, nvml: str) -> None:

@@ -14,10 +14,12 @@ from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.layout import GAP, Slot, fit
+from rocm_tui.render.lines import folded
 from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Column
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
+from rocm_tui.session.quantity import quantity
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,24 @@ from rocm_tui.session.model import Row
 )
 def test_duration(ms: float | None, text: str) -> None:
     assert fmt.duration(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "narrow"),
+    [
+        (0, "0", "0"),
+        (14_376, "14,376", "14,376"),
+        (99_999, "99,999", "99,999"),
+        (123_456, "123,456", "123k"),
+        (999_500, "999,500", "1.00M"),
+        (35_000_000, "35,000,000", "35.0M"),
+        (4_000_000_000_000, "4,000,000,000,000", "4.00T"),
+        (None, fmt.NONE, fmt.NONE),
+    ],
+)
+def test_counts_have_commas(number: int | None, text: str, narrow: str) -> None:
+    assert (fmt.count(number), fmt.narrow_count(number)) == (text, narrow)
+    assert quantity(text) == (None if number is None else number)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +196,7 @@ def test_a_tie_is_never_coloured_as_a_win() -> None:
     slots = choice_lines.choice_slots(clear, 80)
     assert "good" not in {style for _, style in choice_lines.choice_line(clear, 0, slots)}
     assert tuning_cells.cells(clear, 0.0)["lead"] == ("~50.0 %", "dim")
-    assert "ahead by single times, not measured" in text_of(detail_lines.verdict(clear.tuning))
+    assert "ahead · by single times, not measured" in text_of(detail_lines.verdict(clear.tuning))
 
 
 def test_one_choice_alone_has_won_nothing() -> None:
@@ -214,3 +234,27 @@ def test_help_fits_80_columns() -> None:
     text = HelpText()
     lines = ["".join(part for part, _ in text.line(at, 78)) for at in range(text.count())]
     assert [line for line in lines if cell_len(line) > 78] == []
+
+
+def test_numbers_of_a_lead_are_whole_and_a_pin_loses_words() -> None:
+    columns = {column.key: column for column in tuning_cells.TUNINGS}
+    lead, pin = columns["lead"], columns["pin"]
+    assert Slot(lead, lead.least).cell("~−34.1 %") == "~−34.1 %"
+    assert [Slot(pin, n).cell("● #2 ✓ 8\xa0min").rstrip() for n in (12, 9, 6, 4)] == [
+        "● #2 ✓ 8\xa0min",
+        "● #2 ✓",
+        "● #2 ✓",
+        "● #2",
+    ]
+
+
+def test_a_line_that_is_too_long_goes_on_below() -> None:
+    line = ((" Suspect: ", "warn"), ("24.00 ms is a multiple of 4 ms, as of a call that waits", ""))
+    assert folded(line, 80) == [line]
+    below = folded(line, 30)
+    assert ["".join(text for text, _ in part) for part in below] == [
+        " Suspect: 24.00 ms is a",
+        "   multiple of 4 ms, as of a",
+        "   call that waits",
+    ]
+    assert below[0][0] == (" Suspect:", "warn") and below[1][1] == ("multiple", "")

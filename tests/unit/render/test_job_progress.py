@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.wire.jobs import Progress
+from backend.model.pin import Pin
+from backend.wire.jobs import Progress, VerifyResult
 from rocm_tui.jobs.queue import Job
 from rocm_tui.render.job_progress import left_cell, mark, progress_cell, took
+from rocm_tui.render.jobs import verified_text
 
 JOB = Job(1, "tune", "mm 8×8", "cpu", None, None, "running", 0.0, started=100.0)
 
@@ -38,3 +40,14 @@ def test_those_that_wait_and_those_that_are_over() -> None:
     over = replace(JOB, state="done", ended=112.0)
     assert (left_cell(over, 500.0), took(over, 500.0), took(waits, 5.0)) == ("", 12.0, None)
     assert mark(replace(JOB, state="running"), "0/2") == "▶ 0/2"
+
+
+def test_a_pin_that_is_not_offered_is_named_as_a_person_knows_it() -> None:
+    pin = Pin("bmm", "x", "highest", "cpp-3f2", "cpp_CppMicroGemm_0", "s", {})
+    reason = "cpp-3f2 is none of the 3 choices that this torch offers"
+    said = verified_text(pin, VerifyResult(False, reason))
+    assert said == (
+        "not verified: cpp_CppMicroGemm_0 (cpp-3f2) is none of the 3 choices that this torch offers"
+    )
+    unnamed = replace(pin, label=pin.hash)
+    assert verified_text(unnamed, VerifyResult(False, reason)) == f"not verified: {reason}"

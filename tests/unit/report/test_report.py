@@ -12,8 +12,10 @@ import pytest
 
 from backend.inductor.hooks.requested import BackendFacts, absent, missing
 from backend.model.choice import Choice
+from backend.model.pin import Pin
 from backend.model.session import Session
 from backend.model.tuning import Tuning
+from backend.pins.state import PinStatus
 from backend.toolchain.target import amdgpu
 from rocm_tui.render.report import report_json, text
 from rocm_tui.report.job import report
@@ -381,3 +383,16 @@ def test_the_command_and_its_exit_codes(tmp_path: Path) -> None:
     ):
         bad = compare(*words, cache=tmp_path)
         assert bad.returncode == code and bad.stdout == ""
+
+
+def test_a_pin_decides_what_is_in_use() -> None:
+    one = tuning(1, {"bmm": 1.0, "triton_a": 1.2})
+    job = part(one)
+    (row,) = job.rows
+    (known,) = report(job).savings.gains
+    assert known.choice.name == "bmm"
+    pinned = one.choices[1]
+    pin = Pin(one.op, "x", "highest", pinned.hash or "", pinned.label, "s", {})
+    held = replace(row, pin=PinStatus(pin, "active", ""))
+    (gain,) = report(replace(job, rows=(held,))).savings.gains
+    assert gain.choice.name == "triton_a" and (gain.saved_ms or 0.0) < 0

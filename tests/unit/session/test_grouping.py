@@ -19,6 +19,7 @@ from rocm_tui.session.grouping import (
     sums,
 )
 from rocm_tui.session.model import Model, Row
+from rocm_tui.session.shares import Share, Told
 
 PAIR = (Choice(name="triton_mm_1", ms=1.0), Choice(name="mm", ms=1.2))
 OPEN = Arrangement(fold=False)
@@ -91,6 +92,17 @@ def test_what_is_of_interest_is_not_folded() -> None:
     (one,), (two,) = rows(running), rows(log)
     assert not folds(one) and not folds(two), "more may come, or nobody tells of the others"
     assert folds(rows(replace(log, selected_by="only"))[0])
+
+
+def test_shares_that_are_bounds_add_up_to_no_more_than_all() -> None:
+    def shared(row: Row, share: float, told: Told) -> Row:
+        return replace(row, share=Share("model.py", 1, share, told))
+
+    one, two = MIXED[:2]
+    known = sums([shared(one, 0.3, "measured"), shared(two, 0.2, "once")])
+    assert (known.share, known.told) == (0.5, "once")
+    known = sums([shared(one, 0.9, "at most"), shared(two, 0.2, "seen")])
+    assert (known.share, known.told) == (1.0, "at most")
 
 
 def test_a_heading_tells_what_is_known_in_all() -> None:

@@ -49,7 +49,11 @@ def offered(problem_class: Class, target: Target) -> Iterator[Binary]:
 
 
 def sample(
-    targets: Sequence[Target] = (cpu(), amdgpu("gfx942"), cuda("sm_90a")),
+    targets: Sequence[Target] = (
+        cpu(),
+        *map(amdgpu, ("gfx942", "gfx1100", "gfx1201")),
+        *map(cuda, ("sm_90a", "sm_80")),
+    ),
 ) -> list[Binary]:
     """Of each class a tile for each unit, and a skinny one of several waves."""
     chosen: dict[tuple[object, ...], Binary] = {}
@@ -57,7 +61,7 @@ def sample(
         for target in targets:
             for binary in offered(problem_class, target):
                 config = binary.config
-                form = "skinny" if isinstance(config, SkinnyConfig) else config.unit
+                form = f"{type(config).__name__} {config.unit} {config.stages > 2}"
                 if not isinstance(config, SkinnyConfig) or config.waves_k > 1:
                     chosen.setdefault((problem_class, form), binary)
     return list(chosen.values())
@@ -108,6 +112,34 @@ def test_a_planted_mistake_is_found(dtype: str, right: str, wrong: str, tmp_path
     source = rendered.source.replace(right, wrong)
     with pytest.raises(AssertionError):
         check(build(rendered, tmp_path, source, SPLIT), binary, False, examples=60)
+
+
+RING_MISTAKES = [
+    ("float64", "rt::copy_wait<AHEAD - 1>();", ""),
+    ("float64", "first + lines % PERIOD", "first + lines % 8"),
+    ("float64", "Unit::group(lane) * TERMS", "Unit::group(lane)"),
+    ("float64", "stage = next_of(stage);\n  }\n  __syncthreads();", "stage = next_of(stage);\n  }"),
+    ("int8", "k / WIDEST + k_half", "k / 8 + k_half"),
+    ("int8", "% DEEP * EACH", "% DEEP * 16"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "right", "wrong"), RING_MISTAKES)
+def test_a_mistake_in_a_ring_is_found(dtype: str, right: str, wrong: str, tmp_path: Path) -> None:
+    binary = next(
+        b
+        for b in BINARIES
+        if b.name.startswith("gemm")
+        and b.config.stages > 2
+        and b.config.unit in ("mma", "mma_f64_wide")
+        and b.problem_class.dtype == dtype
+    )
+    rendered = binary.render()
+    assert rendered.source.count(right) == 1
+    source = rendered.source.replace(right, wrong)
+    with pytest.raises(AssertionError):
+        check(build(rendered, tmp_path, source), binary, False, examples=60)
 
 
 @needs_compiler
@@ -188,7 +220,19 @@ UNITS = {
     ("gfx950", "float8_e4m3fn"): {"mfma16", "mfma32"},
     ("gfx950", "float8_e5m2fnuz"): {"fma"},
     ("gfx90a", "int8"): {"fma"},
-    ("gfx942", "float64"): {"fma"},
+    ("gfx90a", "float64"): {"mfma_f64"},
+    ("gfx942", "float64"): {"mfma_f64"},
+    ("gfx950", "float64"): {"mfma_f64"},
+    ("gfx1100", "float64"): {"fma"},
+    ("sm_80", "float64"): {"mma_f64"},
+    ("sm_86", "float64"): {"fma"},
+    ("sm_90a", "float64"): {"mma_f64_wide"},
+    ("gfx1100", "int8"): {"wmma_gfx11"},
+    ("gfx1100", "float8_e4m3fn"): {"fma"},
+    ("gfx1201", "int8"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e4m3fn"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e5m2"): {"wmma_gfx12"},
+    ("gfx1201", "float8_e4m3fnuz"): {"fma"},
     ("sm_90", "int8"): {"mma"},
     ("sm_90", "float8_e4m3fn"): {"mma"},
     ("sm_90", "float8_e5m2"): {"mma"},

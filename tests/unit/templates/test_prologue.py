@@ -23,6 +23,8 @@ from tests.support.prologue_cases import (
     CAST,
     CAST_B,
     GROUPS,
+    HALF_LINES,
+    HALVES,
     INT8,
     NIBBLES,
     NORM,
@@ -54,6 +56,8 @@ CASES = (
     Case("float16", a=NORM, b=NIBBLES, vector=8),
     Case("bfloat16", b=NIBBLES, b_k_fast=False, vector=16),
     Case("float32", a=ONE, b=ONE_B, b_k_fast=False, vector=4),
+    Case("bfloat16", b=HALVES, vector=16),
+    Case("float16", b=HALF_LINES, b_k_fast=False, vector=16),
 )
 
 
@@ -100,11 +104,13 @@ def test_numbers(binary: Binary, kernels: dict[Binary, Kernel]) -> None:
 
 MISTAKES = (
     ("one-one b-float32NNN4", "i < count ?", "true ?"),
-    ("norm-nibbles-float16NTN8", "at_k / 1 % 2", "at_k / 2 % 2"),
+    ("norm-nibbles-float16NTN8", "at_k % 2", "at_k / 2 % 2"),
     ("norm-nibbles-float16NTN8", "at_line * args.r_line", "0"),
     ("nibbles-bfloat16NNN16", "at_k / 64", "at_k / 32"),
     ("groups-bfloat16NTT8", "s_type, N, 32,", "s_type, N, 16,"),
     ("int8-bfloat16NTN16", "+ first.cols * args.s_line", ""),
+    ("halves-bfloat16NTN16", "at_k % 64", "at_k % 32"),
+    ("half lines-float16NNN16", "at_line % 16", "at_line"),
     ("int8-bfloat16NNN4", "+ batch * args.w_batch", "+ 0"),
 )
 
@@ -129,7 +135,7 @@ def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
         pytest.skip(found.reason)
     sizes = Sizes(8, 64, 256)
     parts = []
-    for case in (CASES[0], CASES[3], CASES[6]):
+    for case in (CASES[0], CASES[3], CASES[6], CASES[9]):
         problem = case.problem()
         for config in (
             *gemm_configs(problem, target, sizes, budget=1),
@@ -137,7 +143,7 @@ def test_it_compiles_for_gpus(target: Target, tmp_path: Path) -> None:
         ):
             source = Binary(case, config, f"entry{len(parts)}").render().source
             parts.append(f"namespace kernel{len(parts)} {{\n{source}\n}}\n")
-    assert len(parts) == 6
+    assert len(parts) == 8
     source = "#include <rocm_tui/gpu.h>\n#include <rocm_tui/source.h>\n" + "".join(parts)
     code_cache.compile(source, target, cache_root=tmp_path)
 

@@ -80,9 +80,11 @@ def test_matrix_instructions() -> None:
         pytest.skip("no matrix unit that is known here")
     lib = library("matrix")
     for unit in (unit for unit in UNITS if unit.name.startswith(f"{TARGET.matrix}_")):
-        a = torch.randint(-8, 9, (unit.m, unit.k)).to(unit.dtype).cuda()
-        b = torch.randint(-8, 9, (unit.k, unit.n)).to(unit.dtype).cuda()
-        d = torch.zeros(unit.m, unit.n, device="cuda")
+        if unit.only and TARGET.arch not in unit.only:
+            continue
+        a = torch.randint(-8, 9, (unit.m, unit.k)).float().to(unit.dtype).cuda()
+        b = torch.randint(-8, 9, (unit.k, unit.n)).float().to(unit.dtype).cuda()
+        d = torch.zeros(unit.m, unit.n, dtype=unit.sums, device="cuda")
         lib.check(unit.name, call(lib, unit.name, a, b, d))
         torch.cuda.synchronize()
-        assert torch.equal(d.cpu(), a.cpu().float() @ b.cpu().float()), unit
+        assert torch.equal(d.cpu().float(), a.cpu().float() @ b.cpu().float()), unit

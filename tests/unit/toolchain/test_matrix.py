@@ -22,10 +22,10 @@ def wrong(lib: loader.Library, name: str, unit: Instruction) -> bool:
     """Small integers: whatever the order of the sum, there is one right answer."""
     torch.manual_seed(unit.m + unit.k)
     for _ in range(3):
-        a = torch.randint(-8, 9, (unit.m, unit.k)).to(unit.dtype)
-        b = torch.randint(-8, 9, (unit.k, unit.n)).to(unit.dtype)
-        d = torch.randint(-99, 99, (unit.m, unit.n)).float()
-        want = d + a.float() @ b.float()
+        a = torch.randint(-8, 9, (unit.m, unit.k)).float().to(unit.dtype)
+        b = torch.randint(-8, 9, (unit.k, unit.n)).float().to(unit.dtype)
+        d = torch.randint(-99, 99, (unit.m, unit.n)).to(unit.sums)
+        want = d + (a.float() @ b.float()).to(unit.sums)
         try:
             lib.check(name, call(lib, name, a, b, d))
         except KernelError:
@@ -51,7 +51,8 @@ def test_each_element_stands_where_it_belongs(unit: Instruction) -> None:
     """One product alone: no permutation of rows, columns or k goes unseen."""
     m, n, k = unit.m, unit.n, unit.k
     for row, column, at in [(0, 0, 0), (m - 1, 1, k - 1), (5, n - 2, k // 2), (m // 2, 3, 1)]:
-        a, b, d = torch.zeros(m, k), torch.zeros(k, n), torch.zeros(m, n)
+        a, b = torch.zeros(m, k), torch.zeros(k, n)
+        d = torch.zeros(m, n, dtype=unit.sums)
         a[row, at], b[at, column] = 3, 7
         assert call(unit.library, unit.name, a.to(unit.dtype), b.to(unit.dtype), d) == 0
         assert d.nonzero().tolist() == [[row, column]]
@@ -86,6 +87,13 @@ MISTAKES = [
     ("wmma_gfx12_half", "return 8 * (lane / 16) + r;", "return 2 * r + lane / 16;"),
     ("wmma_gfx12_half", "rt_cpu::wmma_gfx12<T>(&b, &a, d.v)", "rt_cpu::wmma_gfx12<T>(&a, &b, d.v)"),
     ("mma_half", "term / word * 2 * word + i * word +", "i * 2 * word + term / word * word +"),
+    ("mma_f64_16", "return term * left_lines + i;", "return i * terms + term;"),
+    ("mma_f64_16", "return lane / 4 + r / 2 * 8;", "return lane / 4 + r % 2 * 8;"),
+    ("mma_f64_4", "return lane % 4 * 2 + r % 2;", "return lane % 4 + r % 2 * 4;"),
+    ("mfma_double", "4 * r + lane / 16;", "4 * (lane / 16) + r;"),
+    ("mfma_double", "turned = sizeof(T) < 8", "turned = sizeof(T) <= 8"),
+    ("wmma_gfx11_int8", "return 2 * r + lane / 16;", "return r + lane / 16 * 8;"),
+    ("wmma_gfx12_e4m3", "return 8 * (lane / 16) + r;", "return 2 * r + lane / 16;"),
     ("mma_half", "return lane / 4 + 8 * (r / 2);", "return lane / 4 + 8 * (r % 2);"),
     ("mma_half", "return 2 * (lane % 4) + r % 2;", "return lane % 4 + 4 * (r % 2);"),
 ]  # fmt: skip
@@ -100,7 +108,7 @@ def test_a_wrong_lane_is_caught(name: str, right: str, mistake: str) -> None:
         "#include <rocm_tui/matrix.h>", header.replace("#pragma once", "").replace(right, mistake)
     )
     broken = source("matrix").replace("#include <rocm_tui/gpu.h>", gpu)
-    options = Options(level=0, defines=(("RT_WAVE", "32"),))
-    lib = loader.load(compile(broken, cpu(), options, cache_root=cache_root()).path)
     unit = next(unit for unit in OTHERS if unit.name == name)
+    options = Options(level=0, defines=(("RT_WAVE", str(unit.wave)),))
+    lib = loader.load(compile(broken, cpu(), options, cache_root=cache_root()).path)
     assert wrong(lib, name, unit)

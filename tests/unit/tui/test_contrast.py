@@ -43,7 +43,7 @@ async def test_every_theme_on_what_textual_draws(tmp_path: Path) -> None:
         async def look(what: str, widget: str) -> None:
             for theme, colors in LOOKS:
                 dress(app, theme)
-                await pilot.pause()
+                app.refresh_css(animate=False)  # now, so that nothing need be waited for
                 regions = [one.region for one in app.screen.query(widget)]
                 assert regions, what
                 lines = drawing.lines_of(app, colors)

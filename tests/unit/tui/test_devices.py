@@ -14,6 +14,7 @@ from backend.measure.machine.state import Reading, State, Usage
 from rocm_tui.actions import doctor
 from rocm_tui.render.devices import cell, lines
 from rocm_tui.session.devices import Shown, shown, told
+from rocm_tui.tui.widgets import device_strip
 from rocm_tui.tui.widgets.device_strip import DeviceStrip
 from tests.support.fake_gpus import GIB, Card, cards
 from tests.support.screen_lab import panes_of, running, screen_text, until, write_cache
@@ -21,12 +22,14 @@ from tests.support.screen_lab import panes_of, running, screen_text, until, writ
 
 @pytest.fixture
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Card]]:
-    """Eight GPUs that are this machine's, in a tree of files."""
+    """Eight GPUs that are this machine's, in a tree of files, and are read often."""
     root = tmp_path / "sys"
     found = cards(root, 8)
     real = devices.gpus
     for module in (devices, doctor):
         monkeypatch.setattr(module, "gpus", lambda: real(root))
+    for name, seconds in (("EVERY", 0.4), ("SELDOM", 0.4), ("_SOON", 0.1)):
+        monkeypatch.setattr(device_strip, name, seconds)
     yield found
 
 
@@ -108,7 +111,8 @@ async def test_the_key_shows_and_hides_it(
         before = strip.painted
         for index in (0, 5):
             gpus[index].tell(hwmon0__power1_average=142_000_000 + index // 5 * 480_000_000)
-        await pilot.pause(2.5)
+        same = strip._same
+        await until(pilot, lambda: strip._same >= same + 2)  # it was read twice since
         assert strip.painted == before  # 2 W are worth no repaint
         gpus[5].work(20)
         await until(pilot, lambda: "20%" in screen_text(strip))

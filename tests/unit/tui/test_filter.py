@@ -14,6 +14,7 @@ from tests.support.screen_lab import (
     panes_of,
     running,
     screen_text,
+    typed,
     until,
     write_cache,
 )
@@ -74,7 +75,8 @@ async def test_a_click_takes_an_offer_and_down_goes_through_them(tmp_path: Path)
     log = sources(tmp_path)
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        await pilot.press("slash", *"op:")
+        await pilot.press("slash")
+        await typed(pilot, "op:")
         await until(pilot, lambda: "addmm" in screen_text(panes.offers))
         entry = app.screen.query_one(Input)
         await pilot.press("down")
@@ -93,7 +95,8 @@ async def test_a_fault_is_said_and_blanks_nothing(tmp_path: Path) -> None:
     log = sources(tmp_path)
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        await pilot.press("slash", *"dtpe:bf16", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "dtpe:bf16", "enter")
         await until(pilot, lambda: "did you mean dtype?" in screen_text(panes.offers))
         assert len(panes.table.rows) == 4 and app.screen.focused is app.screen.query_one(Input)
         await pilot.press("home", "right", "right", "y", "end", "enter")
@@ -107,10 +110,12 @@ async def test_past_filters_and_saved_ones_are_there_again(tmp_path: Path) -> No
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
         for text in ("op:mm", "shape:32"):
-            await pilot.press("slash", *text, "enter")
+            await pilot.press("slash")
+            await typed(pilot, text, "enter")
             await until(pilot, lambda: app.screen.focused is panes.table)
             await pilot.press("escape")
-        await pilot.press("slash", *"op:mm shape:8 save eight")
+        await pilot.press("slash")
+        await typed(pilot, "op:mm shape:8 save eight")
         await until(pilot, lambda: "enter saves it as @eight" in screen_text(app.screen))
         assert [row.tuning.shapes[0][0] for row in panes.table.rows] == [8]
         await pilot.press("enter")
@@ -132,7 +137,8 @@ async def test_past_filters_and_saved_ones_are_there_again(tmp_path: Path) -> No
         await until(pilot, lambda: len(panes.table.rows) == 1)
         titles = {command.title for command in app.get_system_commands(app.screen)}
         assert "tunings: Filter @eight" in titles
-        await pilot.press("slash", *" forget eight", "enter")
+        await pilot.press("slash")
+        await typed(pilot, " forget eight", "enter")
         await until(pilot, lambda: not panes.saved_filters)
 
 
@@ -140,7 +146,8 @@ async def test_new_rows_pass_the_filter_too(tmp_path: Path) -> None:
     log = sources(tmp_path)
     async with running(tmp_path, tmp_path, log) as (app, pilot):
         panes = await panes_of(app, pilot, 4)
-        await pilot.press("slash", *"!dtype:f32 op:*mm", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "!dtype:f32 op:*mm", "enter")
         await until(pilot, lambda: len(panes.table.rows) == 1)
         with log.open("a") as file:
             file.write(table(64) + BF16.replace("8x64", "16x64"))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from tests.support.screen_lab import SYSTEM, inputs, panes_of, running, screen_text, until
+from tests.support.screen_lab import SYSTEM, inputs, panes_of, running, screen_text, typed, until
 
 
 def write(cache: Path, alone: int) -> None:
@@ -39,7 +39,8 @@ async def test_single_choices_fold_away_and_a_search_finds_them(tmp_path: Path) 
         await pilot.press("f", "end", "enter")
         assert len(table.entries) == 7, "enter on the line shows what it stands for"
         assert table.current is not None and not panes.inside
-        await pilot.press("f", "slash", *"102", "enter")
+        await pilot.press("f", "slash")
+        await typed(pilot, "102", "enter")
         await until(pilot, lambda: len(table.rows) == 1)
         assert "102×64" in screen_text(table) and len(table.entries) == 1
         await pilot.press("escape")

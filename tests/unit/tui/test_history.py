@@ -9,7 +9,7 @@ import pytest
 
 from rocm_tui.tui.screens.history import HistoryScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.line_view import Grid
+from rocm_tui.tui.widgets.grid import Grid
 from tests.support.history_lab import KEY, write_week
 from tests.support.screen_lab import SIZES, panes_of, running, screen_text, until
 

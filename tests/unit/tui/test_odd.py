@@ -14,7 +14,7 @@ from backend.disk.layout import Layout
 from backend.model.problem import TuningKey
 from backend.model.session import Fault
 from backend.pins.store import PinStore
-from rocm_tui.render import detail as detail_lines
+from rocm_tui.render.lines import whole
 from rocm_tui.session.model import Row
 from rocm_tui.session.query import match
 from rocm_tui.session.query.fields import SEARCHED, Known, Value
@@ -26,13 +26,15 @@ from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.report import ReportScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.one_line import KeyBar, TitleBar
 from tests.support.screen_lab import (
     asked,
     panes_of,
     running,
     screen_text,
+    typed,
     until,
     wheel,
     write_cache,
@@ -192,7 +194,8 @@ async def test_the_filter_makes_the_text_of_an_unchanged_row_once(
     monkeypatch.setattr(match, "SEARCHED", replace(SEARCHED, read=counted))
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 100)
-        await pilot.press("slash", *"f32", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "f32", "enter")
         await until(pilot, lambda: app.screen.focused is panes.table)
         panes.show(app.feed.model.rows())
         assert len(made) == 100
@@ -300,7 +303,7 @@ async def test_a_cut_tuning_has_no_winner(tmp_path: Path) -> None:
 def test_facts_that_do_not_fit_are_left_out_whole() -> None:
     line = ((" Tie", "strong"), (": 1 % apart", ""), (" · 2.1× ATen", ""), (" · 8.36 TFLOP/s", ""))
     for width, told in ((80, 4), (len(" Tie: 1 % apart · 2.1× ATen"), 3), (17, 2), (5, 2)):
-        assert detail_lines.whole(line, width) == line[:told]
+        assert whole(line, width) == line[:told]
 
 
 async def test_the_palette_offers_what_the_keys_of_a_screen_do(tmp_path: Path) -> None:
@@ -329,7 +332,8 @@ async def test_what_kernels_take_is_asked_again_after_a_filter_hid_them(tmp_path
         screen = app.screen
         assert isinstance(screen, WatchScreen)
         await until(pilot, lambda: panes._asked is not None)
-        await pilot.press("slash", *"zzz", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "zzz", "enter")
         await until(pilot, lambda: panes.table.current is None and panes._asked is None)
         await pilot.press("escape")
         await until(pilot, lambda: panes._asked is not None)

@@ -11,7 +11,9 @@ import pytest
 from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
-from rocm_tui.launch.detached import find
+from backend.model.tuning import Tuning
+from rocm_tui.ingest.records import Seen
+from rocm_tui.launch.detached import Detached, recorded
 from rocm_tui.launch.launched import Launched
 from rocm_tui.tui.app import RocmTui
 from rocm_tui.tui.screens.output import OutputScreen
@@ -40,6 +42,20 @@ async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) 
         await until(pilot, lambda: panes.table.size.width == wanted)
         assert "AGE" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
         assert panes.detail.size.width == 220 - 1 - wanted
+
+
+async def test_what_comes_before_the_panes_are_mounted_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (app, pilot):
+        assert isinstance(app.screen, WatchScreen)
+        monkeypatch.setattr(app, "_update", lambda: None)  # nothing else comes
+        for m in (16, 32):  # in one turn of the event loop
+            app.feed.model.apply([Seen(f"x#{m}", Tuning("mm", ((m, 8), (8, 8))))])
+            app.screen.update()
+        assert app.screen.panes is not None and not app.screen.panes.is_mounted
+        panes = await panes_of(app, pilot, 2)
+        assert "32×8×8" in screen_text(panes.table)
 
 
 @pytest.mark.parametrize(("size", "by"), [((220, 60), 4), ((140, 45), 1)])
@@ -141,10 +157,15 @@ async def test_the_output_below_all_of_it_and_away(tmp_path: Path) -> None:
         app.stop_feed()
 
 
+def find(cache: Path) -> Detached | None:
+    """The first of the programs that a later screen finds."""
+    return next((Detached(one.log, one.session) for one in recorded(Layout(cache))), None)
+
+
 async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> None:
     program = launched(tmp_path)
     end = time.monotonic() + 60
-    while not find(Layout(tmp_path)):
+    while not find(tmp_path):
         assert time.monotonic() < end
         time.sleep(0.05)
     try:
@@ -158,9 +179,47 @@ async def test_a_later_screen_shows_what_an_earlier_one_left(tmp_path: Path) -> 
     finally:
         (tmp_path / "go").touch()
         program.end()
-    left = find(Layout(tmp_path))
+    left = find(tmp_path)
     assert left is not None and (left.running, left.code) == (False, 3)
     assert left.log == program.log and "line 39 [bold]x[/]" in left.lines.since(0)[1]
+
+
+async def test_of_several_programs_one_is_chosen(tmp_path: Path) -> None:
+    end, programs = time.monotonic() + 60, []
+    for count in (1, 2):
+        programs.append(launched(tmp_path))
+        while len(recorded(Layout(tmp_path))) < count:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    first, second = programs
+    try:
+        async with running(tmp_path, size=(100, 30)) as (app, pilot):
+            await until(pilot, lambda: " O output " in screen_text(app.screen))
+            await pilot.press("O")
+            pane = await shown(pilot, "program 1 of 2")
+            await until(pilot, lambda: app.programs.shown is not None)
+            newest = app.programs.shown
+            assert newest is not None and newest.log == second.log
+            await pilot.press("right_square_bracket")
+            await shown(pilot, "program 2 of 2")
+            await pilot.press("O")
+            await until(pilot, lambda: isinstance(app.screen, OutputScreen))
+            await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
+            assert "[ ] other program" in screen_text(app.screen)
+            await pilot.press("left_square_bracket")
+            await until(pilot, lambda: str(second.log)[-20:] in screen_text(app.screen))
+            await until(pilot, lambda: "line 39" in screen_text(app.screen))
+            await pilot.press("escape")
+            await until(pilot, lambda: "program 1 of 2" in screen_text(app.screen))
+            await until(pilot, lambda: pane.view.follows and "line 39" in screen_text(pane))
+            await pilot.press("L")
+            await until(pilot, lambda: "2 sessions" in screen_text(app.screen))
+            await pilot.press("end", "O")  # the first to begin stands last
+            await until(pilot, lambda: str(first.log)[-20:] in screen_text(app.screen))
+    finally:
+        (tmp_path / "go").touch()
+        first.end()
+        second.end()
 
 
 def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -169,7 +228,7 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
     while not program.lines.end >= 40:
         assert time.monotonic() < end
         time.sleep(0.05)
-    left = find(Layout(tmp_path))
+    left = find(tmp_path)
     assert left is not None and left.running and left.pid != program.pid
     left.press()
     while program.running or left.running:
@@ -177,3 +236,23 @@ def test_a_later_screen_interrupts_what_an_earlier_one_left(tmp_path: Path) -> N
         left.look()
         time.sleep(0.05)
     assert (program.code, left.code) == (-signal.SIGINT, -signal.SIGINT)
+
+
+async def test_another_size_hides_no_cursor(tmp_path: Path) -> None:
+    write_cache(tmp_path, *range(1, 41))
+    async with running(tmp_path, size=(140, 45)) as (app, pilot):
+        panes = await panes_of(app, pilot, 40)
+        table = panes.table
+        await pilot.press(*["j"] * 12)
+        for size in ((80, 18), (40, 10), (80, 18), (140, 45)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            if size != (40, 10):
+                assert table.top <= table.cursor == 12 < table.top + table.room, size
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("home")
+        table.top = 20  # as the wheel leaves it
+        table.sync()
+        await pilot.resize_terminal(80, 20)
+        await pilot.pause()
+        assert table.top == 20, "who looks elsewhere stays there"

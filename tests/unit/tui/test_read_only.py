@@ -71,7 +71,7 @@ async def test_the_key_turns_it_on_and_after_a_question_off(tmp_path: Path) -> N
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 1)
         await pilot.press("ctrl+r", "p")
-        await until(pilot, lambda: said(app, "ctrl+r turns it off"))
+        await until(pilot, lambda: said(app, "Read-only (ctrl+r)"))
         assert isinstance(app.screen, WatchScreen)
         title = "READ-ONLY"
         await until(pilot, lambda: title in screen_text(app.screen).splitlines()[0])

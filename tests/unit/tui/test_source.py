@@ -20,7 +20,16 @@ from rocm_tui.tui.screens.source import SourceScreen
 from rocm_tui.tui.screens.watch import WatchScreen
 from rocm_tui.tui.widgets.code_view import CodeView
 from rocm_tui.tui.widgets.one_line import KeyBar
-from tests.support.screen_lab import SIZES, SYSTEM, inputs, panes_of, running, screen_text, until
+from tests.support.screen_lab import (
+    SIZES,
+    SYSTEM,
+    inputs,
+    panes_of,
+    running,
+    screen_text,
+    typed,
+    until,
+)
 from tests.support.triton_stages import NAME, compiled
 
 CPP = '\n#include <vector>\nextern "C" void kernel(float* a) {\n\ta[0] = 1;  // \x1b[31mred\n}\n'
@@ -81,10 +90,12 @@ async def test_a_search(tmp_path: Path) -> None:
         await panes_of(app, pilot, 1)
         await pilot.press("o")
         screen = await opened(app, pilot, "line 3")
-        await pilot.press("slash", *"here", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "here", "enter")
         await until(pilot, lambda: "HERE 300" in screen_text(screen.view))
         assert screen.view.cursor == 300 and "1 line match" in screen_text(screen)
-        await pilot.press("slash", *"line 49", "enter", "n", "n")
+        await pilot.press("slash")
+        await typed(pilot, "line 49", "enter", "n", "n")
         assert screen.view.cursor == 492
         await pilot.press("N")
         assert screen.view.cursor == 491
@@ -160,7 +171,8 @@ async def test_what_triton_made_of_it(tmp_path: Path) -> None:
         screen = await opened(app, pilot, "tl.dot")
         text = screen_text(screen)
         at = next(n for n in range(3, 10) if f"{n} amdgcn gfx942" in text)
-        await pilot.press(str(at), "slash", *"v_mfma", "enter")
+        await pilot.press(str(at), "slash")
+        await typed(pilot, "v_mfma", "enter")
         await until(pilot, lambda: "v_mfma_f32" in screen_text(screen.view))
         await pilot.press("2")
         await until(pilot, lambda: "vector registers a thread" in screen_text(screen.view))

@@ -58,6 +58,10 @@ async def test_the_graph_is_shown_before_anything_runs(
         text = "\n".join(str(static.render()) for static in app.screen.query(Static))
         for words in ("whole graph", "graph aaaaaa1 (forward, Llama.forward)", "aaaaaa1.py"):
             assert words in text, text
+        code = [line for line in text.split("\n") if "def forward" in line or "mm = " in line]
+        assert len(code) == 2
+        def_at, mm_at = (len(line) - len(line.lstrip()) for line in code)
+        assert mm_at == def_at + 4, "what is inside stands further right"
         assert "torch.ops.aten.mm.default" in text and "import torch" not in text
         assert not app.jobs.jobs()
         await pilot.press("escape")

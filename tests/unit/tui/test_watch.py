@@ -13,13 +13,15 @@ from rocm_tui.tui.screens.help import HelpScreen
 from rocm_tui.tui.screens.pins import PinsScreen
 from rocm_tui.tui.screens.sources import SourcesScreen
 from rocm_tui.tui.screens.watch import WatchScreen
-from rocm_tui.tui.widgets.line_view import Grid, LineView
+from rocm_tui.tui.widgets.grid import Grid
+from rocm_tui.tui.widgets.line_view import LineView
 from tests.support.screen_lab import (
     SIZES,
     asked,
     panes_of,
     running,
     screen_text,
+    typed,
     until,
     wheel,
     write_cache,
@@ -81,14 +83,16 @@ async def test_filter(tmp_path: Path) -> None:
     write_cache(tmp_path, *range(1, 31))
     async with running(tmp_path) as (app, pilot):
         panes = await panes_of(app, pilot, 30)
-        await pilot.press("slash", *"7x64 f32")
+        await pilot.press("slash")
+        await typed(pilot, "7x64 f32")
         await until(pilot, lambda: len(panes.table.rows) == 3)  # 7, 17, 27
         assert "3 of 30" in screen_text(app.screen)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen.focused is panes.table)
         assert "filter active: 7x64 f32" in screen_text(app.screen)
         assert "3 of 30" in screen_text(app.screen)
-        await pilot.press("slash", *"nothing", "enter")
+        await pilot.press("slash")
+        await typed(pilot, "nothing", "enter")
         await until(pilot, lambda: not panes.table.rows)
         assert "No tuning matches" in screen_text(app.screen)
         await pilot.press("p", "u", "y", "enter", "tab", "j")
@@ -213,7 +217,8 @@ async def test_pin_and_unpin(tmp_path: Path, size: tuple[int, int]) -> None:
 
         await pilot.press("p")
         await asked(app, pilot)
-        await pilot.press("n", *"too hot", "enter")
+        await pilot.press("n")
+        await typed(pilot, "too hot", "enter")
         await until(pilot, lambda: store.pins())
         (pin,) = store.pins()
         assert (pin.hash, pin.note) == ("mm-bb", "too hot")
@@ -281,7 +286,8 @@ async def test_pins_screen(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, WatchScreen))
         await pilot.press("p")
         await asked(app, pilot)
-        await pilot.press("n", *"why not", "enter")
+        await pilot.press("n")
+        await typed(pilot, "why not", "enter")
         await until(pilot, lambda: panes.table.current and panes.table.current.pin)
         await pilot.press("P")
         await until(pilot, lambda: isinstance(app.screen, PinsScreen))
@@ -352,7 +358,7 @@ async def test_command_palette_offers_what_applies(tmp_path: Path) -> None:
         assert "pin: Take back pin" not in full and "tunings: Sort by newest" not in full
         await pilot.press("ctrl+p")
         await until(pilot, lambda: type(app.screen).__name__ == "CommandPalette")
-        await pilot.press(*"show help", "down")
+        await typed(pilot, "show help", "down")
         await until(pilot, lambda: isinstance(app.screen.query_one(Input).value, str))
         await pilot.press("escape")
 

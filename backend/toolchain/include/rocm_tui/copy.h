@@ -2,7 +2,7 @@
 //
 // copy_async starts a copy, copy_commit ends a group of them, copy_wait<N> waits until all but the last N
 // groups of this thread are there; the block's other threads see them after a barrier. load_matrices
-// gives a wave four 8 x 8 matrices of 16-bit values.
+// gives a wave four 8 x 8 matrices of 16-bit values, or of pairs of bytes.
 #pragma once
 
 #if RT_HAS(RT_MMA)
@@ -79,7 +79,7 @@ RT_FN void copy_wait() {
 // neighbours 2 (lane % 4) and the next of line lane / 4; turned: of the column lane / 4 instead.
 template <bool Turned, class T>
 RT_FN vec<uint32_t, 4> load_matrices(const T* line) {
-  static_assert(sizeof(T) == 2, "16-bit values");
+  static_assert(!Turned || sizeof(T) == 2, "values that are turned have 16 bits");
 #if defined(RT_CUDA)
   uint32_t r0, r1, r2, r3;
   const uint32_t at = detail::lds_address(line);

@@ -1,10 +1,13 @@
-// Matrix units: D += A B of one wave, D of M x N, with K products an element a step; sums in fp32.
+// Matrix units: D += A B of one wave, D of M x N, with K products an element a step; sums in fp32,
+// of int8 in int32, of double in double.
 //
-// rt::mfma<T, side>   CDNA (gfx90a, gfx942, gfx950), side 16 or 32, T half, bf16 or float; 64 lanes
+// rt::mfma<T, side>   CDNA (gfx90a, gfx942, gfx950), side 16 or 32, T half, bf16, float or of a byte,
+//                     double with side 16; 64 lanes
 // rt::mfma<T, side, 2>   gfx950: twice the K, T half or bf16
-// rt::wmma_gfx11<T>   RDNA3, 16 x 16 x 16, T half or bf16; 32 lanes
-// rt::wmma_gfx12<T>   RDNA4, the same shape with other lanes
-// rt::mma<T>          NVIDIA from sm_80 on, 16 x 8 x 16, T half or bf16; 32 lanes
+// rt::wmma_gfx11<T>   RDNA3, 16 x 16 x 16, T half, bf16 or int8; 32 lanes
+// rt::wmma_gfx12<T>   RDNA4, the same shape with other lanes, T fp8 (OCP) too
+// rt::mma<T>          NVIDIA from sm_80 on, 16 x 8 x 16, T half or bf16, x 32 of a byte; 32 lanes
+// rt::mma_f64<K>      8 x 8 x 4 from sm_80 on, 16 x 8 x 16 from sm_90 on, of double; 32 lanes
 // A unit is there where RT_HAS(RT_MFMA), RT_HAS(RT_WMMA_GFX11), ... says so.
 //
 // What each tells, so that a template needs to know no more:
@@ -35,7 +38,10 @@ typedef __bf16 bfloatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx4 __attribute__((ext_vector_type(4)));
 typedef float floatx8 __attribute__((ext_vector_type(8)));
 typedef float floatx16 __attribute__((ext_vector_type(16)));
+typedef double doublex4 __attribute__((ext_vector_type(4)));
+typedef int intx2 __attribute__((ext_vector_type(2)));
 typedef int intx4 __attribute__((ext_vector_type(4)));
+typedef int intx8 __attribute__((ext_vector_type(8)));
 typedef int intx16 __attribute__((ext_vector_type(16)));
 // Of values of a byte the builtins take all alike.
 struct int8x8 {
@@ -46,6 +52,9 @@ struct e4m3x8 {
 };
 struct e5m2x8 {
   long words;
+};
+struct int8x16 {
+  intx4 words;
 };
 
 // As the builtins take N values of T.
@@ -70,9 +79,13 @@ RT_NATIVE(float, 1, float)
 RT_NATIVE(float, 4, floatx4)
 RT_NATIVE(float, 8, floatx8)
 RT_NATIVE(float, 16, floatx16)
+RT_NATIVE(double, 1, double)
+RT_NATIVE(double, 4, doublex4)
 RT_NATIVE(int32_t, 4, intx4)
+RT_NATIVE(int32_t, 8, intx8)
 RT_NATIVE(int32_t, 16, intx16)
 RT_NATIVE(int8_t, 8, int8x8)
+RT_NATIVE(int8_t, 16, int8x16)
 RT_NATIVE(e4m3fn, 8, e4m3x8)
 RT_NATIVE(e4m3fnuz, 8, e4m3x8)
 RT_NATIVE(e5m2, 8, e5m2x8)
@@ -90,9 +103,19 @@ RT_NATIVE(e5m2fnuz, 8, e5m2x8)
 #if defined(__HIP_DEVICE_COMPILE__)
 #define RT_MULTIPLY_BYTES(In, Acc, builtin) \
   RT_FN Acc multiply(In a, In b, Acc c) { return __builtin_amdgcn_##builtin(a.words, b.words, c, 0, 0, 0); }
+#define RT_WMMA_INT8(In, Words, builtin)                                                                      \
+  RT_FN intx8 multiply(In a, In b, intx8 c) {                                                                 \
+    return __builtin_amdgcn_##builtin(true, bit_cast<Words>(a.words), true, bit_cast<Words>(b.words), c, false); \
+  }
+#define RT_WMMA_FP8(In, builtin)                                                            \
+  RT_FN floatx8 multiply(In a, In b, floatx8 c) {                                           \
+    return __builtin_amdgcn_##builtin(bit_cast<intx2>(a.words), bit_cast<intx2>(b.words), c); \
+  }
 #else
 #define RT_MULTIPLY_BYTES(In, Acc, builtin) \
   RT_FN Acc multiply(In, In, Acc c) { return c; }
+#define RT_WMMA_INT8(In, Words, builtin) RT_MULTIPLY_BYTES(In, intx8, builtin)
+#define RT_WMMA_FP8(In, builtin) RT_MULTIPLY_BYTES(In, floatx8, builtin)
 #endif
 #if RT_HAS(RT_MFMA)
 #if defined(__gfx942__) || defined(__gfx950__) || !defined(__HIP_DEVICE_COMPILE__)
@@ -109,6 +132,7 @@ RT_MULTIPLY(shortx4, floatx4, mfma_f32_16x16x16bf16_1k, 0, 0, 0)
 RT_MULTIPLY(shortx4, floatx16, mfma_f32_32x32x8bf16_1k, 0, 0, 0)
 RT_MULTIPLY(float, floatx4, mfma_f32_16x16x4f32, 0, 0, 0)
 RT_MULTIPLY(float, floatx16, mfma_f32_32x32x2f32, 0, 0, 0)
+RT_MULTIPLY(double, doublex4, mfma_f64_16x16x4f64, 0, 0, 0)
 #if defined(__gfx950__) || !defined(__HIP_DEVICE_COMPILE__)
 RT_MULTIPLY(halfx8, floatx4, mfma_f32_16x16x32_f16, 0, 0, 0)
 RT_MULTIPLY(halfx8, floatx16, mfma_f32_32x32x16_f16, 0, 0, 0)
@@ -118,12 +142,18 @@ RT_MULTIPLY(bfloatx8, floatx16, mfma_f32_32x32x16_bf16, 0, 0, 0)
 #elif RT_HAS(RT_WMMA_GFX11)
 RT_MULTIPLY(halfx16, floatx8, wmma_f32_16x16x16_f16_w32)
 RT_MULTIPLY(shortx16, floatx8, wmma_f32_16x16x16_bf16_w32)
+RT_WMMA_INT8(int8x16, intx4, wmma_i32_16x16x16_iu8_w32)
 #elif RT_HAS(RT_WMMA_GFX12)
 RT_MULTIPLY(halfx8, floatx8, wmma_f32_16x16x16_f16_w32_gfx12)
 RT_MULTIPLY(shortx8, floatx8, wmma_f32_16x16x16_bf16_w32_gfx12)
+RT_WMMA_INT8(int8x8, intx2, wmma_i32_16x16x16_iu8_w32_gfx12)
+RT_WMMA_FP8(e4m3x8, wmma_f32_16x16x16_fp8_fp8_w32_gfx12)
+RT_WMMA_FP8(e5m2x8, wmma_f32_16x16x16_bf8_bf8_w32_gfx12)
 #endif
 #undef RT_MULTIPLY
 #undef RT_MULTIPLY_BYTES
+#undef RT_WMMA_INT8
+#undef RT_WMMA_FP8
 
 template <class T, class Sum, int Values, int Sums>
 RT_FN void multiply_add(const vec<T, Values>& a, const vec<T, Values>& b, vec<Sum, Sums>& d) {
@@ -142,6 +172,10 @@ template <>
 struct sum_of<int8_t> {
   using type = int32_t;
 };
+template <>
+struct sum_of<double> {
+  using type = double;
+};
 
 }  // namespace detail
 
@@ -149,14 +183,17 @@ struct sum_of<int8_t> {
 // AMD Instinct MI300 ISA guide, chapter 7, and AMD's matrix instruction calculator. D's registers are
 // neighbours of a column: B^T A^T gives D^T, whose neighbours are those of a row. `Wide` 2 has twice
 // the K, of two bytes an element, in the same cycles (AMD Instinct MI350 ISA guide). Of one byte an
-// element are int8, and fp8 as the device knows it: FNUZ on gfx942, OCP on gfx950.
+// element are int8, and fp8 as the device knows it: FNUZ on gfx942, OCP on gfx950. Of double each
+// fourth row of D has the next register, and the product stands as it is.
 template <class T, int Side, int Wide = 1>
 struct mfma {
   static_assert(Side == 16 || Side == 32, "16x16 or 32x32");
   static_assert(Wide == 1 || (Wide == 2 && sizeof(T) == 2), "the wide ones are of half and bf16");
+  static_assert(sizeof(T) < 8 || Side == 16, "of double 16x16");
   static constexpr int M = Side, N = Side, K = Wide * (sizeof(T) == 4 ? 64 : 512 / sizeof(T)) / Side;
   static constexpr int groups = 64 / Side, terms = K / groups, left_lines = 1;
-  static constexpr int registers = M * N / 64, run_length = 4;
+  static constexpr bool turned = sizeof(T) < 8;
+  static constexpr int registers = M * N / 64, run_length = turned ? 4 : 1;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
   using result = vec<typename detail::sum_of<T>::type, registers>;
@@ -165,16 +202,23 @@ struct mfma {
   static RT_FN int left_line(int lane, int) { return lane % Side; }
   static RT_FN constexpr int left_at(int, int term) { return term; }
   static RT_FN int right_line(int lane) { return lane % Side; }
-  static RT_FN int row(int lane, int) { return lane % Side; }
+  static RT_FN int row(int lane, int r) { return turned ? lane % Side : 4 * r + lane / 16; }
   static RT_FN int col(int lane, int r) {
+    if (!turned) return lane % Side;
     return Side == 32 ? 8 * (r / 4) + 4 * (lane / 32) + r % 4 : 4 * (lane / 16) + r;
   }
 
   static RT_FN void run(const left& a, const right& b, result& d) {
+    const auto& first = turned ? b : a;
+    const auto& second = turned ? a : b;
 #if defined(RT_CPU)
-    ::rt_cpu::mfma<T, Side, K>(&b, &a, d.v);
+    if constexpr (turned) {
+      ::rt_cpu::mfma<T, Side, K>(&first, &second, d.v);
+    } else {
+      ::rt_cpu::mfma_f64(&first, &second, d.v);
+    }
 #else
-    detail::multiply_add(b, a, d);
+    detail::multiply_add(first, second, d);
 #endif
   }
 };
@@ -190,7 +234,7 @@ struct wmma_gfx11 {
   static constexpr int registers = 8, run_length = 1;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
-  using result = vec<float, registers>;
+  using result = vec<typename detail::sum_of<T>::type, registers>;
 
   static RT_FN int group(int) { return 0; }
   static RT_FN int left_line(int lane, int) { return lane % 16; }
@@ -219,7 +263,7 @@ struct wmma_gfx12 {
   static constexpr int registers = 8, run_length = 8;
   using left = vec<T, terms>;
   using right = vec<T, terms>;
-  using result = vec<float, registers>;
+  using result = vec<typename detail::sum_of<T>::type, registers>;
 
   static RT_FN int group(int lane) { return lane / 16; }
   static RT_FN int left_line(int lane, int) { return lane % 16; }
@@ -293,6 +337,44 @@ struct mma {
 
   static RT_FN void run(const left& a, const right& b, result& d) {
     detail::mma_sync<T>(bit_cast<vec<uint32_t, 4>>(a).v, bit_cast<vec<uint32_t, 2>>(b).v, d.v);
+  }
+};
+
+// PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f64 floating point type", and for mma.m16n8k16: value
+// i of B has K 4 i + t of lane 4g + t; of A each second value is row g + 8.
+template <int Depth>
+struct mma_f64 {
+  static_assert(Depth == 4 || Depth == 16, "8x8x4 or 16x8x16");
+  static constexpr int M = Depth == 4 ? 8 : 16, N = 8, K = Depth;
+  static constexpr int groups = 4, terms = K / 4, left_lines = M / 8;
+  static constexpr int registers = 2 * left_lines, run_length = 2;
+  using left = vec<double, left_lines * terms>;
+  using right = vec<double, terms>;
+  using result = vec<double, registers>;
+
+  static RT_FN int group(int lane) { return lane % 4; }
+  static RT_FN int left_line(int lane, int i) { return lane / 4 + 8 * i; }
+  static RT_FN constexpr int left_at(int i, int term) { return term * left_lines + i; }
+  static RT_FN int right_line(int lane) { return lane / 4; }
+  static RT_FN int row(int lane, int r) { return lane / 4 + r / 2 * 8; }
+  static RT_FN int col(int lane, int r) { return lane % 4 * 2 + r % 2; }
+
+  static RT_FN void run(const left& a, const right& b, result& d) {
+#if defined(RT_CPU)
+    ::rt_cpu::mma_f64<Depth>(&a, &b, d.v);
+#else
+    if constexpr (Depth == 4) {
+      asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+          : "+d"(d[0]), "+d"(d[1])
+          : "d"(a[0]), "d"(b[0]));
+    } else {
+      asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+          "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+          : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+          : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]),
+            "d"(b[1]), "d"(b[2]), "d"(b[3]));
+    }
+#endif
   }
 };
 #endif

@@ -33,6 +33,8 @@ from rocm_tui.ingest.formats.autotune.grammar import (
     Header,
     Row,
     Strides,
+    footer_at,
+    plain_header,
     row_of,
 )
 from rocm_tui.ingest.formats.autotune.lines import Part, only_header, single_part
@@ -294,9 +296,10 @@ def _made(prefix: str, text: str, end: int) -> PlainTable | None:
     if not top or not text.startswith(PROCESSES, bottom):
         return None
     first, strides, dtypes = top.groups()
-    header = only_header(prefix + first, len(prefix))
-    footer = _part(text[bottom:-1])
-    if header is None or not isinstance(footer, Footer):
+    header = None if prefix else plain_header(first)
+    header = header or only_header(prefix + first, len(prefix))
+    footer, _ = footer_at(text, text.find(AUTOTUNE, bottom)) or (None, 0)
+    if header is None or footer is None:
         return None
     operands: list[Strides | Dtypes] = []
     for line in filter(None, (strides, dtypes)):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from backend.model.problem import Shape
@@ -160,13 +161,34 @@ def _closing(text: str, start: int) -> int:
     return -1
 
 
-_SIZES = re.compile(r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*")
+_SIZES = r"[0-9]{1,19}(?:x[0-9]{1,19})*(?:, [0-9]{1,19}(?:x[0-9]{1,19})*)*"
+_ALL_SIZES = re.compile(_SIZES)
+_HEADER = re.compile(rf"{AUTOTUNE}({OP})\(({_SIZES})\)", re.ASCII)
+
+
+def plain_header(line: str) -> Header | None:
+    """The header that all of a line is, if its sizes are numbers: most of them."""
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        return None
+    text = line[len(AUTOTUNE) :][:300]
+    return Header(match[1], _shapes(match[2]), text, quoted=False, when=None)
+
+
+def _shapes(sizes: str) -> tuple[Shape, ...]:
+    return tuple(map(_shape, sizes.split(", ")))
+
+
+@lru_cache(4096)
+def _shape(sizes: str) -> Shape:
+    """Kept once: the operands of a model's tunings are often the same."""
+    return tuple(map(int, sizes.split("x")))
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...] | None:
     """`4x8, , 1` is ((4, 8), (), (1,)): an empty operand is 0-dim; None if a size is a symbol."""
-    if _SIZES.fullmatch(text):  # most of them
-        return tuple([tuple(map(int, operand.split("x"))) for operand in text.split(", ")])
+    if _ALL_SIZES.fullmatch(text):  # most of them
+        return _shapes(text)
     if not text.strip():
         return ()
     shapes: list[Shape] = []

@@ -126,12 +126,12 @@ class LogParser:
         who = origin(plain.prefix)
         end = offset + plain.end - 1 - at
         self._problems.report_orphans(who.key)
-        block = self._begin(plain.header, who, end, place)
+        block = self._block(plain.header, who, end, place)
         for operands in plain.operands:
             if block.takes_operands(operands):
                 block.put_operands(operands)
         block.rows, block.footer = plain.rows, plain.footer
-        self._close(block)
+        self._closed_now(block)
         self._until = max(self._until, end + GRACE)
         self._make_tunings()
         return plain.end
@@ -211,10 +211,13 @@ class LogParser:
                 block.shown = False
 
     def _begin(self, header: Header, who: Origin, end: int, place: int) -> Block:
-        self._n += 1
-        block = Block(self._n, self._sources, header, who, place, end)
+        block = self._block(header, who, end, place)
         self._open.add(block)
         return block
+
+    def _block(self, header: Header, who: Origin, end: int, place: int) -> Block:
+        self._n += 1
+        return Block(self._n, self._sources, header, who, place, end)
 
     def _operands(self, part: Strides | Dtypes, who: Origin, end: int) -> None:
         takers = [b for b in self._reachable(who) if b.takes_operands(part)]
@@ -304,19 +307,26 @@ class LogParser:
         self._changed[block.n] = block
 
     def _close(self, block: Block) -> None:
-        key = block.origin.key
         self._open.remove(block)
-        self._closed[key] = block
+        key = block.origin.key
         doubt = self._doubts.get(key)
         if doubt is not None and not any(other in self._open for other in doubt.rest):
             del self._doubts[key]
-        pending = self._stats.get(key, [])
-        fitting = [stats for stats in pending if block.fits_stats(stats)]
-        if len(set(fitting)) == 1:
-            block.stats = fitting[0]
-            pending.remove(fitting[0])
+        self._closed_now(block)
+
+    def _closed_now(self, block: Block) -> None:
+        """It is not open any more."""
+        key = block.origin.key
+        self._closed[key] = block
+        pending = self._stats.get(key)
+        if pending:
+            fitting = [stats for stats in pending if block.fits_stats(stats)]
+            if len(set(fitting)) == 1:
+                block.stats = fitting[0]
+                pending.remove(fitting[0])
         if not self._open.of(key):
-            pending.clear()
+            if pending:
+                pending.clear()
             self._ends.pop(key, None)
         if block.rows:
             self._changed[block.n] = block

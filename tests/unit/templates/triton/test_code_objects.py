@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import sympy
 
-from backend.templates.problem import Operand
+from backend.templates.problem import GemmProblem, Operand
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
-from backend.templates.triton.gemm import TritonGemm, generate
+from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes
 from backend.toolchain.resources import Resources, from_file
 from tests.support.chains import access, epilogue
+from tests.support.prologue_cases import GROUPS, HALVES, NIBBLES, Case, Computed
 from tests.support.triton_lab import TritonChild, triton_child
 
 
@@ -164,3 +165,43 @@ def test_a_module_is_written_once(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compile(path.read_text(), str(path), "exec")
+
+
+@pytest.mark.parametrize("computed", [NIBBLES, HALVES, GROUPS], ids=lambda c: c.name)
+@pytest.mark.parametrize("split", [1, 2])
+def test_computed_factors_reach_the_matrix_cores(
+    child: TritonChild, computed: Computed, split: int
+) -> None:
+    problem = from_gemm(Case("bfloat16", b=computed, vector=16).problem())
+    config = replace(CONFIG, block_m=32, split_k=split)
+    made = generate(problem, config, "gfx942")
+    assert made.inputs == ("X",) and made.extras == tuple(s.name for s in computed.sources)
+    product, *_ = child.compile(made)
+    assert instructions(product, "v_mfma") == {"v_mfma_f32_16x16x16_bf16"}
+
+
+@pytest.mark.parametrize("split", [1, 4])
+def test_scales_and_a_second_product(child: TritonChild, split: int) -> None:
+    """One loop a product, both on the matrix cores; scales are read where the result is stored."""
+    config = replace(CONFIG, split_k=split)
+    out = Operand("out", "bfloat16", (512, 256), (256, 1))
+    eight = [
+        Operand("a", "float8_e4m3fnuz", (512, 1024), (1024, 1)),
+        Operand("b", "float8_e4m3fnuz", (1024, 256), (1, 1024)),
+    ]
+    scales = (
+        Operand("scale_a", "float32", (512, 1), (1, 1)),
+        Operand("scale_b", "float32", (), ()),
+    )
+    scaled = generate(from_gemm(GemmProblem(*eight, out, scales=scales)), config, "gfx942")
+    assert (scaled.inputs, scaled.extras) == (("a", "b"), ("scale_a", "scale_b"))
+    assert instructions(child.compile(scaled)[0], "v_mfma") == {"v_mfma_f32_16x16x32_fp8_fp8"}
+    a, b, c, d = (
+        Operand(name, "bfloat16", sizes, (sizes[1], 1))
+        for name, sizes in zip("abcd", ((512, 1024), (1024, 256)) * 2, strict=True)
+    )
+    plus = generate(from_gemm(GemmProblem(a, b, out, second=(c, d))), config, "gfx942")
+    alone = generate(from_gemm(GemmProblem(a, b, out)), config, "gfx942")
+    assert plus.inputs == ("a", "b", "c", "d")
+    made, once = child.compile(plus)[0], child.compile(alone)[0]
+    assert count(made, "v_mfma") == 2 * count(once, "v_mfma")

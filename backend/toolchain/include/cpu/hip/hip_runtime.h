@@ -113,3 +113,4 @@ inline hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t from, hipE
 #include <rt_cpu/warpgroup.h>
 #include <rt_cpu/wmma.h>
 #endif
+#include <rt_cpu/double.h>

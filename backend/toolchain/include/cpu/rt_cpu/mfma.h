@@ -28,6 +28,10 @@ template <>
 struct SumOf<int8_t> {
   using type = int32_t;
 };
+template <>
+struct SumOf<double> {
+  using type = double;
+};
 
 template <class T, int count>
 void widen(const void* from, typename SumOf<T>::type* to) {

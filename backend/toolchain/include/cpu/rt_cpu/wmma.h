@@ -1,4 +1,4 @@
-// RDNA's matrix instructions, 16 x 16 x 16 with fp32 sums.
+// RDNA's matrix instructions, 16 x 16 x 16 with fp32 sums, of int8 int32.
 #pragma once
 #include <rt_cpu/product.h>
 
@@ -29,12 +29,12 @@ struct WmmaGfx12 {
 };
 
 template <class T>
-void wmma_gfx11(const void* a, const void* b, float* d) {
+void wmma_gfx11(const void* a, const void* b, typename SumOf<T>::type* d) {
   product<WmmaGfx11, T>(a, b, d);
 }
 
 template <class T>
-void wmma_gfx12(const void* a, const void* b, float* d) {
+void wmma_gfx12(const void* a, const void* b, typename SumOf<T>::type* d) {
   product<WmmaGfx12, T>(a, b, d);
 }
 

@@ -1,0 +1,240 @@
+"""The configs that `@triton.autotune` timed: `<hash>/<kernel>.autotune.json` of Triton's cache.
+
+    {"key": [1024, "torch.float16"],
+     "configs_timings": [[{"kwargs": {"BLOCK": 64}, "num_warps": 4, ...}, [p50, p20, p80]], ...]}
+
+Times are milliseconds; a config that failed has three times `Infinity`. Triton (3.4, 3.6, 3.9,
+`runtime/autotuner.py`) makes its configs of the file anew and takes the first of those with the
+least times, compared in the order in which they stand. So the first number of each config decides,
+and a pin raises that of the rivals as in Inductor's cache (`autotune`). Whoever reads the file
+tries just these configs: their list is a part of the folder's name. With another list, another
+source or another Triton the file is never read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.cache.autotune import CacheText, Numbers, Token, is_raised, measured_ms
+from backend.disk.safe import load_json, read_bytes
+from backend.errors import CacheUnreadable, brief
+from backend.model.kernel import TRITON, inputs_of, is_digest
+
+SUFFIX = ".autotune.json"
+MAX_BYTES = 8 << 20
+"""2,000 configs are 0.4 MiB."""
+MAX_KEY = 16_384
+"""Characters of a key."""
+MAX_VALUE = 80
+"""Characters of one value of a config that are shown."""
+HASH = "triton_config-"
+"""What the hash of a config begins with."""
+
+_SHORT = {"num_warps": "w", "num_stages": "s", "num_ctas": "c", "maxnreg": "r"}
+_USUAL = {"num_ctas": 1}
+_DECODER = json.JSONDecoder()
+_GAP = re.compile(r"[ \t\n\r]*")
+
+
+@dataclass(frozen=True, slots=True)
+class TimedConfig:
+    """A config and its times in milliseconds: the median, and the 20th and the 80th percentile
+    where they are told. One that failed has none. `name` is for persons, `text` all of it."""
+
+    hash: str
+    name: str
+    text: str
+    ms: float
+    quantiles: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TunedKernel:
+    """What one file tells; `inputs` is our key for it."""
+
+    kernel: str
+    key: tuple[object, ...]
+    inputs: str
+    configs: tuple[TimedConfig, ...]
+
+
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where Triton keeps what it compiles for a process with this environment."""
+    named = env.get("TRITON_CACHE_DIR")
+    home = env.get("TRITON_HOME") or env.get("HOME") or str(Path.home())
+    return Path(os.path.abspath(named)) if named else Path(home, ".triton", "cache")  # noqa: PTH100
+
+
+def folders_of(root: Path, env: Mapping[str, str] = os.environ) -> list[Path]:
+    """The caches of Triton that programs of the cache dir `root` use: Inductor gives its own to
+    Triton, one a device; and that of the environment. Those that exist."""
+    try:
+        inner = sorted(p for p in (root / "triton").iterdir() if p.name.isdecimal() and p.is_dir())
+    except OSError:
+        inner = []
+    named = cache_folder(env)
+    return [*inner, *([named] if named.is_dir() and named not in inner else [])]
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether a file is called as these are."""
+    return str(path).endswith(SUFFIX)
+
+
+def parse(path: Path, data: bytes) -> TunedKernel:
+    """What `data`, the content of `path`, says. Raises CacheUnreadable."""
+    if len(data) > MAX_BYTES:
+        raise CacheUnreadable(f"{path} has more than {MAX_BYTES >> 20} MiB; move it away")
+    document = load_json(path, data)
+    timings, key = document.get("configs_timings"), document.get("key")
+    if not isinstance(timings, list) or not isinstance(key, list):
+        raise CacheUnreadable(f"{path} holds no times of Triton configs; move it away")
+    configs: dict[str, TimedConfig] = {}
+    for pair in timings:
+        config = _timed(pair)
+        if config is None:
+            raise CacheUnreadable(f"{path} has a config without its times; move it away")
+        configs[config.hash] = config
+    kernel = path.name.removesuffix(SUFFIX)
+    inputs = inputs_of(kernel, key, path.parent.name)
+    if not kernel.isidentifier():
+        raise CacheUnreadable(f"{brief(str(path), 200)} is called after no kernel; move it away")
+    if len(inputs) > MAX_KEY:
+        raise CacheUnreadable(f"{path} has a key of more than {MAX_KEY} characters; move it away")
+    return TunedKernel(kernel, tuple(key), inputs, tuple(configs.values()))
+
+
+def _timed(pair: object) -> TimedConfig | None:
+    """One entry of the file; None if it is none."""
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
+        return None
+    config, times = pair
+    times = times if isinstance(times, list) else [times]
+    if not times or not _NUMBERS.issuperset(map(type, times)):
+        return None
+    first = _milliseconds(times[0])
+    known = _KNOWN.get(text := repr(config))
+    if known is None:
+        known = _described(config)
+        if len(_KNOWN) < _MOST_KNOWN and len(text) < 1_000:
+            _KNOWN[text] = known
+    return TimedConfig(*known, first, _quantiles(times) if math.isfinite(first) else None)
+
+
+def _quantiles(times: list[float]) -> tuple[float, float] | None:
+    low, high = (times[1], times[2]) if len(times) == 3 else (math.nan, math.nan)
+    return (low, high) if abs(low) < math.inf and abs(high) < math.inf else None
+
+
+_NUMBERS = frozenset((int, float))
+_KNOWN: dict[str, tuple[str, str, str]] = {}
+"""Hash, name and text of a config: the same few stand in thousands of files."""
+_MOST_KNOWN = 16_384
+
+
+def _described(config: Mapping[str, Any]) -> tuple[str, str, str]:
+    members = dict(_members(config))
+    return (
+        hash_of(config),
+        " ".join(_short(name, value) for name, value in members.items()),
+        ", ".join(f"{name}={value}" for name, value in members.items()),
+    )
+
+
+def _milliseconds(number: float) -> float:
+    try:
+        return measured_ms(float(number))
+    except OverflowError:
+        return math.inf
+
+
+def hash_of(config: Mapping[str, Any]) -> str:
+    """Names a config, as a file or Triton itself has it. What is not set is left out, so the name
+    is the same for each version of Triton."""
+    told = {name: value for name, value in config.items() if value is not None}
+    return HASH + hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _members(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    kwargs = config.get("kwargs")
+    own = {name: value for name, value in config.items() if not (name == "kwargs" or value is None)}
+    for name, value in [*(kwargs.items() if isinstance(kwargs, dict) else ()), *own.items()]:
+        if _USUAL.get(name) != value:
+            text = value if isinstance(value, str) else json.dumps(value)
+            yield brief(name, MAX_VALUE), brief(text, MAX_VALUE)
+
+
+def _short(name: str, value: str) -> str:
+    return f"{_SHORT[name]}{value}" if name in _SHORT else f"{name}={value}"
+
+
+class ConfigText(CacheText):
+    """The content of one file, as text with places, as that of Inductor's cache."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        """Raises CacheUnreadable."""
+        super().__init__(path, data)
+        self._inputs = parse(path, data).inputs
+
+    def find(self, op: str, inputs: str) -> Numbers:
+        """The first number of each config, in the one precision that there is."""
+        if (op, inputs) != (TRITON, self._inputs):
+            return {}
+        return {"": dict(self._firsts())}
+
+    def raised(self) -> list[tuple[str, str]]:
+        held = any(is_raised(token.value) for _, token in self._firsts())
+        return [(TRITON, self._inputs)] if held else []
+
+    def _firsts(self) -> Iterator[tuple[str, Token]]:
+        """Of a config that stands there twice the last one counts, as for Triton."""
+        try:
+            for at, _ in self._elements(self._members(self._root())["configs_timings"]):
+                (config, _), (times, end) = self._elements(at)
+                if self.text[times] == "[":
+                    times, end = next(self._elements(times))
+                told, _ = _DECODER.raw_decode(self.text, config)
+                yield hash_of(told), Token(self.text[times:end], times, end)
+        except (ValueError, LookupError, RecursionError) as error:  # text that is not UTF-8 alone
+            raise CacheUnreadable(f"{self.path} is not JSON; move the file away") from error
+
+    def _elements(self, at: int) -> Iterator[tuple[int, int]]:
+        """Where each value of the array at `at` begins and ends; `parse` has read it before."""
+        at = self._space(at + 1)
+        while self.text[at] != "]":
+            _, end = _DECODER.raw_decode(self.text, at)
+            yield at, end
+            at = self._space(end)
+            if self.text[at] == ",":
+                at = self._space(at + 1)
+
+    def _space(self, at: int) -> int:
+        match = _GAP.match(self.text, at)
+        return match.end() if match else at
+
+
+def keep_newer(path: Path, newer: bytes, older: bytes) -> bytes:
+    """Of two contents of a file that Triton writes as a whole: the newer one. Raises
+    CacheUnreadable."""
+    parse(path, newer)
+    return newer
+
+
+def path_in(folder: Path, digest: str, kernel: str) -> Path:
+    """The file of a kernel. Raises CacheUnreadable for what is no name of Triton's."""
+    if not is_digest(digest) or not kernel.isidentifier():
+        raise CacheUnreadable(f"{brief(digest, 60)} is no folder of Triton's cache")
+    return folder / digest / f"{kernel}{SUFFIX}"
+
+
+def read(path: Path) -> TunedKernel:
+    """Read one file. Raises CacheUnreadable."""
+    return parse(path, read_bytes(path, MAX_BYTES))

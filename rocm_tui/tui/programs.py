@@ -1,0 +1,81 @@
+"""The programs whose output can be shown: that of this screen, and those that screens left running
+or that have ended since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # most screens show no program
+    from rocm_tui.launch.detached import Recorded
+    from rocm_tui.launch.launched import Launched
+    from rocm_tui.launch.program import Program
+
+
+class Programs:
+    """One of them is shown: the one that a person chose, else that of this screen, else the one
+    that began last. All but `known` read files."""
+
+    def __init__(
+        self,
+        launched: Launched | None,
+        recorded: Callable[[], list[Recorded]],
+        opened: Callable[[Recorded], Program],
+    ) -> None:
+        """`recorded` finds what screens started, `opened` makes one of those ready to be shown."""
+        self._launched = launched
+        self._recorded = recorded
+        self._open = opened
+        self._shown: Program | None = launched
+        self._opened: dict[Path, Program] = {} if launched is None else {launched.log: launched}
+
+    @property
+    def known(self) -> bool:
+        """Whether one was found so far."""
+        return self._shown is not None
+
+    @property
+    def shown(self) -> Program | None:
+        """None where no screen started one."""
+        if self._shown is None:
+            self._turn_to(self._recorded()[:1])
+        return self._shown
+
+    def place(self) -> tuple[int, int]:
+        """Which one is shown, from 1, and of how many."""
+        logs = self._logs()
+        shown = self.shown
+        return (logs.index(shown.log) + 1 if shown and shown.log in logs else 0), len(logs)
+
+    def turn(self, by: int) -> Program | None:
+        """Show another one, `by` places further down."""
+        at, of = self.place()
+        if of:
+            log = self._logs()[(at - 1 + by) % of]
+            self._show(log)
+        return self._shown
+
+    def choose(self, run: str) -> bool:
+        """Show that of this run; False where no screen started it."""
+        log = next((log for log in self._logs() if log.name.startswith(f"{run}.")), None)
+        if log is not None:
+            self._show(log)
+        return log is not None
+
+    def _show(self, log: Path) -> None:
+        if log in self._opened:
+            self._shown = self._opened[log]
+        else:
+            self._turn_to([one for one in self._recorded() if one.log == log])
+
+    def _turn_to(self, found: list[Recorded]) -> None:
+        for one in found:
+            self._shown = self._opened[one.log] = self._open(one)
+
+    def _logs(self) -> list[Path]:
+        """Those that run first, the newest first; that of this screen before all."""
+        logs = [one.log for one in self._recorded()]
+        if self._launched is None:
+            return logs
+        return [self._launched.log, *(log for log in logs if log != self._launched.log)]

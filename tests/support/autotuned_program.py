@@ -1,0 +1,95 @@
+"""A program with a kernel of `@triton.autotune`, as stock Triton runs it, on a driver of no GPU.
+
+The compiler is Triton's own, for an AMD GPU; a launch is written down, and times come from us.
+
+Prints one JSON object: the configs that were benchmarked, and the block and warps of each launch
+beside. Arguments: sizes to run for. `TIMES` has the milliseconds by block; `BLOCKS` the blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+if "ROCM_TUI_RUN" in os.environ:  # with torch it is torch that calls this
+    import rocm_tui_autoload
+
+    rocm_tui_autoload.autoload()
+
+LAUNCHED: list[dict[str, int]] = []
+BENCHED: list[int] = []
+TIMES = {int(block): ms for block, ms in json.loads(os.environ["TIMES"]).items()}
+BLOCKS = json.loads(os.environ.get("BLOCKS", "[32, 64, 128]"))
+
+
+class Utils:
+    def load_binary(self, name: str, *rest: object) -> tuple[object, ...]:
+        return 1, name, 0, 0, 1024
+
+    def get_device_properties(self, device: int) -> dict[str, int]:
+        return {"max_shared_mem": 65536, "warpSize": 64}
+
+
+class Launcher:
+    def __init__(self, src: Any, metadata: Any) -> None:
+        self._told = {"block": src.constants[(2,)], "warps": metadata.num_warps}
+
+    def __call__(self, *arguments: object) -> None:
+        LAUNCHED.append(self._told)
+
+
+class Driver:
+    launcher_cls = Launcher
+    utils = Utils()
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("hip", "gfx942", 64)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def map_python_to_cpp_type(self, name: str) -> str:
+        return name
+
+
+class Tensor:
+    dtype = "torch.float32"
+
+    def data_ptr(self) -> int:
+        return 1 << 14
+
+
+def bench(call: Any, quantiles: object) -> list[float]:
+    call()
+    block = LAUNCHED.pop()["block"]
+    BENCHED.append(block)
+    ms = TIMES[block]
+    return [ms, ms * 0.9, ms * 1.1]
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": block}, num_warps=block // 32) for block in BLOCKS],
+    key=["n"],
+    do_bench=bench,
+)
+@triton.jit
+def scale_kernel(p, n, BLOCK: tl.constexpr) -> None:  # noqa: ANN001
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(p + at, tl.load(p + at, mask=at < n) * 2, mask=at < n)
+
+
+if __name__ == "__main__":
+    driver.set_active(Driver())
+    for size in map(int, sys.argv[1:]):
+        scale_kernel[(4,)](Tensor(), size)
+    print(json.dumps({"benched": BENCHED, "launched": LAUNCHED}))

@@ -1,0 +1,140 @@
+"""Sources read by another process: the same records come, it answers, and it ends with us."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.model.choice import Choice
+from backend.model.problem import Problem
+from backend.model.tuning import Seconds, Tuning
+from rocm_tui.ingest.follow.apart import ReaderProcess
+from rocm_tui.ingest.follow.packing import Packer
+from rocm_tui.ingest.follow.watcher import read_sources
+from rocm_tui.ingest.records import Fault, Record, Seen
+
+TABLE = """AUTOTUNE mm({m}x64, 64x64)
+  triton_mm_1 0.0100 ms 100.0% BLOCK_M=16
+  mm 0.0200 ms 50.0%
+SingleProcess AUTOTUNE benchmarking takes 1.0 seconds and 1.0 seconds precompiling for 2 choices
+"""
+COUNT = 2500
+"""More than come in one message."""
+
+
+class Taken:
+    """What a reader found, as it came."""
+
+    def __init__(self, path: Path) -> None:
+        self.records: list[Record] = []
+        self.settled = threading.Event()
+        self.reader = ReaderProcess.begin([str(path)], path.parent, polling=False)
+        self.reader.tell(self.records.extend, self.settled.set)
+
+    def wait_for(self, count: int) -> None:
+        end = time.monotonic() + 20
+        while len(self.records) < count:
+            assert time.monotonic() < end, len(self.records)
+            time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_it_tells_what_a_thread_tells(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(TABLE.format(m=m + 1) for m in range(COUNT)))
+    taken = Taken(log)
+    try:
+        assert taken.reader.sources() == ()
+        taken.reader.start()
+        assert taken.settled.wait(20)
+        known = read_sources([str(log)])
+        assert len(known) == COUNT
+        assert taken.records == known
+        with log.open("a") as more:
+            more.write(TABLE.format(m=COUNT + 1))
+        taken.wait_for(COUNT + 1)
+        (source,) = taken.reader.sources()
+        assert (source.format, source.read) == ("stderr log", log.stat().st_size)
+    finally:
+        taken.reader.stop()
+    taken.reader.stop()
+    assert len(taken.reader.sources()) == 1
+
+
+def test_a_folder_without_anything_is_settled_too(tmp_path: Path) -> None:
+    taken = Taken(tmp_path)
+    taken.reader.start()
+    assert taken.settled.wait(20)
+    assert taken.records == []
+    assert [source.path for source in taken.reader.sources()] == [str(tmp_path)]
+    taken.reader.stop()
+
+
+def test_its_end_is_told(tmp_path: Path) -> None:
+    taken = Taken(tmp_path)
+    taken.reader.start()
+    assert taken.settled.wait(20)
+    os.kill(taken.reader.pid, signal.SIGKILL)
+    taken.wait_for(1)
+    (fault,) = taken.records
+    assert isinstance(fault, Fault)
+    assert "the process that reads has ended" in fault.what
+    assert len(taken.reader.sources()) == 1  # nobody answers any more
+    taken.reader.stop()
+
+
+def test_it_ends_with_whom_it_reads_for(tmp_path: Path) -> None:
+    code = (
+        "import sys, os, signal\n"
+        "from pathlib import Path\n"
+        "from rocm_tui.ingest.follow.apart import ReaderProcess\n"
+        "reader = ReaderProcess.begin([sys.argv[1]], Path(sys.argv[1]), polling=False)\n"
+        "print(reader.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, timeout=30
+    )
+    pid, end = int(done.stdout), time.monotonic() + 20
+    while _alive(pid):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _again(thing: object) -> object:
+    buffer = io.BytesIO()
+    Packer(buffer, pickle.HIGHEST_PROTOCOL).dump(thing)
+    return pickle.loads(buffer.getvalue())
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        Choice(),
+        Choice("mm", None, 0.5, "A=1", offered=False),
+        Seconds(None, 2.0),
+        Tuning("mm"),
+        Tuning("mm", ((1, 2),), choices=(Choice("a"),), dims=(1, 2, 3), threads=4, when=3.0),
+        Tuning("convolution", options=(("stride", (1, 1)),), sources=("x",)),
+        Seen("x#1", Tuning("mm", seconds=Seconds(1.0))),
+        Problem("mm", ((1, 2),)),
+    ],
+)
+def test_what_is_packed_comes_out_the_same(thing: object) -> None:
+    assert _again(thing) == thing
+    assert type(_again(thing)) is type(thing)

@@ -1,0 +1,162 @@
+"""Triton's cache as one source: found, read, followed, and what is no such file."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.model.tuning import Tuning
+from rocm_tui.ingest.follow.configs import ConfigFolder
+from rocm_tui.ingest.follow.watcher import Watcher, read_sources
+from rocm_tui.ingest.records import Dropped, Gone, Record, Seen, Unread
+from rocm_tui.session import stats
+from rocm_tui.session.model import Model
+
+CONFIG = {"num_warps": 4, "num_ctas": 1, "num_stages": 3, "maxnreg": None, "pre_hook": None}
+
+
+def digest(n: int) -> str:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+    text = "".join(letters[(n >> shift) & 31] for shift in range(0, 40, 5))
+    return text.ljust(52, "Q")
+
+
+def content(best: float = 1.0, size: int = 1024) -> str:
+    pairs = [[{"kwargs": {"BLOCK": b}, **CONFIG}, [best * b] * 3] for b in (1, 2)]
+    return json.dumps({"key": [size, "torch.float16"], "configs_timings": pairs})
+
+
+def put(cache: Path, n: int, text: str, name: str = "k.autotune.json") -> Path:
+    path = cache / digest(n) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def tunings(records: list[Record]) -> list[Tuning]:
+    return [record.tuning for record in records if isinstance(record, Seen)]
+
+
+def test_one_source_tells_of_every_kernel(tmp_path: Path) -> None:
+    put(tmp_path, 1, content())
+    put(tmp_path, 2, content(size=2048), "other_kernel.autotune.json")
+    put(tmp_path, 3, "{}", "k.json")  # what was compiled
+    (tmp_path / "__pycache__").mkdir()
+    first, second = tunings(read_sources([str(tmp_path)]))
+    assert first.inputs_key == f'k[1024, "torch.float16"]:{digest(1)[:8]}'
+    assert second.inputs_key == f'other_kernel[2048, "torch.float16"]:{digest(2)[:8]}'
+    assert first.dtypes == ("torch.float16",) and first.key is not None
+    assert stats.sizes_text(first) == "k 1024" and stats.dtype_of(first) == "f16"
+    assert [choice.label for choice in first.choices] == ["BLOCK=1 w4 s3", "BLOCK=2 w4 s3"]
+
+
+def test_inductors_cache_dir_has_those_of_its_devices(tmp_path: Path) -> None:
+    (tmp_path / "fxgraph").mkdir()
+    put(tmp_path / "triton" / "0", 1, content())
+    put(tmp_path / "triton" / "0", 2, "{}", "k.json")
+    assert len(tunings(read_sources([str(tmp_path)]))) == 1
+
+
+def test_a_file_by_itself_is_read_and_cannot_be_pinned(tmp_path: Path) -> None:
+    path = tmp_path / "k.autotune.json"
+    path.write_text(content())
+    (tuning,) = tunings(read_sources([str(path)]))
+    assert tuning.inputs_key == 'k[1024, "torch.float16"]' and tuning.key is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"key": 1, "configs_timings": []}', "\0" * 100, "[" * 9999]
+)
+def test_garbage_is_one_line_and_hides_nothing(tmp_path: Path, text: str) -> None:
+    bad = put(tmp_path, 1, text)
+    put(tmp_path, 2, content())
+    records = read_sources([str(tmp_path)])
+    assert len(tunings(records)) == 1
+    (problem,) = (record for record in records if isinstance(record, Unread))
+    assert problem.source == str(bad) and problem.what.isprintable() and len(problem.what) < 400
+
+
+def test_a_pipe_or_too_much_is_not_read(tmp_path: Path) -> None:
+    import os
+
+    (tmp_path / digest(1)).mkdir()
+    os.mkfifo(tmp_path / digest(1) / "k.autotune.json")
+    big = put(tmp_path, 2, "")
+    with big.open("wb") as file:
+        file.truncate(9 << 20)
+    problems = [r for r in read_sources([str(tmp_path)]) if isinstance(r, Unread)]
+    assert len(problems) == 2
+
+
+def test_what_changes_is_told_and_nothing_else(tmp_path: Path) -> None:
+    follower = ConfigFolder(str(tmp_path))
+    first = put(tmp_path, 1, content())
+    assert len(tunings(follower.poll(0.0))) == 1 and follower.retry_at is None
+    assert follower.poll(1e4) == []
+    (tmp_path / digest(2)).mkdir()  # a kernel is being timed
+    assert follower.poll(2e4) == [] and follower.retry_at is not None
+    put(tmp_path, 2, content(size=7))
+    (seen,) = tunings(follower.poll(follower.retry_at))
+    assert seen.inputs_key and seen.inputs_key.startswith("k[7,") and follower.retry_at is None
+    first.write_text(content(best=3.0))
+    (seen,) = tunings(follower.poll(3e4))
+    assert seen.choices[0].ms == 3.0
+    first.write_text("{}")
+    assert [type(record) for record in follower.poll(4e4)] == [Dropped, Unread]
+    assert follower.problems == 1
+    first.write_text(content())
+    assert [type(record) for record in follower.poll(5e4)] == [Gone, Seen]
+    first.unlink()
+    assert follower.poll(6e4) == [Gone(str(first))] and follower.problems == 0
+    put(tmp_path, 1, content())
+    assert len(tunings(follower.poll(7e4))) == 1
+
+
+def test_a_kernel_that_is_timed_while_we_watch_appears(tmp_path: Path) -> None:
+    put(tmp_path, 1, content())
+    seen: list[Tuning] = []
+    came = threading.Event()
+
+    def sink(records: list[Record]) -> None:
+        seen.extend(tunings(records))
+        came.set()
+
+    watcher = Watcher([str(tmp_path)], sink)
+    watcher.start()
+    try:
+        assert came.wait(10)
+        time.sleep(0.5)
+        folder = tmp_path / digest(2)
+        folder.mkdir()
+        time.sleep(0.5)  # the configs are timed
+        came.clear()
+        start = time.monotonic()
+        (folder / "tmp.pid_1").mkdir()
+        (folder / "tmp.pid_1" / "k.autotune.json").write_text(content(size=9))
+        (folder / "tmp.pid_1" / "k.autotune.json").rename(folder / "k.autotune.json")
+        assert came.wait(10)
+        assert time.monotonic() - start < 5
+    finally:
+        watcher.stop()
+    assert seen[-1].inputs_key and seen[-1].inputs_key.startswith("k[9,")
+
+
+@pytest.mark.parametrize(("high", "tied"), [(1.2, True), (1.04, False)])
+def test_what_overlaps_is_a_tie(tmp_path: Path, high: float, tied: bool) -> None:
+    times = [[1.0, 0.9, high], [1.1, 1.05, 1.3]]
+    pairs = [[{"kwargs": {"BLOCK": n}, **CONFIG}, ms] for n, ms in enumerate(times)]
+    put(tmp_path, 1, json.dumps({"key": [], "configs_timings": pairs}))
+    (tuning,) = tunings(read_sources([str(tmp_path)]))
+    assert stats.tied(tuning) is tied
+
+
+def test_kernels_of_one_name_stay_apart(tmp_path: Path) -> None:
+    for n in range(3):
+        put(tmp_path, n, content(best=1.0 + n))
+    model = Model()
+    model.apply(read_sources([str(tmp_path)]))
+    assert len({row.id for row in model.rows()}) == 3
