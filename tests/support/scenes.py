@@ -60,7 +60,7 @@ SCENES = (
     Scene("trials", "rocm-tui  Trials", "T", "T"),
     Scene("history", "rocm-tui  History", "H", "escape"),
     Scene("source", "rocm-tui  Source", "o", "escape"),
-    Scene("saved", "Tuning saves", "C"),
+    Scene("saved", "saves 207.9", "C"),
     Scene("ranks", "Ranks or hosts use", "3"),
     Scene("roofline", "FLOP/byte", "5 j j", "escape", sizes=ALL_SIZES),
 )
