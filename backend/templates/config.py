@@ -107,10 +107,11 @@ class SkinnyConfig:
 class DirectConfig:
     """A convolution of groups of few channels, whose image is brought to LDS once.
 
-    A block computes `tile_h` x `tile_w` places of the result for `cols` filters. By FMA a thread
-    has `run` filters at `each` places of a line; by a matrix unit a wave has `each` times 16 places
-    of 16 filters at once. `vec_a`, `vec_b` and `vec_c` are elements an access of
-    the image, the weight and the result.
+    A block computes `tile_h` x `tile_w` places of the result for `cols` filters, `tiles` times
+    below each other: while one is multiplied, the next one is brought. By FMA a thread has `run`
+    filters at `each` places of a line; by a matrix unit a wave has `each` times 16 places of 16
+    filters at once. `vec_a`, `vec_b` and `vec_c` are elements an access of the image, the weight
+    and the result.
     """
 
     tile_h: int
@@ -120,6 +121,7 @@ class DirectConfig:
     each: int
     run: int = 1
     unit: UnitName = "fma"
+    tiles: int = 1
     vec_a: int = 1
     vec_b: int = 1
     vec_c: int = 1

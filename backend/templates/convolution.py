@@ -98,10 +98,10 @@ def one_launch(
     if isinstance(config, DirectConfig):
         assert isinstance(problem, ConvProblem) and problem.window is not None
         high, wide = problem.window.places
-        tile = config.tile_h * config.tile_w * config.cols
-        edges = (high + config.tile_h - 1, wide + config.tile_w - 1, cols + config.cols - 1)
+        block_h = config.tile_h * config.tiles
+        edges = (high + block_h - 1, wide + config.tile_w - 1, cols + config.cols - 1)
         covered = math.prod((problem.window.image.sizes[0], *edges))
-        most = _GRID // max(256, 64 * config.waves) * tile
+        most = _GRID // max(256, 64 * config.waves) * block_h * config.tile_w * config.cols
         return (rows, LARGEST_SIZE), (cols, LARGEST_SIZE), (covered, most)
     covered = math.prod((rows + config.block_m - 1, cols + config.block_n - 1, problem.batch))
     threads = max(256, 64 * config.waves)

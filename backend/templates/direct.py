@@ -25,7 +25,8 @@ def direct_defect(config: DirectConfig, problem: GemmProblem) -> str | None:
 
 def _defects(config: DirectConfig, problem: GemmProblem) -> Iterator[str]:
     window, form, item = _window(problem), canonical(problem), problem.a.item_bytes
-    numbers = (config.tile_h, config.tile_w, config.cols, config.waves, config.each, config.run)
+    tile = (config.tile_h, config.tile_w, config.tiles, config.cols)
+    numbers = (*tile, config.waves, config.each, config.run)
     if any(number < 1 for number in numbers):
         yield "a size below 1"
         return
@@ -124,7 +125,8 @@ def lds_bytes(config: DirectConfig, problem: GemmProblem) -> int:
         steps = max(SIDE, seen_by(SIDE, window)) // SIDE
         pixel += SIDE // 2
         weights = item * config.cols * points * steps * SIDE
-    return -(-high * wide * pixel * item // VECTOR_BYTES) * VECTOR_BYTES + weights
+    image = -(-high * wide * pixel * item // VECTOR_BYTES) * VECTOR_BYTES
+    return min(2, config.tiles) * image + weights
 
 
 def values(config: DirectConfig, problem: GemmProblem, wave: int) -> int:

@@ -4,6 +4,7 @@ count. Nothing is compiled or measured here.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -51,11 +52,13 @@ def direct_configs(
         if direct_defect(config, problem) is None and device_defect(config, problem, device) is None
     ]
     found.sort(key=lambda config: _cost(config, problem, sizes, device))
-    return tuple(found[:budget])
+    return tuple(_by_turns(found)[:budget])
 
 
 def _candidates(problem: GemmProblem, device: DeviceLimits) -> Iterator[DirectConfig]:
     window = _window(problem)
+    # Only NVIDIA's copies run beside what multiplies.
+    streams = device.target.kind == "cuda"
     units: list[UnitName] = ["fma"]
     matrix = _unit(device.target, problem.a.dtype)
     if matrix is not None:
@@ -63,7 +66,7 @@ def _candidates(problem: GemmProblem, device: DeviceLimits) -> Iterator[DirectCo
     for unit in units:
         for tile_h, tile_w in _tiles(window, device):
             for cols in (16, 32, 64, 128):
-                yield from _of_tile(problem, unit, tile_h, tile_w, cols)
+                yield from _of_tile(problem, unit, tile_h, tile_w, cols, streams)
 
 
 def _unit(target: Target, dtype: str) -> UnitName | None:
@@ -82,7 +85,7 @@ def _unit(target: Target, dtype: str) -> UnitName | None:
 
 def _tiles(window: Window, device: DeviceLimits) -> Iterator[tuple[int, int]]:
     """Rows and columns of places, most of which are there; fibers of a CPU are dear."""
-    high, wide = (int(n) if isinstance(n, int) or n.is_Integer else 56 for n in window.places)
+    high, wide = _places(window)
     if device.target.kind == "cpu":
         yield 4, 8
         return
@@ -94,7 +97,7 @@ def _tiles(window: Window, device: DeviceLimits) -> Iterator[tuple[int, int]]:
 
 
 def _of_tile(
-    problem: GemmProblem, unit: UnitName, tile_h: int, tile_w: int, cols: int
+    problem: GemmProblem, unit: UnitName, tile_h: int, tile_w: int, cols: int, streams: bool
 ) -> Iterator[DirectConfig]:
     form, window, item = canonical(problem), _window(problem), problem.a.item_bytes
     places = tile_h * tile_w
@@ -112,7 +115,7 @@ def _of_tile(
         tiles = places // SIDE
         plans = [
             (waves, each, 1)
-            for waves in (4, 8)
+            for waves in (4, 7, 8)
             for each in (1, 2, 4, 7)
             if tiles % each == 0 and tiles // each * (cols // SIDE) % waves == 0
         ]
@@ -124,7 +127,18 @@ def _of_tile(
         while 2 * vec_c <= min(form.out_vector, run_of(config)):
             vec_c *= 2
         vec_b = neighbours(window, form.right.vector)
-        yield replace(config, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c)
+        config = replace(config, vec_a=vec_a, vec_b=vec_b, vec_c=vec_c)
+        yield config
+        if streams:
+            for tiles in (2, 4):
+                if tile_h * tiles <= _places(window)[0] + tile_h // 2:
+                    yield replace(config, tiles=tiles)
+
+
+def _places(window: Window) -> tuple[int, int]:
+    """Rows and columns of the result, guesses where they are dynamic."""
+    high, wide = (int(n) if isinstance(n, int) or n.is_Integer else 56 for n in window.places)
+    return high, wide
 
 
 def _divides(run: int, filters: int) -> bool:
@@ -141,8 +155,8 @@ def _cost(config: DirectConfig, problem: GemmProblem, sizes: Sizes, device: Devi
     window, item = _window(problem), problem.a.item_bytes
     high, wide = halo(config, window)
     places = config.tile_h * config.tile_w
-    out = [int(n) if isinstance(n, int) or n.is_Integer else 56 for n in window.places]
-    tiles = -(-out[0] // config.tile_h) * -(-out[1] // config.tile_w)
+    out = _places(window)
+    tiles = -(-out[0] // (config.tile_h * config.tiles)) * -(-out[1] // config.tile_w)
     blocks = sizes.m / (out[0] * out[1]) * tiles * -(-sizes.n // config.cols)
     read = high * wide * held(config, window) * item + places * config.cols * item
     points = window.kernel[0] * window.kernel[1]
@@ -153,8 +167,18 @@ def _cost(config: DirectConfig, problem: GemmProblem, sizes: Sizes, device: Devi
         steps = max(SIDE, seen_by(SIDE, window)) // SIDE
         fragments = places // SIDE * (config.cols // SIDE) * points * steps
         clocks = fragments * 4 * (1 + 1 / config.each)
+    threads = config.waves * wave_of(device.target, config.unit)
     fit = max(1, device.dynamic_lds_bytes // lds_bytes(config, problem))
-    fit = min(fit, 2048 // (config.waves * wave_of(device.target, config.unit)))
+    fit = min(fit, 2048 // threads)
     rounds = -(-blocks // (fit * device.compute_units))
-    # Some blocks load while others multiply.
-    return float(rounds * fit * (max(clocks, read / 16) + min(clocks, read / 16) / fit + 300))
+    longer, shorter = max(clocks, read / 16), min(clocks, read / 16)
+    # Some blocks load while others multiply, and so does one of several tiles.
+    return float(rounds * fit * (config.tiles * longer + shorter / fit + 300))
+
+
+def _by_turns(found: list[DirectConfig]) -> list[DirectConfig]:
+    """One with a single tile, one with several, and so on: which is faster only a run tells."""
+    single = [config for config in found if config.tiles == 1]
+    several = [config for config in found if config.tiles > 1]
+    pairs = itertools.zip_longest(single, several)
+    return [config for pair in pairs for config in pair if config is not None]

@@ -25,6 +25,7 @@ import torch
 
 from backend.templates.config import GemmConfig
 from backend.templates.errors import TemplateError
+from backend.templates.few_channels import direct_configs
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import Sizes
 from backend.templates.rendering import Rendered
@@ -35,6 +36,7 @@ from tests.support.gpu_lab import Gpu
 from tests.support.template_lab import Kernel
 from tests.unit.templates import (
     test_convolution,
+    test_direct,
     test_dtypes,
     test_epilogue,
     test_grouped,
@@ -84,6 +86,16 @@ def cases(target: Target) -> Iterator[Case]:
             image = conv_lab.Binary(problem_class, config.binary)
             yield Case(
                 "conv",
+                f"{name} {config.description}",
+                image.render,
+                lambda kernel, seed, b=image: conv_lab.check(kernel, b, number=seed),  # type: ignore[misc]
+            )
+    for name, problem_class in test_direct.CLASSES.items():
+        problem = problem_class.problem(joined=True)
+        for config in direct_configs(problem, target, Sizes(25088, int(problem.n), 144), 6):
+            image = conv_lab.Binary(problem_class, config)
+            yield Case(
+                "direct",
                 f"{name} {config.description}",
                 image.render,
                 lambda kernel, seed, b=image: conv_lab.check(kernel, b, number=seed),  # type: ignore[misc]

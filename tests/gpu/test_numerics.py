@@ -22,5 +22,15 @@ def test_every_template_is_right() -> None:
     )
     print(done.stdout)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    for kind in ("gemm", "skinny", "large", "dtypes", "prologue", "epilogue", "conv", "grouped"):
+    for kind in (
+        "gemm",
+        "skinny",
+        "large",
+        "dtypes",
+        "prologue",
+        "epilogue",
+        "conv",
+        "direct",
+        "grouped",
+    ):
         assert f"{kind} " in done.stdout.splitlines()[-2]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import select
 import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -222,21 +226,34 @@ def test_a_stalled_terminal_stops_no_thread_and_no_signal(tmp_path: Path) -> Non
     PinStore(Layout(root)).pin(None, TuningKey("mm", inputs, "highest"), "mm-bb")
     log = tmp_path / "train.log"
     log.write_text("")
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="40")
-        command = watch(tmp_path, str(root), str(log))
-        os.execv(command[0], command)
+    fd, theirs = pty.openpty()
+    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    program = subprocess.Popen(
+        watch(tmp_path, str(root), str(log)),
+        env=env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    pid, end = program.pid, time.monotonic() + PATIENCE
     try:
         seen = b""
         while "● #2".encode() not in seen:
-            seen += os.read(fd, 65536)
+            assert time.monotonic() < end, seen[-2000:]
+            if select.select([fd], [], [], 1.0)[0]:
+                seen += os.read(fd, 65536)
         # From here on nobody reads: the terminal takes a few kB and then blocks.
         path.write_bytes(before)
+        held = [0, 1]
         for m in range(1, 41):
             with log.open("a") as file:
                 file.write(table(m))
             time.sleep(0.1)
+            held.append(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0" * 4))[0])
+            if held[-1] > 3000 and len(set(held[-5:])) == 1:
+                break
         end = time.monotonic() + PATIENCE
         while not raised_numbers(path):
             assert time.monotonic() < end, "the pin was not applied again"
@@ -251,7 +268,7 @@ def test_a_stalled_terminal_stops_no_thread_and_no_signal(tmp_path: Path) -> Non
         if alive(pid):
             os.kill(pid, signal.SIGKILL)
         os.close(fd)
-        os.waitpid(pid, 0)
+        program.wait()
 
 
 def test_letters_that_come_with_the_slash_are_a_filter(tmp_path: Path) -> None:

@@ -341,7 +341,9 @@ class TritonBenchmarkRequest(ROCmBenchmarkRequest):
     def make_run_fn(self, *input_tensors: Tensor, out: Tensor) -> Callable[[], None]:
         """A function that starts the kernels once."""
         launch = self.spec.load()
-        tensors = [*input_tensors[:2], *(input_tensors[2:] if self.choice.extras else ()), out]
+        factors = len(self.choice.inputs)
+        extras = input_tensors[factors:] if self.choice.extras else ()
+        tensors = [*input_tensors[:factors], *extras, out]
         if size := self.update_workspace_size():
             dtype = getattr(torch, self.choice.sums)
             count = size // dtype.itemsize

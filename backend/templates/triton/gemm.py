@@ -44,7 +44,8 @@ class TritonGemm:
 
     `a` is (M, K) or (B, M, K), `b` (K, N) or (B, K, N), `out` (M, N) or (B, M, N). An `epilogue`
     stores what it says, and `out` only if a store of it has that name. A factor with a prologue is
-    no tensor, but computed where it is loaded. Raises UnsupportedProblemError.
+    no tensor, but computed where it is loaded. The product of `second` is added, which are of the
+    types and sizes of a and b. Raises UnsupportedProblemError.
     """
 
     a: Operand
@@ -53,6 +54,7 @@ class TritonGemm:
     epilogue: Epilogue | None = None
     a_prologue: Prologue | None = None
     b_prologue: Prologue | None = None
+    second: tuple[Operand, Operand] | None = None
 
     def __post_init__(self) -> None:
         check_factors(self.a, self.b, self.out)
@@ -61,6 +63,9 @@ class TritonGemm:
         if any(source.dtype.startswith("float8") for source in self.sources):
             raise UnsupportedProblemError("a factor computed from floats of 8 bits")
         tensors: list[Operand | Access] = [self.a, self.b, self.out, *accesses, *self.sources]
+        for one, other in zip((self.a, self.b), self.second or (), strict=False):
+            if (one.dtype, one.sizes) != (other.dtype, other.sizes):
+                raise UnsupportedProblemError(f"{other.name} is not as {one.name}")
         for tensor in tensors:
             if tensor.dtype not in DTYPES:
                 raise UnsupportedProblemError(f"{tensor.name} is {tensor.dtype}")
@@ -82,9 +87,14 @@ class TritonGemm:
         return tuple(x.operand for p in self.prologues.values() for x in p.sources)
 
     @property
+    def factors(self) -> dict[str, Operand]:
+        """By their names in the kernel."""
+        return dict(zip("ABCD", (self.a, self.b, *(self.second or ())), strict=False))
+
+    @property
     def plain(self) -> dict[str, str]:
         """The factors that are tensors: their names, and those of the parameters."""
-        named = zip("AB", (self.a, self.b), strict=True)
+        named = self.factors.items()
         return {x.name: name.lower() for name, x in named if name not in self.prologues}
 
     def _equal_sizes(self) -> list[tuple[str, Expr, Expr]]:
@@ -111,16 +121,16 @@ class TritonGemm:
 def from_gemm(problem: GemmProblem) -> TritonGemm:
     """The same problem with its bias and activation as an epilogue. Raises
     UnsupportedProblemError."""
-    if problem.second is not None or problem.scales:
-        raise UnsupportedProblemError("scales and sums of products are for other templates")
     chain = ChainBuilder()
     value = chain.value(problem.acc)
     if problem.alpha != 1:
         value = chain.apply("mul", value, chain.constant(problem.alpha, problem.acc))
     loads: tuple[Access, ...] = ()
+    for scale in problem.scales:
+        loads += (_access(scale),)
+        value = chain.apply("mul", value, chain.load(scale.name, scale.dtype))
     if problem.bias is not None and problem.beta != 0:
-        batch, row, col = broadcast_strides(problem.bias, 3)
-        loads = (Access("bias", problem.bias.dtype, (batch, row, col)),)
+        loads += (replace(_access(problem.bias), name="bias"),)
         added = chain.load("bias", problem.bias.dtype)
         if problem.beta != 1:
             added = chain.apply("mul", added, chain.constant(problem.beta, problem.acc))
@@ -132,12 +142,17 @@ def from_gemm(problem: GemmProblem) -> TritonGemm:
     stores = tuple(Store(store.to, values[store.step].step) for store in last.stores)
     epilogue = Epilogue(chain.steps, stores, loads + last.loads)
     prologues = problem.a_prologue, problem.b_prologue
-    return TritonGemm(problem.a, problem.b, problem.out, epilogue, *prologues)
+    return TritonGemm(problem.a, problem.b, problem.out, epilogue, *prologues, problem.second)
+
+
+def _access(tensor: Operand) -> Access:
+    """A tensor at each element of the result."""
+    batch, row, col = broadcast_strides(tensor, 3)
+    return Access(tensor.name, tensor.dtype, (batch, row, col))
 
 
 def _plain(out: Operand, acc: DType) -> Epilogue:
-    batch, row, col = broadcast_strides(out, 3)
-    return plain(Access(out.name, out.dtype, (batch, row, col)), acc)
+    return plain(_access(out), acc)
 
 
 def index_dtype(problem: TritonGemm) -> IndexDtype:
@@ -145,8 +160,7 @@ def index_dtype(problem: TritonGemm) -> IndexDtype:
     sizes = _padded(problem.out).sizes
     accesses = problem.epilogue.accesses if problem.epilogue else ()
     operands = (
-        problem.a,
-        problem.b,
+        *problem.factors.values(),
         problem.out,
         *problem.sources,
         *(Operand(access.name, access.dtype, sizes, access.strides) for access in accesses),
@@ -174,8 +188,9 @@ def generate(
     extras = tuple(dict.fromkeys(used))
     outputs = tuple(store.to.name for store in last.stores)
     parameters = {("input", name): parameter for name, parameter in problem.plain.items()}
-    if problem.a.name == problem.b.name:
-        raise UnsupportedProblemError(f"both factors are named {problem.a.name}: name them apart")
+    names = [factor.name for factor in problem.factors.values()]
+    if len(set(names)) < len(names):
+        raise UnsupportedProblemError(f"factors named {', '.join(names)}: name them apart")
     parameters |= {("extra", name): f"in_{name}" for name in extras}
     parameters |= {
         ("output", name): "out" if name == problem.out.name else f"out_{name}" for name in outputs
@@ -230,7 +245,7 @@ def _product(
     """The kernel that multiplies; `out` is the result, or the partial sums of the splits."""
     kernel = TritonTemplateKernel(
         "triton_gemm",
-        [_padded(problem.a), _padded(problem.b)],
+        [_padded(factor) for factor in problem.factors.values()],
         out,
         epilogue=problem.epilogue if config.split_k == 1 else None,
         prologues=problem.prologues,
@@ -242,6 +257,7 @@ def _product(
         kernel,
         _tiles(problem, config.block_m, config.block_n) * config.split_k,
         config.options(arch),
+        FACTORS=tuple(problem.factors),
         ACC=problem.acc,
         BATCHED=problem.batched,
         SPLIT_K=config.split_k,

@@ -14,6 +14,7 @@ from math import prod
 from types import MappingProxyType
 from typing import Literal
 
+from backend.model.kernel import TRITON, sizes_of
 from backend.model.ops import gemm_sizes
 from backend.model.origin import device_kind, own_template, provider
 from backend.model.session import Session
@@ -86,7 +87,8 @@ def _dtype(row: Row, known: Known) -> Words:
 def _sizes(row: Row, known: Known) -> Words:
     """Each as `x8x128x256x`: a size, or several in a row, are found between two `x`."""
     tuning = row.tuning
-    whole = stats.sizes_text(tuning)
+    triton = tuning.op == TRITON  # whose text has the kernel's name before
+    whole = sizes_of(tuning.inputs_key or "") if triton else stats.sizes_text(tuning)
     operands = ["x".join(map(str, shape)) for shape in tuning.shapes]
     return tuple(f"x{text.replace('×', 'x')}x" for text in (*whole.split(" · "), *operands) if text)
 

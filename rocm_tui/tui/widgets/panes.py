@@ -61,6 +61,7 @@ class Panes(Vertical):
     def __init__(self, rows: list[Row], cache_root: Path) -> None:
         super().__init__(id="all")
         self._rows = rows
+        self._standing = False
         self._cache_root = cache_root
         self._resources: KernelResources | None = None
         self._asked: object = None
@@ -88,6 +89,7 @@ class Panes(Vertical):
             self.table.sort_by(sort, reverse=self.memory.recall("reverse", False))
         by, fold = self.memory.recall("group", ""), self.memory.recall("fold", True)
         self.table.arrangement = Arrangement(by if by in GROUPS else "", fold=fold)
+        self._standing = True
         self.show(self._rows)
 
     def on_resize(self) -> None:
@@ -181,7 +183,11 @@ class Panes(Vertical):
         return stats.fastest(row.tuning) or next(iter(row.tuning.choices), None)
 
     def show(self, rows: list[Row]) -> None:
-        """Show these rows, newest first; the cursor's stays while a person is inside."""
+        """Show these rows, newest first, as soon as it stands; the cursor's stays while a person is
+        inside."""
+        self._rows = rows
+        if not self._standing:
+            return
         self.table.show(rows, hold=self.inside)
         if self._beside and self.table.wanted > self._wanted:
             self._place_border()

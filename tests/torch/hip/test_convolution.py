@@ -33,6 +33,11 @@ model = Net().requires_grad_(False).to(memory_format=torch.channels_last)
 x = torch.randn(2, 6, 24, 20)
 agree("last", lambda x: model(x),
       x.to(memory_format=torch.channels_last), tolerance=1e-4)
+deep = torch.nn.Conv2d(12, 12, 3, padding=1, groups=12).requires_grad_(False)
+deep = deep.to(memory_format=torch.channels_last)
+scale = torch.randn(12, 1, 1)
+agree("depthwise", lambda x: torch.nn.functional.silu(deep(x)) * scale + x,
+      torch.randn(2, 12, 7, 9).to(memory_format=torch.channels_last), tolerance=1e-4)
 few = torch.nn.Conv2d(3, 5, 3, padding=1).requires_grad_(False).bfloat16()
 with torch._inductor.config.patch(layout_optimization=False):
     agree("first", lambda x: torch.relu(few(x)), torch.randn(2, 3, 9, 7).bfloat16(), tolerance=0.1)
@@ -61,10 +66,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
 
 def test_ours_stand_beside_aten(story: Story) -> None:
     convolutions = [start for start in story.offered if start.op == "convolution"]
-    assert len(convolutions) == 5  # what looks at one point is a product
+    assert len(convolutions) == 6  # what looks at one point is a product
     offered = sorted([choice.name for choice in start.choices] for start in convolutions)
     plain, groups = ["convolution", "rocm_conv_0"], ["convolution", "rocm_direct_0", "rocm_conv_0"]
-    assert offered == [*[plain] * 4, groups]
+    assert offered == [*[plain] * 4, groups, groups]
     assert "last agrees" in story.cold.stdout and "first agrees" in story.cold.stdout
     assert "wrong result" not in story.cold.stderr
 
@@ -73,8 +78,9 @@ def test_pinned_ours_are_called_and_agree(story: Story) -> None:
     calls = [call for call in story.after_pin.calls if call.startswith("rocm_")]
     # Two of the convolutions share a key, and the pin is that of the one that was tuned last.
     assert len(calls) >= 4
-    assert story.after_pin.agreed == ["last", "first"]
+    assert story.after_pin.agreed == ["last", "depthwise", "first"]
     assert all(by == "pin" for _, by in story.selected.values())
+    assert any(call.startswith("rocm_direct_0") for call in calls)
 
 
 def test_pins_are_active(story: Story) -> None:

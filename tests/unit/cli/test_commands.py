@@ -65,6 +65,7 @@ def test_ls_of_a_log(tmp_path: Path) -> None:
         "failed": False,
         "offered": True,
         "reason": None,
+        "quantiles": None,
         "measured": None,
     }
     assert first["measurement"] is None

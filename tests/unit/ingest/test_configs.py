@@ -50,6 +50,7 @@ def test_one_source_tells_of_every_kernel(tmp_path: Path) -> None:
     assert first.inputs_key == f'k[1024, "torch.float16"]:{digest(1)[:8]}'
     assert second.inputs_key == f'other_kernel[2048, "torch.float16"]:{digest(2)[:8]}'
     assert first.dtypes == ("torch.float16",) and first.key is not None
+    assert stats.sizes_text(first) == "k 1024" and stats.dtype_of(first) == "f16"
     assert [choice.label for choice in first.choices] == ["BLOCK=1 w4 s3", "BLOCK=2 w4 s3"]
 
 

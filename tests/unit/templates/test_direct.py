@@ -48,12 +48,12 @@ CLASSES = {
 PLANS = {
     "mfma": DirectConfig(4, 8, 32, 1, 2, unit="mfma16"),
     "mma": DirectConfig(3, 16, 16, 2, 1, unit="mma"),
-    "wide": DirectConfig(4, 4, 64, 1, 1, unit="mma"),
+    "wide": DirectConfig(4, 4, 64, 2, 1, unit="mma", tiles=3),
     "gfx11": DirectConfig(4, 4, 16, 1, 1, unit="wmma_gfx11"),
     "gfx12": DirectConfig(2, 8, 32, 1, 1, unit="wmma_gfx12"),
     "fma": DirectConfig(3, 8, 16, 1, 4, 4),
     "pairs": DirectConfig(2, 6, 8, 1, 3, 2),
-    "ones": DirectConfig(4, 3, 5, 1, 1, 1),
+    "ones": DirectConfig(4, 3, 5, 1, 1, 1, tiles=2),
 }
 NAMES = (
     ("fours", "mfma"),
@@ -111,7 +111,9 @@ def test_numbers(name: str, kernels: dict[str, Kernel]) -> None:
 MISTAKES = [
     ("fours-mfma", "static_cast<unsigned>(top + at.y) < static_cast<unsigned>(args.height) &&", ""),
     ("fours-mma", "< static_cast<unsigned>(args.width)", "<= static_cast<unsigned>(args.width)"),
-    ("fours-mma", "  rt::copy_wait<0>();\n", ""),
+    ("fours-mma", "      rt::copy_wait<0>();\n", ""),
+    ("fours-wide", "rt::copy_wait<1>();", ""),
+    ("fours-wide", "    // The next but one goes where this one is.\n    __syncthreads();", ""),
     ("depthwise-mma", "&& at.piece * VEC_A < channels", ""),
     ("fours-mma", "place_in_line(line, lane / Unit::N % 2 * HALF)", "lane / Unit::N % 2 * HALF"),
     ("thirty-twos-mfma", "channel / SIDE) * SIDE", "0) * SIDE"),
@@ -125,7 +127,7 @@ MISTAKES = [
     ("sixteens-mma", "s * DILATION_W) * PIXEL", "s) * PIXEL"),
     ("sixteens-mfma", "r * DILATION_H * HALO_W", "r * HALO_W"),
     ("thirty-twos-mfma", "* PIXEL + step * SIDE", "* PIXEL"),
-    ("wider-mma", "line % high * TILE_H", "0"),
+    ("wider-mma", "line % high * BLOCK_H", "0"),
     ("odd-ones", "k % POINTS, k / POINTS", "k / POINTS, k % POINTS"),
     ("depthwise-fma", "f / FILTERS * CHANNELS) + k", "0) + k"),
     ("rows-first-fma", "at.piece * VEC_A * args.image_c", "at.piece * VEC_A"),

@@ -11,6 +11,8 @@ import pytest
 from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
+from backend.model.tuning import Tuning
+from rocm_tui.ingest.records import Seen
 from rocm_tui.launch.detached import Detached, recorded
 from rocm_tui.launch.launched import Launched
 from rocm_tui.tui.app import RocmTui
@@ -40,6 +42,20 @@ async def test_no_column_is_missing_while_the_choices_have_room(tmp_path: Path) 
         await until(pilot, lambda: panes.table.size.width == wanted)
         assert "AGE" in screen_text(panes.table) and "LEAD" in screen_text(panes.table)
         assert panes.detail.size.width == 220 - 1 - wanted
+
+
+async def test_what_comes_before_the_panes_are_mounted_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as (app, pilot):
+        assert isinstance(app.screen, WatchScreen)
+        monkeypatch.setattr(app, "_update", lambda: None)  # nothing else comes
+        for m in (16, 32):  # in one turn of the event loop
+            app.feed.model.apply([Seen(f"x#{m}", Tuning("mm", ((m, 8), (8, 8))))])
+            app.screen.update()
+        assert app.screen.panes is not None and not app.screen.panes.is_mounted
+        panes = await panes_of(app, pilot, 2)
+        assert "32×8×8" in screen_text(panes.table)
 
 
 @pytest.mark.parametrize(("size", "by"), [((220, 60), 4), ((140, 45), 1)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sympy
 
-from backend.templates.problem import Operand
+from backend.templates.problem import GemmProblem, Operand
 from backend.templates.triton.choice import CodeObject, TritonGemmConfig, write_module
 from backend.templates.triton.gemm import TritonGemm, from_gemm, generate
 from backend.templates.triton.heuristics import ARCHES, configs, lds_bytes
@@ -178,3 +178,30 @@ def test_computed_factors_reach_the_matrix_cores(
     assert made.inputs == ("X",) and made.extras == tuple(s.name for s in computed.sources)
     product, *_ = child.compile(made)
     assert instructions(product, "v_mfma") == {"v_mfma_f32_16x16x16_bf16"}
+
+
+@pytest.mark.parametrize("split", [1, 4])
+def test_scales_and_a_second_product(child: TritonChild, split: int) -> None:
+    """One loop a product, both on the matrix cores; scales are read where the result is stored."""
+    config = replace(CONFIG, split_k=split)
+    out = Operand("out", "bfloat16", (512, 256), (256, 1))
+    eight = [
+        Operand("a", "float8_e4m3fnuz", (512, 1024), (1024, 1)),
+        Operand("b", "float8_e4m3fnuz", (1024, 256), (1, 1024)),
+    ]
+    scales = (
+        Operand("scale_a", "float32", (512, 1), (1, 1)),
+        Operand("scale_b", "float32", (), ()),
+    )
+    scaled = generate(from_gemm(GemmProblem(*eight, out, scales=scales)), config, "gfx942")
+    assert (scaled.inputs, scaled.extras) == (("a", "b"), ("scale_a", "scale_b"))
+    assert instructions(child.compile(scaled)[0], "v_mfma") == {"v_mfma_f32_16x16x32_fp8_fp8"}
+    a, b, c, d = (
+        Operand(name, "bfloat16", sizes, (sizes[1], 1))
+        for name, sizes in zip("abcd", ((512, 1024), (1024, 256)) * 2, strict=True)
+    )
+    plus = generate(from_gemm(GemmProblem(a, b, out, second=(c, d))), config, "gfx942")
+    alone = generate(from_gemm(GemmProblem(a, b, out)), config, "gfx942")
+    assert plus.inputs == ("a", "b", "c", "d")
+    made, once = child.compile(plus)[0], child.compile(alone)[0]
+    assert count(made, "v_mfma") == 2 * count(once, "v_mfma")
