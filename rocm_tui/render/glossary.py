@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rocm_tui.render import improve, prove
-from rocm_tui.render.choices import PANE, RESOURCES, SHOWN
+from rocm_tui.render.choices import PANE, QUANTILES, RESOURCES, SHOWN
 from rocm_tui.render.compare import ALONE, PAIRS
 from rocm_tui.render.graphs import GRAPH_TUNINGS, GRAPHS, KERNELS
 from rocm_tui.render.history import HISTORY
@@ -97,7 +97,7 @@ def groups() -> tuple[Group, ...]:
         _words("States of a pin", ((state, sign.about) for state, sign in PIN_SIGNS.items())),
         _columns("Tunings: ls and Watch", (ID, *COLUMNS)),
         _filter_fields(),
-        _columns("Choices: show", SHOWN),
+        _columns("Choices: show", (*SHOWN, QUANTILES)),
         _columns("Choices on the screen", PANE),
         _columns("What a kernel takes", RESOURCES),
         _columns("Measured: measure and show", MEASURED),
