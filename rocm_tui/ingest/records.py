@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from backend.model.session import Fault
@@ -21,11 +21,13 @@ if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wai
 class Seen:
     """A tuning as its source tells it now; the same `uid` again replaces the earlier version.
 
-    `uid` is `<source>#<n>` and stays the same while the source only grows.
+    `uid` is `<source>#<n>` and stays the same while the source only grows. `id` is the tuning's,
+    where it was computed already.
     """
 
     uid: str
     tuning: Tuning
+    id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
