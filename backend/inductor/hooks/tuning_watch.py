@@ -20,8 +20,7 @@ from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
 from backend.model.convolution import text_of
-from backend.model.problem import TuningKey, parse_inputs_key
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
@@ -32,6 +31,7 @@ from backend.model.session import (
     TuningFailed,
     TuningStarted,
 )
+from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Selection
 
 UNRECORDED = "a tuning is not recorded"
