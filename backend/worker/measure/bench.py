@@ -298,6 +298,8 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str, given: Optio
 
 def _true_convolution(inputs: Sequence[Tensor], given: Options) -> Truth:
     """Libraries take TF32 for float32, whatever the precision of products is."""
+    if any(dict(given).get("transposed", ())):
+        raise NoReference("no reference is known for a transposed convolution")
     everything = (slice(None),) * inputs[0].dim()
     with torch.no_grad():
         values, terms = ConvReference(given).part(inputs, everything)
