@@ -162,7 +162,9 @@ class Feed:
         if not waiting:
             self._read_texts()
         settled = self._settled and not waiting
-        self._whole = self._whole or settled
+        if settled and not self._whole:
+            self._whole = True
+            self._reconciler.poke()
         return Taken(waiting, settled, self.model.held, batch.drifted)
 
     def _join(self) -> None:

@@ -11,6 +11,8 @@ from rocm_tui.session.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""
+_PAINT = 0.1
+"""Seconds for the screen to paint what was there at the start: what knows of pins is large."""
 _RECONCILE = 20.0
 """Seconds after which the pins are compared with the files even if none seems to have changed."""
 _SHARE = 0.0015
@@ -46,6 +48,7 @@ class Reconciler:
 
     def _run(self) -> None:
         self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        time.sleep(_PAINT)
         from rocm_tui.session.keeping import Keeper  # what knows of pins is large
 
         keeper, due = Keeper(self._layout, self._inbox), 0.0
