@@ -11,7 +11,7 @@ from rocm_tui.session.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""
-_PAINT = 0.1
+_PAINT = 0.3
 """Seconds for the screen to paint what was there at the start: what knows of pins is large."""
 _RECONCILE = 20.0
 """Seconds after which the pins are compared with the files even if none seems to have changed."""
