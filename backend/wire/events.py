@@ -13,8 +13,8 @@ from itertools import chain
 from operator import itemgetter
 
 from backend.errors import EventInvalid, brief
+from backend.model.events import ChoiceSelected, Event, TuningStarted
 from backend.model.problem import Shape
-from backend.model.session import ChoiceSelected, Event, TuningStarted
 from backend.model.tuning import Selection
 from backend.wire.codec import WireError, dumps, loads, reader, to_json
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from backend.model.activity import Activity
@@ -18,11 +18,13 @@ from backend.model.tuning import Tuning
 class Seen:
     """A tuning as its source tells it now; the same `uid` again replaces the earlier version.
 
-    `uid` is `<source>#<n>` and stays the same while the source only grows.
+    `uid` is `<source>#<n>` and stays the same while the source only grows. `id` is the tuning's,
+    where it was computed already.
     """
 
     uid: str
     tuning: Tuning
+    id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def _row(
     tuning, pin, suspect, device = finish(joined)
     if len(views) == 1:
         (first,) = views
-        id_ = first.tuning.id
+        id_ = first.id or first.tuning.id
         ids: tuple[str, ...] = (id_,)
         asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
     else:
@@ -328,7 +328,7 @@ class Model:
             return
         else:
             place.remove({uid})
-        place.members.append(Member(uid, source, tuning, self._seq[uid]))
+        place.members.append(Member(uid, source, tuning, self._seq[uid], record.id))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:

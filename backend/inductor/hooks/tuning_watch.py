@@ -19,8 +19,7 @@ from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
-from backend.model.problem import TuningKey, parse_inputs_key
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
@@ -31,6 +30,7 @@ from backend.model.session import (
     TuningFailed,
     TuningStarted,
 )
+from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Selection
 
 UNRECORDED = "a tuning is not recorded"

@@ -27,10 +27,11 @@ from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
 from backend.measure.machine.state import middle
 from backend.model.choice import Caches, Choice, Measurement
+from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.model.session import Session, SessionEnded, TuningMeasured
+from backend.model.session import Session
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import question_of

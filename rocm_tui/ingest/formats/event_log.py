@@ -11,9 +11,7 @@ from sys import intern
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
-from backend.model.origin import provider
-from backend.model.session import (
-    LATEST,
+from backend.model.events import (
     ActivityChanged,
     BenchmarkStarted,
     ChoiceCompiled,
@@ -26,13 +24,14 @@ from backend.model.session import (
     GraphTried,
     HooksOff,
     ProcessExited,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.origin import provider
+from backend.model.session import LATEST, Session
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import Offer, decode, decode_selected, decode_started, decode_timed
 from rocm_tui.harmless import clean

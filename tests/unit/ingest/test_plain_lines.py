@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.wire.events import decode, decode_selected, decode_started, decode_timed, encode
 from rocm_tui.ingest.formats import event_log
 from rocm_tui.ingest.formats.event_log import EventLog
