@@ -3,17 +3,21 @@ nothing; and of honest ones nothing is said."""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend.disk.layout import Layout
 from backend.model.choice import Choice, Output
 from backend.model.tuning import Tuning
 from rocm_tui.actions.measure import Measuring
-from tests.support.rogue_workers import hash_of
-from tests.torch.worker.test_rogue import Lab
+from rocm_tui.jobs.limits import Limits
+from rocm_tui.jobs.run import run_watched
+from tests.support.rogue_workers import hash_of, rogue_python
 
 pytestmark = pytest.mark.torch
 
@@ -25,12 +29,18 @@ KEY = (
 
 def test_another_order_dropped_terms_and_a_race_are_told_apart(tmp_path: Path) -> None:
     """64 of 16,384 terms are less than bfloat16 could lose, were it summed up in that."""
-    lab = Lab(tmp_path)
     names = ("honest", "reorders", "drops_terms", "races")
-    lab.env["ROGUES"] = ",".join(names)
+    run = functools.partial(
+        run_watched,
+        python=rogue_python(tmp_path),
+        layout=Layout(tmp_path / "cache"),
+        env={**os.environ, "ROGUES": ",".join(names)},
+        limits=Limits(),
+        on_progress=lambda progress: None,
+    )
     choices = tuple(Choice(name, hash_of(name), 1.0) for name in names)
     tuning = Tuning("bmm", inputs_key=KEY, precision="highest", choices=choices)
-    found = Measuring(lab.run, tuning, choices, budget=0.2).once()
+    found = Measuring(run, tuning, choices, budget=0.2).once()
     assert not found.failed
     seen: dict[str, Output] = {}
     for name in names:
