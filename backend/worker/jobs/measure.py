@@ -85,6 +85,7 @@ def _measured(
         settings,
         templates=any(map(is_own, hashes)),
         mark=mark,
+        told=job.options,
     )
     question, offered = caught.question, caught.question.choices
     missing = [hash for hash in hashes if hash not in offered]
@@ -133,7 +134,7 @@ def _rounds(
     checked. `found` is told what each one computes."""
     bench.set_reference(_operations(job.key, question.columns))
     try:
-        given = options_of(job.key, job.hashes)
+        given = options_of(job.key, job.hashes, job.options)
         right, unknown = bench.truth(job.op, job.precision, given), ""
     except NoReference as error:
         right, unknown = None, f": {error}"

@@ -86,6 +86,8 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str, given: Optio
 
 def _true_convolution(inputs: Sequence[Tensor], given: Options) -> Truth:
     """Libraries take TF32 for float32, whatever the precision of products is."""
+    if any(dict(given).get("transposed", ())):
+        raise NoReference("no reference is known for a transposed convolution")
     everything = (slice(None),) * inputs[0].dim()
     with torch.no_grad():
         values, terms = ConvReference(given).part(inputs, everything)
@@ -243,7 +245,7 @@ def _exact_convolution(inputs: Sequence[Tensor], truth: Truth, given: Options) -
     """On a CPU alone: what libraries do on a GPU (Winograd's) is not bound by elements (23.2.2 in
     Higham)."""
     x, weight, *bias = inputs
-    if x.device.type != "cpu" or not truth.values.numel() or x.dim() != 4:
+    if x.device.type != "cpu" or not truth.values.numel():
         return None
     narrow = (x.abs().to(torch.float32), weight.abs().to(torch.float32))
     size = bias[0].abs().to(torch.float32) if bias else None
