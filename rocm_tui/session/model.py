@@ -14,9 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
-from backend.model.pin import PinState
 from backend.model.session import Fault, Session
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
@@ -42,6 +40,8 @@ from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 
 if TYPE_CHECKING:
+    from backend.model.pin import PinState
+    from backend.model.trial import Trial
     from backend.pins.state import PinStatus
 
 
