@@ -9,10 +9,10 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.kernel import TRITON
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
+from rocm_tui.render.bars import bar
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
-from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging
 from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt

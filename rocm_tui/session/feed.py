@@ -76,7 +76,7 @@ class Feed:
         self.inbox = Inbox(wake)
         self._paths = paths
         self._settled = self._whole = False
-        self._unread = layout.pins.exists()
+        self._pinned = self._unread = layout.pins.exists()
         if reader is not None:
             reader.tell(self.inbox.put_records, self._settle)
         self.watcher = self._thread(polling) if reader is None else reader
@@ -170,6 +170,8 @@ class Feed:
         if not waiting:
             self._read_texts()
         settled = self._settled and not waiting
+        if settled and not self._whole and self._pinned:
+            self._reconciler.poke()  # the rows are there: now whether their pins hold
         self._whole = self._whole or settled
         return Taken(waiting, settled, self.model.held, batch.drifted)
 

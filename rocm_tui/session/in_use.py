@@ -5,10 +5,14 @@ That is the pinned one while its pin holds, else the one with the smallest time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from backend.model.choice import Choice
-from backend.model.pin import PinState
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+
+if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
+    from backend.model.pin import PinState
 
 _HOLDS: frozenset[PinState] = frozenset(("active", "unproven", "drifted"))
 """The states of a pin whose choice is taken, or is taken again as soon as it is applied."""

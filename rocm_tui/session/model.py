@@ -14,9 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
-from backend.model.pin import PinState
 from backend.model.session import Fault, Session
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
@@ -42,6 +40,8 @@ from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 
 if TYPE_CHECKING:
+    from backend.model.pin import PinState
+    from backend.model.trial import Trial
     from backend.pins.state import PinStatus
 
 
@@ -165,7 +165,7 @@ def _row(
     tuning, pin, suspect, device, awaits = finish(joined)
     if len(views) == 1:
         (first,) = views
-        id_ = first.tuning.id
+        id_ = first.id or first.tuning.id
         ids: tuple[str, ...] = (id_,)
         asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
     else:
@@ -336,7 +336,7 @@ class Model:
             return
         else:
             place.remove({uid})
-        place.members.append(Member(uid, source, tuning, self._seq[uid]))
+        place.members.append(Member(uid, source, tuning, self._seq[uid], record.id))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:

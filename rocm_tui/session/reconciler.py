@@ -18,7 +18,8 @@ _SHARE = 0.0015
 
 
 class Reconciler:
-    """A thread that applies drifted pins again and tells the inbox of every change."""
+    """A thread that applies drifted pins again and tells the inbox of every change. The first look
+    waits for `poke`, or a second."""
 
     def __init__(self, layout: Layout, inbox: Inbox) -> None:
         self._layout = layout
@@ -47,8 +48,7 @@ class Reconciler:
         pinned = self._layout.pins.exists()
         if pinned:
             self._inbox.put_awaited(self._keys())
-        else:
-            self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        self._wake.wait(_LOOK)  # the first rows come before what is loaded here
         from rocm_tui.session.keeping import Keeper  # what knows of pins is large
 
         keeper, due = Keeper(self._layout, self._inbox, awaited=pinned), 0.0

@@ -7,13 +7,8 @@ from dataclasses import dataclass, replace
 
 from backend.disk.sessions import is_released
 from backend.model.activity import Activity, State
-from backend.model.session import (
-    LATEST,
-    ActivityChanged,
-    ProcessExited,
-    Session,
-    SessionEnded,
-)
+from backend.model.events import ActivityChanged, ProcessExited, SessionEnded
+from backend.model.session import LATEST, Session
 from backend.processes.identity import lives
 from rocm_tui.ingest.records import ActivitySeen
 
