@@ -38,7 +38,8 @@ class ActivityChanged:
 
 @dataclass(frozen=True, slots=True)
 class TuningStarted:
-    """Inductor asks which of `choices` (hash and name known, no times) to use."""
+    """Inductor asks which of `choices` (hash and name known, no times) to use. `options` is what a
+    convolution is given beside its inputs, as `convolution.text_of` writes it; empty: not told."""
 
     n: int
     when: float
@@ -50,6 +51,7 @@ class TuningStarted:
     dtypes: tuple[str, ...]
     device: str
     choices: tuple[Choice, ...]
+    options: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sys import intern
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
+from backend.model.convolution import of_text
 from backend.model.events import (
     ActivityChanged,
     BenchmarkStarted,
@@ -265,6 +266,7 @@ class EventLog:
             when=when,
             sources=self._sources,
             threads=session.threads if session else None,
+            options=of_text(event.options) if event.options else (),
         )
         self._ended.pop(event.n, None)
         self._folds[event.n] = _Fold(op, when, told, choices)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.cells import cell_len
 
-from rocm_tui.config.reading import config
+from rocm_tui.config.places import config_given
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
@@ -56,6 +56,16 @@ class _OfRows(Generic[_Answer]):
             self._answers = {row.key: (row, self.of(row)) for row in rows}
 
 
+def _hidden() -> frozenset[str]:
+    """The keys of the columns that the settings hide."""
+    if not config_given():
+        return frozenset()
+    from rocm_tui.config.reading import config  # for those who have settings
+    from rocm_tui.tui.looks import hidden
+
+    return hidden(config().columns.hide)
+
+
 class TuningLines:
     """What `measure` was last told of decides the columns."""
 
@@ -63,6 +73,7 @@ class TuningLines:
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
+        self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
         self._widths = _OfRows(_widths)
         self._layouts = _OfRows(facets.LAYOUT.text)
@@ -92,16 +103,8 @@ class TuningLines:
             self._wants |= {"error": 4, "lead": _BEATEN}
         if any(row.share is not None for row in sample):
             self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
-        self._hide()
-
-    def _hide(self) -> None:
-        """Leave out what the settings hide."""
-        names = config().columns.hide
-        if names:
-            from rocm_tui.tui.looks import hidden  # for those who hide some
-
-            for key in hidden(names):
-                self._wants.pop(key, None)
+        for key in self._hidden:
+            self._wants.pop(key, None)
 
     @property
     def wanted(self) -> int:
