@@ -17,7 +17,7 @@ from backend.wire.codec import to_json
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
-from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
+from rocm_tui.actions.proof import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.actions.verify import Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
@@ -80,7 +80,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
         line.show(f"{pin_title(pin)}, {what}")
 
     python = find_python(args.python)
-    asked = with_threads(pins, layout)
+    asked = as_tuned(pins, layout)
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),

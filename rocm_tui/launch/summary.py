@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.session import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
+from backend.model.events import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
 
 TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
 
