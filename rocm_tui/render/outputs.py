@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.model.choice import Output
+from backend.model.choice import Choice, Output
+from rocm_tui.harmless import plain
 from rocm_tui.render.table import attributes
 from rocm_tui.session import numbers as fmt
+from rocm_tui.session.model import Row
+from rocm_tui.session.outputs import output_change
 
 ABOUT = (
     "choices of one letter gave the same bits; ✗ so many elements are further off than rounding "
@@ -47,6 +50,29 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
             "the same inputs gave other bits than the first"
         )
     return told
+
+
+def output_warning(row: Row, choice: Choice) -> str | None:
+    """What a pin of `choice` changes in the results of a model; None where it is not known to."""
+    change = output_change(row, choice)
+    told = output_sentences(choice.label, change.after)
+    if change.bits == "other" and change.now is not None and change.now.hash != choice.hash:
+        told.insert(0, f"{choice.label} gives other bits than {change.now.label}, which is in use")
+    return plain(f"{'; '.join(told)}.") if told else None
+
+
+def why_not_bitwise(row: Row, choice: Choice) -> str | None:
+    """Why it is not proved that a pin of `choice` leaves every bit as it is; None if it is."""
+    change = output_change(row, choice)
+    if change.bits == "same":
+        return None
+    if change.bits == "other":
+        return output_warning(row, choice) or f"{plain(choice.label)} gives other bits."
+    names = [one.label for one in (change.now, choice) if one is not None]
+    return plain(
+        f"it is not known whether {' and '.join(names)} give the same bits: rocm-tui measure "
+        f"{row.id} {' '.join(names)}"
+    )
 
 
 def output_json(output: Output | None) -> dict[str, Any] | None:
