@@ -38,12 +38,13 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One source's view of a tuning; `seq` counts arrivals."""
+    """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed."""
 
     uid: str
     source: str
     tuning: Tuning
     seq: int
+    id: str = ""
 
 
 def problem_of(tuning: Tuning) -> Bucket:

@@ -9,6 +9,7 @@ from math import isinf
 from typing import TypeVar
 
 from backend.model.choice import Choice, sort_choices
+from backend.model.convolution import Options
 from backend.model.origin import device_kind
 from backend.model.tuning import Seconds, Tuning
 
@@ -143,11 +144,18 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         when=_known(view.when for view in views),
         sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
         threads=_first(view.threads for view in views),
+        options=_agreed(view.options for view in views),
     )
 
 
 def _first(values: Iterable[_T]) -> _T | None:
     return next((value for value in values if value), None)
+
+
+def _agreed(options: Iterable[Options]) -> Options:
+    """Those of all views that tell; convolutions that differ in them share a key."""
+    told = {given for given in options if given}
+    return told.pop() if len(told) == 1 else ()
 
 
 def _known(values: Iterable[float | None]) -> float | None:

@@ -91,6 +91,7 @@ class RocmTui(Host):
         self._within: Context = copy_context()
         self._sent: WeakKeyDictionary[events.Key, Widget | None] = WeakKeyDictionary()
         self._pile = Pile()
+        self._whole = False
         self._pace = Pace()
         self._taking: asyncio.TimerHandle | None = None
         self._harmless = HarmlessFilter()
@@ -172,9 +173,7 @@ class RocmTui(Host):
         self._within = copy_context()
 
     def on_ready(self) -> None:
-        self.call_after_refresh(self._start)
-
-    def _start(self) -> None:
+        """The first screen is painted: waiting for Textual's next refresh would be idle time."""
         self.feed.start()
         self.set_interval(_TICK, self._tick)
         later.take_up_settings(self, self.terminal_colors)
@@ -223,6 +222,8 @@ class RocmTui(Host):
         early = self._pace.wait(time.monotonic(), rows=taken.held > 0, settled=taken.settled)
         if early <= 0:
             self._update()
+            if taken.settled and not self._whole:
+                self._whole = self.call_after_refresh(self.feed.look)  # pins come after the rows
         if taken.more:
             self._schedule(_BREATH)
         elif early > 0:

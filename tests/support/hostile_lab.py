@@ -20,15 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, HooksOff, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import (
-    ChoiceFailed,
-    ChoiceSelected,
-    ChoiceTimed,
-    HooksOff,
-    Session,
-    TuningStarted,
-)
+from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin
 from backend.worker.protocol import Answers

@@ -16,7 +16,7 @@ import pytest
 
 from backend.disk.sessions import read_log
 from backend.model.choice import Measurement
-from backend.model.session import SessionEnded, SessionStarted, TuningMeasured
+from backend.model.events import SessionEnded, SessionStarted, TuningMeasured
 from backend.wire.codec import read
 from backend.wire.jobs import MeasureResult
 from rocm_tui.actions.measure import measurement_of
