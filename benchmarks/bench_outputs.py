@@ -1,5 +1,5 @@
-"""Honest choices of a CPU, tuned and measured by the worker: how many of them are called further off
-than rounding explains, or not deterministic.
+"""Honest choices of a CPU, tuned and measured by the worker: how many of them are called further
+off than rounding explains, or not deterministic.
 
     python benchmarks/bench_outputs.py [--cache-dir DIR]
 

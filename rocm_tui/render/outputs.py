@@ -36,12 +36,10 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
         return []
     told = []
     if output.beyond:
-        worst = (
-            f"{fmt.significant(output.excess)} times" if output.excess < 1e6 else "far more than"
-        )
         told.append(
             f"{name}: {output.beyond:,} of {output.compared:,} elements are further from the "
-            f"float64 result than rounding explains, the worst by {_times(output.excess)} what is allowed"
+            "float64 result than rounding explains, the worst by "
+            f"{_times(output.excess)} what is allowed"
         )
     if not output.steady:
         told.append(
