@@ -46,7 +46,7 @@ class Pins:
 
         Where no source tells the system, the pin of any.
         """
-        pins = self._pins.get((tuning.op, tuning.inputs_key or ""))
+        pins = self._pins and self._pins.get((tuning.op, tuning.inputs_key or ""))
         if not pins:
             return None
         systems = systems_of(tuning, self._sessions)
@@ -56,6 +56,8 @@ class Pins:
     def unmasked(self, member: Member) -> Member:
         """Put a pinned tuning's measured times in place of the `Infinity` by which an older version
         held the pin; raised numbers are read as what was measured."""
+        if not self._pins:
+            return member
         tuning = member.tuning
         status = self.of(tuning)
         if status is None or tuning.session is not None or tuning.precision is None:
