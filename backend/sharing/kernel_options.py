@@ -192,7 +192,7 @@ def left_open(choice: FlexChoice) -> str:
         return ""
     return (
         f"{', '.join(loose)} cannot be an option: Inductor writes the value of its own list over "
-        "it, so max_autotune still times the choices that differ in it alone"
+        "it: max_autotune still times the choices that differ in it, else its default is taken"
     )
 
 
