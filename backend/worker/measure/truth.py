@@ -175,7 +175,7 @@ class Exact:
 
     A sum of `k` products in any order is off by at most `gamma(k) |a| |b|`, element by element
     (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed. 2002, 3.1 and 3.5, equations
-    3.5 and 3.13). Then each of `stored` values is rounded to the type of the result (his 2.4).
+    3.5 and 3.13). Then each of `stored` values is rounded to the type of the result (theorem 2.2).
     """
 
     values: Tensor
@@ -242,8 +242,7 @@ def exact_product(
 
 
 def _exact_convolution(inputs: Sequence[Tensor], truth: Truth, given: Options) -> Exact | None:
-    """On a CPU alone: what libraries do on a GPU (Winograd's) is not bound by elements (23.2.2 in
-    Higham)."""
+    """On a CPU alone: what libraries do on a GPU (Winograd) is not bound by elements."""
     x, weight, *bias = inputs
     if x.device.type != "cpu" or not truth.values.numel():
         return None
