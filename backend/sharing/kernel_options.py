@@ -192,7 +192,7 @@ def left_open(choice: FlexChoice) -> str:
         return ""
     return (
         f"{', '.join(loose)} cannot be an option, Inductor's own list writes over it: with "
-        "max_autotune the choices that differ in it alone are still timed, else the default is taken"
+        "max_autotune choices that differ in it alone are still timed, else the default is taken"
     )
 
 
