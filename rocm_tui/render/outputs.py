@@ -7,7 +7,6 @@ from typing import Any
 from backend.model.choice import Choice, Output
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import attributes
-from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
 from rocm_tui.session.outputs import output_change
 
@@ -37,12 +36,10 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
         return []
     told = []
     if output.beyond:
-        worst = (
-            f"{fmt.significant(output.excess)} times" if output.excess < 1e6 else "far more than"
-        )
         told.append(
             f"{name}: {output.beyond:,} of {output.compared:,} elements are further from the "
-            f"float64 result than rounding explains, the worst by {worst} what is allowed"
+            "float64 result than rounding explains, the worst by "
+            f"{_times(output.excess)} what is allowed"
         )
     if not output.steady:
         told.append(
@@ -50,6 +47,12 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
             "the same inputs gave other bits than the first"
         )
     return told
+
+
+def _times(excess: float) -> str:
+    if not excess < 1e6:
+        return "far more than"
+    return f"{excess:,.0f} times" if excess >= 10 else f"{excess:.1f} times"
 
 
 def output_warning(row: Row, choice: Choice) -> str | None:

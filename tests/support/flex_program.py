@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 import torch._higher_order_ops
-from torch._inductor import config, select_algorithm
+from torch._inductor import compile_fx, config, select_algorithm
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.flex import flex_attention as lowering
 from torch._inductor.kernel.flex import flex_decoding
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import flex_attention as attention
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -88,7 +90,33 @@ def make_up_a_gpu() -> None:
         passes.lazy_init = lambda *device: None
 
 
-def compile_one(options: dict[str, Any], queries: int, max_autotune: bool) -> dict[str, Any]:
+def compile_backward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: BlockMask, options: dict[str, Any]
+) -> None:
+    """The graph of the backward alone: autograd itself asks for the device."""
+    hop: Any = sys.modules["torch._higher_order_ops.flex_attention"]
+    full = attention._apply_kernel_options(q, k, v, False, options)
+    zeros = [torch.zeros(()).requires_grad_(), *(torch.zeros((), dtype=torch.int) for _ in "bhqk")]
+    forward, joint = hop.create_fw_bw_graph(lambda score, b, h, q, k: score, tuple(zeros), ())
+    rows = torch.empty(q.shape[:3], device="cuda", dtype=torch.float32)
+
+    def gradients(
+        q: Any, k: Any, v: Any, out: Any, rows: Any, grad: Any, *mask_tensors: Any
+    ) -> Any:
+        places = iter(mask_tensors)
+        tensors = [next(places) if isinstance(x, torch.Tensor) else x for x in mask.as_tuple()]
+        return hop.flex_attention_backward(
+            q, k, v, out, rows, grad, None, forward, joint, tuple(tensors), 0.125, full
+        )[:3]
+
+    inputs = [q, k, v, q, rows, q, *(x for x in mask.as_tuple() if isinstance(x, torch.Tensor))]
+    graph = make_fx(gradients)(*inputs)
+    compile_fx.compile_fx_inner(graph, inputs)
+
+
+def compile_one(
+    options: dict[str, Any], queries: int, max_autotune: bool, backward: bool = False
+) -> dict[str, Any]:
     offered: list[list[str]] = []
     codes: list[str] = []
 
@@ -125,7 +153,10 @@ def compile_one(options: dict[str, Any], queries: int, max_autotune: bool) -> di
             for rows in (queries, KEYS, KEYS)
         )
         with contextlib.suppress(Compiled):
-            torch.compile(flex_attention)(q, k, v, block_mask=mask, kernel_options=options)
+            if backward:
+                compile_backward(q, k, v, mask, options)
+            else:
+                torch.compile(flex_attention)(q, k, v, block_mask=mask, kernel_options=options)
     return {"offered": offered, "kernels": [kernel for code in codes for kernel in kernels(code)]}
 
 

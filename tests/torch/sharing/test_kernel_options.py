@@ -17,8 +17,9 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceSelected, Session, SessionStarted, TuningStarted
+from backend.model.session import Session
 from backend.sharing.kernel_options import FlexChoice, as_python, calls_of, options_of
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env, tui
@@ -120,11 +121,16 @@ class Compiler:
         self._child = child
 
     def __call__(
-        self, options: dict[str, Any], queries: int, *, max_autotune: bool
+        self, op: str, options: dict[str, Any], *, max_autotune: bool
     ) -> tuple[list[Choice], dict[str, str]]:
         """What is offered, and the parameters of the kernel in the generated code."""
         assert self._child.stdin and self._child.stdout
-        words = {"options": options, "queries": queries, "max_autotune": max_autotune}
+        words = {
+            "options": options,
+            "queries": QUERIES[op],
+            "max_autotune": max_autotune,
+            "backward": "backward" in op,
+        }
         print(json.dumps(words), file=self._child.stdin, flush=True)
         line = self._child.stdout.readline()
         assert line, "the compiler ended"
@@ -158,12 +164,14 @@ def compiler(cache: Path, **more: str) -> Iterator[Compiler]:
             child.communicate(timeout=60)
 
 
-TUNED = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
-CASES = {"flex_attention": 1024, "flex_decoding": 16}
+QUERIES = {"flex_attention": 1024, "flex_attention_backward": 1024, "flex_decoding": 16}
+"""The length of the query that makes each op."""
 
 
-def tuned(config: dict[str, str], *names: str) -> dict[str, str]:
-    return {name: config[name] for name in names or TUNED}
+def tuned(config: dict[str, str]) -> dict[str, str]:
+    """What is tuned of the parameters of a choice or of a kernel."""
+    names = [*FORWARD, *BACKWARD]
+    return {name: config[name] for name in names if name in config}
 
 
 def spec(rows: int) -> str:
@@ -176,7 +184,7 @@ def tuned_cache(root: Path, offered: dict[str, list[Choice]]) -> dict[str, Tunin
     layout = Layout(root)
     layout.autotune.mkdir(parents=True, exist_ok=True)
     keys = {
-        op: TuningKey(op, f"[{spec(CASES[op])}, {spec(1024)}, {spec(1024)}]", "highest")
+        op: TuningKey(op, f"[{spec(QUERIES[op])}, {spec(1024)}, {spec(1024)}]", "highest")
         for op in offered
     }
     cache = {
@@ -200,73 +208,73 @@ def tuned_cache(root: Path, offered: dict[str, list[Choice]]) -> dict[str, Tunin
 @pytest.mark.torch
 def test_pytorch_generates_just_the_pinned_kernel(tmp_path: Path) -> None:
     """What is pinned is not what Inductor takes unasked. It is the one configuration that is left
-    with the options, with `max_autotune` and without."""
+    with the options, with `max_autotune` and without. All of it is done twice: for each op by
+    itself, and with the options of the forward and the backward in one dict."""
+    root = tmp_path / "cache"
+    pinned: dict[str, Choice] = {}
     with compiler(tmp_path / "torch") as compiled:
-        stock = {op: compiled({}, n, max_autotune=False) for op, n in CASES.items()}
-        offered = {op: compiled({}, n, max_autotune=True)[0] for op, n in CASES.items()}
-        root = tmp_path / "cache"
+        offered = {op: compiled(op, {}, max_autotune=True)[0] for op in QUERIES}
         keys = tuned_cache(root, offered)
         for op, key in keys.items():
+            _, stock = compiled(op, {}, max_autotune=False)
             unlike = [
                 choice
                 for choice in offered[op]
-                if all(stock[op][1][n] != choice.config[n] for n in ("BLOCK_N", "num_warps"))
+                if sum(stock[name] != text for name, text in tuned(choice.config).items()) > 1
+                and choice.config["matrix_instr_nonkdim"] == "0"
             ]
-            choice = unlike[-1]
+            choice = pinned[op] = unlike[-1]
             tui(root, "pin", key.id, choice.hash or "")
-            text = tui(root, "export", "--kernel-options", key.id).stdout
-            (options,) = eval_options(text)
+            (options,) = eval_options(tui(root, "export", "--kernel-options", key.id).stdout)
             for max_autotune in (True, False):
-                left, kernel = compiled(options, CASES[op], max_autotune=max_autotune)
-                assert tuned(kernel) == tuned(choice.config)
+                left, kernel = compiled(op, options, max_autotune=max_autotune)
+                assert tuned(kernel).items() >= tuned(choice.config).items()
                 assert len(left) == (len(offered[op]) if max_autotune else 1)
-                assert {tuple(tuned(c.config).values()) for c in left} == {
-                    tuple(tuned(kernel).values())
-                }
-    said = tui(root, "export", "--kernel-options", "--json")
-    found = json.loads(said.stdout)
-    assert {call["tunings"][0]["op"] for call in found["calls"]} == set(CASES)
-    assert not found["left_out"] and not found["notes"] and not said.stderr
+                assert all(tuned(each.config) == tuned(choice.config) for each in left)
+        done = tui(root, "export", "--kernel-options", "--json")
+        found = json.loads(done.stdout)
+        ops = [{tuning["op"] for tuning in call["tunings"]} for call in found["calls"]]
+        assert sorted(map(len, ops)) == [1, 2] and not found["left_out"]
+        (both,) = (call["kernel_options"] for call in found["calls"] if len(call["tunings"]) > 1)
+        for op in ("flex_attention", "flex_attention_backward"):
+            _, kernel = compiled(op, both, max_autotune=False)
+            assert tuned(kernel).items() >= tuned(pinned[op].config).items()
+    (note,) = found["notes"]
+    assert note["id"] == keys["flex_attention_backward"].id
+    assert "matrix_instr_nonkdim=0 cannot be an option" in note["note"] and done.stderr
 
 
 @pytest.mark.torch
-def test_a_plain_key_for_the_rows_of_queries(tmp_path: Path) -> None:
+def test_what_the_lowering_does_with_keys(tmp_path: Path) -> None:
     """Why `BLOCK_M` has no prefix: with one, decoding takes blocks of more rows than there are,
-    and leaves the check of them out."""
+    and leaves the check of them out. And what the list for ROCm writes over."""
     with compiler(tmp_path / "torch") as compiled:
-        _, prefixed = compiled({"fwd_BLOCK_M": 128}, 16, max_autotune=False)
-        _, plain = compiled({"BLOCK_M": 128}, 16, max_autotune=False)
-    assert tuned(prefixed, "BLOCK_M", "SAFE_M_BOUNDARY") == {
-        "BLOCK_M": "128",
-        "SAFE_M_BOUNDARY": "True",
-    }
-    assert tuned(plain, "BLOCK_M", "SAFE_M_BOUNDARY") == {
-        "BLOCK_M": "128",
-        "SAFE_M_BOUNDARY": "False",
-    }
+        _, prefixed = compiled("flex_decoding", {"fwd_BLOCK_M": 128}, max_autotune=False)
+        _, plain = compiled("flex_decoding", {"BLOCK_M": 128}, max_autotune=False)
+        over = {"kpack": 2, "matrix_instr_nonkdim": 16, "waves_per_eu": 2}
+        _, kernel = compiled("flex_attention", over, max_autotune=False)
+    assert (prefixed["BLOCK_M"], prefixed["SAFE_M_BOUNDARY"]) == ("128", "True")
+    assert (plain["BLOCK_M"], plain["SAFE_M_BOUNDARY"]) == ("128", "False")
+    assert {name: kernel[name] for name in ROCM} == ROCM
 
 
 @pytest.mark.torch
 def test_the_log_of_pytorch_gives_the_fastest(tmp_path: Path) -> None:
     """The file that PyTorch writes has all choices with their times; the options come from it."""
-    log = tmp_path / "flex.json"
+    log, root = tmp_path / "flex.json", tmp_path / "cache"
     named = {"TORCHINDUCTOR_FLEX_ATTENTION_LOGGING_FILE": str(log)}
     with compiler(tmp_path / "torch", **named) as compiled:
-        offered = {op: compiled({}, n, max_autotune=True)[0] for op, n in CASES.items()}
-        root = tmp_path / "cache"
-        listed = json.loads(tui(root, "ls", "--json", str(log)).stdout)["tunings"]
-        rows = {row["op"]: row["choices"] for row in listed}
-        for op, choices in offered.items():
-            told = [(choice["ms"], tuned(choice["config"])) for choice in rows[op]]
-            assert told == [(choice.ms, tuned(choice.config)) for choice in choices]
-        done = tui(root, "export", "--kernel-options", "--fastest", "--from", str(log))
-        for options in eval_options(done.stdout):
-            op = "flex_attention" if "BLOCK_M" in options else "flex_decoding"
-            _, kernel = compiled(options, CASES[op], max_autotune=True)
-            assert tuned(kernel) == tuned(rows.pop(op)[0]["config"])
-    assert not rows
-
-    assert not rows
+        offered = {op: compiled(op, {}, max_autotune=True)[0] for op in QUERIES}
+    listed = json.loads(tui(root, "ls", "--json", str(log)).stdout)["tunings"]
+    rows = {row["op"]: row["choices"] for row in listed}
+    for op, choices in offered.items():
+        told = [(choice["ms"], tuned(choice["config"])) for choice in rows[op]]
+        assert told == [(choice.ms, tuned(choice.config)) for choice in choices]
+    done = tui(root, "export", "--kernel-options", "--fastest", "--from", str(log))
+    first, second = sorted(eval_options(done.stdout), key=len)
+    best = {op: options_of(FlexChoice("", op, "", "", c[0].config)) for op, c in offered.items()}
+    assert first == best["flex_decoding"]
+    assert second == {**best["flex_attention"], **best["flex_attention_backward"]}
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

@@ -100,6 +100,27 @@ def test_nothing_is_said_of_honest_sums() -> None:
     assert count == 72 and 0.1 < worst < 1
 
 
+def test_a_large_product_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of the rows, and some columns at a time."""
+    import torch
+
+    from backend.worker.measure import truth
+
+    monkeypatch.setattr(truth, "MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(truth, "_CHUNK", 100)
+    a, b = torch.randn(2, 64, 100), torch.randn(2, 100, 33)
+    right = truth.true_product("bmm", (a, b), "highest")
+    exact = truth.exact_product("bmm", (a, b), "highest", right)
+    assert exact is not None
+    result = torch.bmm(a, b)
+    found = exact.distance(result)
+    assert found.beyond == 0 and 0 < found.compared < result.numel()
+    everything = exact.sums / (a[:, right.rows].abs() @ b.abs())
+    assert 0.99 < float(everything.min() / everything.max()) <= 1
+    result[1, 0, 32] += 1e-2
+    assert exact.distance(result).beyond == 1
+
+
 def test_what_is_a_little_off_is_found_element_by_element() -> None:
     """One term of 1,000 left out of one element."""
     import torch

@@ -84,7 +84,7 @@ def test_a_program_that_looks_in_another_cache_is_told_where_the_pinned_times_ar
     monkeypatch.delenv("TRITON_HOME", raising=False)
     assert main(["verify", "--", *argv]) == 1
     told = capfd.readouterr().out
-    assert "not called: Triton launched BLOCK=64 w1 s3 instead of BLOCK=32 w1 s3" in told
+    assert "not called: Triton launched BLOCK=64 w2 s3 instead of BLOCK=32 w1 s3" in told
     assert f"set TRITON_CACHE_DIR={inner}" in told
     main(["pins", "--json"])
     (pin,) = json.loads(capfd.readouterr().out)["pins"]
