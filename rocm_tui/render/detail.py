@@ -36,6 +36,13 @@ def title(row: Row) -> Line:
 _BY_SINGLE = " by single times, not measured"
 
 
+def row_verdict(row: Row) -> Line:
+    """`verdict` of a row; nothing is said before it is known whether its pin holds."""
+    if row.awaits_pin:
+        return ((f" {fmt.AWAITED} pinned; whether it holds is being read", "dim"),)
+    return verdict(row.tuning, in_use(row))
+
+
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:
     """Who wins, by how much, and what it is worth. A tie is told as a tie, and what is made of
     times that were taken once is no win. Where `own`, a pinned choice, is in use instead of the

@@ -30,7 +30,10 @@ def pinned_choice(row: Row) -> tuple[int, Choice] | None:
 
 
 def in_use(row: Row) -> Choice | None:
-    """The pinned choice, if its pin holds and it has not failed, else the fastest."""
+    """The pinned choice, if its pin holds and it has not failed, else the fastest; None while it is
+    not known whether its pin holds."""
+    if row.awaits_pin:
+        return None
     if row.pin is not None and row.pin.state in _HOLDS:
         pinned = pinned_choice(row)
         if pinned is not None and not pinned[1].failed:

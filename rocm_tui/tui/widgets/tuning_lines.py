@@ -13,7 +13,7 @@ from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
 from rocm_tui.render.table import Line
-from rocm_tui.session.facets import source_of, told
+from rocm_tui.session.facets import source_of
 from rocm_tui.session.grouping import Entry, Folded, Heading
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import short_names
@@ -76,20 +76,20 @@ class TuningLines:
         self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
         self._widths = _OfRows(_widths)
-        self._told = _OfRows(told)
+        self._layouts = _OfRows(facets.LAYOUT.text)
         self._lines: dict[str, tuple[Row, object, Line]] = {}
 
     def measure(self, rows: list[Row], by: str) -> None:
         """The widest content of each column, among the first of these rows, grouped `by` that."""
         self._widths.keep(rows)
-        self._told.keep(rows)
+        self._layouts.keep(rows)
         sample = rows[:_SAMPLE]
         widths = [self._widths.of(row) for row in sample]
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = facets.shown(rows, self._told.of)
+        differing, names = facets.shown(rows, self._layouts.of)
         for key in facets.KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
