@@ -35,8 +35,9 @@ from backend.model.session import Session
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import question_of
-from backend.worker.measure.bench import ChoiceBench, NoReference
+from backend.worker.measure.bench import ChoiceBench
 from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.worker.measure.truth import NoReference
 from backend.worker.problem import (
     NotRebuildable,
     options_of,
