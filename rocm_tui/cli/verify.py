@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 from collections.abc import Iterator
 from typing import Any
 
+from backend.cache.configs import folders_of
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.model.kernel import TRITON, kernel_of
@@ -111,7 +113,7 @@ def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> i
     if args.json:
         say.out_json(_proof_json(proof))
     else:
-        for line in _proof_lines(proof):
+        for line in (*_proof_lines(proof), *_elsewhere(proof, layout)):
             say.out(plain(line))
     return ExitCode.of(proof.proved)
 
@@ -131,6 +133,21 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         )
     for finding in proof.findings:
         yield f"{finding.pin.id}: {_finding_text(finding, proof)}"
+
+
+def _elsewhere(proof: ProgramProof, layout: Layout) -> Iterator[str]:
+    """Where the pinned times may have been out of the program's sight: Inductor names its cache of
+    Triton only to a process that compiles with it."""
+    if os.environ.get("TRITON_CACHE_DIR"):
+        return
+    missed = [f.pin for f in proof.findings if f.pin.op == TRITON and f.answer != "called"]
+    systems = {pin.system_hash for pin in missed}
+    for folder in folders_of(layout.root):
+        if folder.parent.parent == layout.root and any((folder / s).is_dir() for s in systems):
+            yield (
+                f"its times are in Inductor's {folder}, where a process that compiles nothing does "
+                f"not look: set TRITON_CACHE_DIR={folder}"
+            )
 
 
 def _proof_json(proof: ProgramProof) -> dict[str, Any]:

@@ -24,6 +24,11 @@ class Recorded:
     unhooked: str | None = None
 
     @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to tell: neither tunings nor graphs, and that is no fault."""
+        return not (self.tunings or self.graphs or self.unhooked)
+
+    @property
     def nothing_tuned(self) -> bool:
         """Whether no graph was tuned since tuning was off."""
         return bool(self.untuned) and not self.tunings and self.unhooked is None

@@ -69,6 +69,8 @@ def _count(row: Row) -> str:
 
 def _winner(row: Row) -> str:
     """The pinned one, else the fastest; of a source that tells no time, what it took."""
+    if row.awaits_pin:
+        return fmt.AWAITED
     own = in_use(row)
     if own is not None:
         return plain(own.label)
@@ -151,7 +153,7 @@ def _lead_style(row: Row) -> str:
 def _pin(row: Row) -> str:
     """The mark of its state, the pinned choice's place, and whether that was seen in code."""
     if row.pin is None:
-        return ""
+        return fmt.AWAITED if row.awaits_pin else ""
     mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
     seen, _, age = proved(row.pin).partition(" ")
     parts = (mark, f"#{place[0]}" if place else "", seen, age.replace(" ", "\xa0"))

@@ -45,10 +45,13 @@ class Reconciler:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
+        pinned = self._layout.pins.exists()
+        if pinned:
+            self._inbox.put_awaited(self._keys())
         self._wake.wait(_LOOK)  # the first rows come before what is loaded here
         from rocm_tui.session.keeping import Keeper  # what knows of pins is large
 
-        keeper, due = Keeper(self._layout, self._inbox), 0.0
+        keeper, due = Keeper(self._layout, self._inbox, awaited=pinned), 0.0
         seen: object = None
         while not self._stopping:
             # What changes while we reconcile is seen by the next look, and so is what we change.
@@ -61,3 +64,15 @@ class Reconciler:
                 pause = (time.thread_time() - begin) / _SHARE
                 seen, due = now, time.monotonic() + min(pause, _RECONCILE)
             self._wake.wait(_LOOK)
+
+    def _keys(self) -> frozenset[tuple[str, str]]:
+        """What is pinned, read before it is known whether that holds, which takes the caches and
+        compiled graphs. None where that cannot be read: `Keeper` says why."""
+        from backend.errors import StoreError
+        from backend.pins.file import read_pin_file  # the small part of what knows of pins
+
+        try:
+            pins = read_pin_file(self._layout.pins).pins
+        except (StoreError, OSError):
+            return frozenset()
+        return frozenset((record.op, record.inputs) for record in pins)

@@ -1,7 +1,4 @@
-"""Choices that torch offers, made ready to be sampled again and again in ever other memory.
-
-Does a choice compute what it should? Without that its time is worth nothing: see `truth`.
-"""
+"""Choices that torch offers, made ready to be sampled again and again in ever other memory."""
 
 from __future__ import annotations
 
@@ -26,9 +23,16 @@ from backend.model.convolution import Options
 from backend.processes.shared import Mark
 from backend.processes.supervisor import House, LeftRunning
 from backend.worker.measure.machine import sensor_of
+from backend.worker.measure.outputs import Seen, seen
 from backend.worker.measure.rounds import ChoiceBroke, Sample
 from backend.worker.measure.timer import Repeat, caches_of_a_model, timer_for
-from backend.worker.measure.truth import NoReference, Truth, true_product
+from backend.worker.measure.truth import (
+    Exact,
+    NoReference,
+    Truth,
+    exact_product,
+    true_product,
+)
 
 TRIES = 4
 """Samples that are taken until one is clean."""
@@ -87,6 +91,13 @@ class ChoiceBench:
         except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
             raise NoReference(torch_api.describe(error)) from error
 
+    def exact(self, op: str, precision: str, truth: Truth, given: Options = ()) -> Exact | None:
+        """The same element by element; None where no such bound is known."""
+        try:
+            return exact_product(op, self._question.given, precision, truth, given)
+        except (RuntimeError, IndexError, NoReference):  # no memory for it, or odd operands
+            return None
+
     def check(self, hash: str, right: Truth | None) -> bool:
         """Run a choice on tensors that nobody else uses; whether its result could be compared.
 
@@ -121,6 +132,25 @@ class ChoiceBench:
         self._timer.wait()
         result = self._question.returned(hash, given)
         return out if result is None else result
+
+    def seen(self, hash: str, exact: Exact | None) -> Seen:
+        """What it gives for the inputs that all choices get. Raises ChoiceBroke."""
+        self._runs.clear()
+        self._operands = []
+        return self._guarded(hash, lambda: self._seen(hash, exact))
+
+    def _seen(self, hash: str, exact: Exact | None) -> Seen:
+        operands = self._question.alike(hash, moved({hash: self._made[hash]}, _somewhere))
+        out = operands[hash][-1]
+        run = self._question.run_function(hash, operands)
+
+        def result() -> Tensor:
+            out.fill_(math.nan if out.is_floating_point() else -7)
+            returned = self._question.returned(hash, run())
+            self._timer.wait()
+            return out if returned is None else returned
+
+        return seen(result, exact if self._question.plain(hash) else None)
 
     def renew(self, hashes: Sequence[str]) -> None:
         self._start(hashes)

@@ -1,8 +1,9 @@
-"""What a choice should compute: its result is compared with the product in a wider type.
+"""Does a choice compute what it should? Without that its time is worth nothing.
 
-How far off it may be is a matter of what is summed up: by Cauchy and Schwarz the terms of a dot
-product are bound by the lengths of row and column, and each rounding by the type that the sum is
-made in.
+Its result is compared with the product in a wider type, twice. A choice is *wrong*, and not
+measured, where no rounding at all explains it: by Cauchy and Schwarz the terms of a dot product are
+bound by the lengths of row and column, and each rounding by the type that the factors have. What is
+not wrong may still be *beyond* what sums in float32 lose, element by element.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 
 import torch
 from torch import Tensor
 
 from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
-from backend.inductor.hip.convolution import ConvReference
+from backend.inductor.hip.convolution import ConvReference, keywords
 from backend.model.convolution import Options
 from backend.model.ops import OPS
 
 MOST_OPERATIONS = 4e9
 """Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
+
+MOST_ELEMENTS = 1 << 25
+"""Of the rows that are looked at, and of what is multiplied for them at once."""
 
 _LOW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 8 * 2.0**-23}
 _COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
@@ -177,9 +182,11 @@ def _operands(
     return [_Product(a, b, scale_a, scale_b)], bias, dtype
 
 
-def _step(shape: Sequence[int], columns: int) -> int:
+def _step(shape: Sequence[int], columns: int, most: float = MOST_OPERATIONS) -> int:
     """Every so many-th row is looked at."""
-    return max(1, math.ceil(2.0 * math.prod(shape) * columns / MOST_OPERATIONS))
+    elements = math.prod(shape[:-1]) * max(columns, shape[-1])
+    operations = 2.0 * math.prod(shape) * columns
+    return max(1, math.ceil(operations / most), math.ceil(elements / MOST_ELEMENTS))
 
 
 class _exact:
@@ -193,3 +200,126 @@ class _exact:
     def __exit__(self, *_: object) -> None:
         if self._was != "highest":
             torch.set_float32_matmul_precision(self._was)
+
+
+# Element by element.
+
+_GPU_OPERATIONS = 4e11
+"""Of the product in float64 on a GPU: a third of a second where that type is slowest."""
+
+_FEW = 16
+"""Roundings beside those of the terms: partial sums that are added up, a scale."""
+
+
+_KNOWN = frozenset({"a", "b", "copy", "bias"})
+"""Inputs of an op that the product is made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Of `compared` elements `beyond` are further off than rounding explains, the worst one by
+    `excess` times what is allowed."""
+
+    compared: int
+    beyond: int
+    excess: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The elements `part` of the product in float64, and how far off each sum may be.
+
+    A sum of `k` products in any order is off by at most `gamma(k) |a| |b|`, element by element
+    (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed. 2002, 3.1 and 3.5, equations
+    3.5 and 3.13). Then each of `stored` values is rounded to the type of the result (theorem 2.2).
+    """
+
+    values: Tensor
+    sums: Tensor
+    part: tuple[slice | EllipsisType, ...]
+    stored: int = 1
+
+    def distance(self, result: Tensor) -> Distance:
+        """Of a result without NaN that has the right shape."""
+        error = (result[self.part].to(torch.float64) - self.values).abs_()
+        if result.is_floating_point():
+            kind = torch.finfo(result.dtype)
+            allowed = self.values.abs().add_(self.sums).mul_(self.stored * kind.eps / 2)
+            # Below the normal numbers steps are of one size, or are left out.
+            allowed.add_(self.sums).add_(max(kind.tiny * kind.eps, torch.finfo(torch.float32).tiny))
+        else:
+            allowed = self.sums
+        if not error.numel():
+            return Distance(0, 0, 0.0)
+        within = int((error.div_(allowed) <= 1).sum())
+        return Distance(error.numel(), error.numel() - within, float(error.max()))
+
+
+def gamma(terms: int, unit: float) -> float:
+    """Higham's, of so many roundings of at most `unit`; infinite where they may be anything."""
+    lost = terms * unit
+    return lost / (1 - lost) if lost < 1 else math.inf
+
+
+def exact_product(
+    op: str, inputs: Sequence[Tensor], precision: str, truth: Truth, given: Options = ()
+) -> Exact | None:
+    """What `op` makes of these inputs, a convolution with the options `given`; None where no bound
+    is known. `truth` is of the same inputs. Raises NoReference, and whatever torch raises."""
+    if op == "convolution" and given:
+        return _exact_convolution(inputs, truth, given)
+    (product, *_), bias, _ = _operands(op, inputs)
+    a, b = product.a, product.b
+    values, rows = truth.values, truth.rows
+    if 0 in values.shape or not a.shape[-1] or not _KNOWN.issuperset(OPS[op].inputs):
+        return None
+    again = values.dtype != torch.float64
+    if again:
+        rows = slice(None, None, _step(a.shape, b.shape[-1], _GPU_OPERATIONS))
+        values = values[..., rows, :].to(torch.float64)
+    if not a.is_floating_point():
+        return Exact(values, torch.full_like(values, 0.5), (..., rows, slice(None)))
+    left, sums = a[..., rows, :], torch.empty_like(values)
+    size = left.abs().to(torch.float32)
+    width = max(1, MOST_ELEMENTS // max(1, math.prod(b.shape[:-1])))
+    with torch.no_grad(), _exact():
+        for first in range(0, b.shape[-1], width):
+            columns = slice(first, first + width)
+            right = b[..., columns]
+            sums[..., columns] = size @ right.abs().to(torch.float32)
+            if again:
+                values[..., columns] = left.to(torch.float64) @ right.to(torch.float64)
+    if bias is not None:
+        added = bias.to(torch.float64)
+        added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
+        values = values + added if again else values
+        sums += added.abs()
+    sums *= _lost(a, precision, a.shape[-1])
+    return Exact(values, sums, (..., rows, slice(None)), 1 if bias is None else 2)
+
+
+def _exact_convolution(inputs: Sequence[Tensor], truth: Truth, given: Options) -> Exact | None:
+    """On a CPU alone: what libraries do on a GPU (Winograd) is not bound by elements."""
+    x, weight, *bias = inputs
+    if x.device.type != "cpu" or not truth.values.numel():
+        return None
+    narrow = (x.abs().to(torch.float32), weight.abs().to(torch.float32))
+    size = bias[0].abs().to(torch.float32) if bias else None
+    with torch.no_grad():
+        sums = torch.convolution(*narrow, size, **keywords(given)).to(torch.float64)
+    sums *= _lost(x, "highest", weight[0].numel())
+    return Exact(truth.values, sums, (slice(None),), 2 if bias else 1)
+
+
+def _lost(factor: Tensor, precision: str, terms: int) -> float:
+    """What a sum of `terms` products loses at most, relative to that of their sizes, which is one
+    of float32 itself. A sum of float64 is compared with one that is as far off. Matrix units cut
+    off where others round (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor
+    cores", 2021)."""
+    terms += _FEW
+    lost = gamma(terms, 2.0**-24)
+    if factor.dtype == torch.float64:
+        return 2 * gamma(terms, 2.0**-53) * (1 + lost)
+    factors = _COARSE.get(precision, 0.0) if factor.dtype == torch.float32 else 0.0
+    sums = gamma(terms, 2.0**-23) if factor.is_cuda else lost
+    return (sums + factors) * (1 + lost)
