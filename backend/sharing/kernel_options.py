@@ -191,8 +191,8 @@ def left_open(choice: FlexChoice) -> str:
     if not loose:
         return ""
     return (
-        f"{', '.join(loose)} cannot be an option: Inductor writes the value of its own list over "
-        "it: max_autotune still times the choices that differ in it, else its default is taken"
+        f"{', '.join(loose)} cannot be an option, Inductor's own list writes over it: with "
+        "max_autotune choices that differ in it alone are still timed, else the default is taken"
     )
 
 

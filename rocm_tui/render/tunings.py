@@ -222,7 +222,7 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
     ),
     Field(
-        "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
+        "pin", "PIN", 4, 13, drop=1, good=6, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
         about="state of the pin, place of its choice, ✓ when it was verified", facts=True,
     ),

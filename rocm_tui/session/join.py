@@ -27,6 +27,7 @@ from rocm_tui.session.merge import (
     hashes,
     is_cache,
     is_reuse,
+    logged_operands,
     offered,
     same_key,
     times_agree,
@@ -55,6 +56,8 @@ def problem_of(tuning: Tuning) -> Bucket:
         return (op, alike(tuning.inputs_key or ""))
     if tuning.dims:
         return (op, tuning.dims)
+    if told := logged_operands(op):
+        return (op, shapes[:told])
     if len(shapes) < 2 or len(shapes[-2]) < 2 or not shapes[-1]:
         return (op, shapes)
     return (op, (*shapes[-2][:2], shapes[-1][-1]))

@@ -41,15 +41,24 @@ def seen(run: Callable[[], Tensor], exact: Exact | None) -> Seen:
     runs = same = 1
     while runs < RUNS and (runs < 2 or time.monotonic() < end):
         runs, same = runs + 1, same + torch.equal(bits, _bits(run()))
-    distance = None if exact is None else exact.distance(first)
-    return Seen(digest_of(first), runs, same, distance)
+    return Seen(digest_of(first), runs, same, _distance(first, exact))
+
+
+def _distance(result: Tensor, exact: Exact | None) -> Distance | None:
+    try:
+        return None if exact is None else exact.distance(result)
+    except torch.OutOfMemoryError:  # which is not the fault of the choice
+        return None
+
+
+_WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Whole numbers by their bytes."""
 
 
 def _bits(result: Tensor) -> Tensor:
     """Zeros have a sign there, and a NaN is what it is."""
-    return result.view(
-        {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[result.element_size()]
-    )
+    parts = torch.view_as_real(result) if result.is_complex() else result
+    return parts.view(_WORDS[parts.element_size()])
 
 
 def digest_of(result: Tensor) -> bytes:

@@ -107,6 +107,7 @@ def test_a_large_product_is_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) 
     from backend.worker.measure import truth
 
     monkeypatch.setattr(truth, "MOST_ELEMENTS", 1000)
+    monkeypatch.setattr(truth, "_CHUNK", 100)
     a, b = torch.randn(2, 64, 100), torch.randn(2, 100, 33)
     right = truth.true_product("bmm", (a, b), "highest")
     exact = truth.exact_product("bmm", (a, b), "highest", right)
