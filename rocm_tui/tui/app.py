@@ -49,8 +49,7 @@ _BREATH = 0.005
 _TICK = 5.0
 """Seconds between two looks at the ages."""
 _PINS_AFTER = 0.1
-"""Seconds after the last of what was there at the start has come: a thread that loads what knows of
-pins would hold up its painting."""
+"""Seconds after the rows of the start: loading what knows of pins would hold up their painting."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
 
@@ -226,8 +225,7 @@ class RocmTui(Host):
         if early <= 0:
             self._update()
             if taken.settled and not self._whole:
-                self._whole = True
-                self.set_timer(_PINS_AFTER, self.feed.look)
+                self._whole = bool(self.set_timer(_PINS_AFTER, self.feed.look))
         if taken.more:
             self._schedule(_BREATH)
         elif early > 0:
