@@ -48,8 +48,6 @@ _BREATH = 0.005
 """Seconds for keys between two takes of records that are waiting."""
 _TICK = 5.0
 """Seconds between two looks at the ages."""
-_PINS_AFTER = 0.1
-"""Seconds after the rows of the start: loading what knows of pins would hold up their painting."""
 _AFTER = 3.0
 """Seconds that the log of a job is read on when the job is over."""
 
@@ -225,7 +223,7 @@ class RocmTui(Host):
         if early <= 0:
             self._update()
             if taken.settled and not self._whole:
-                self._whole = bool(self.set_timer(_PINS_AFTER, self.feed.look))
+                self._whole = bool(self.set_timer(0.1, self.feed.look))  # rows are painted first
         if taken.more:
             self._schedule(_BREATH)
         elif early > 0:
