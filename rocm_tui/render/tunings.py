@@ -140,6 +140,8 @@ def _lead(row: Row) -> str:
     tuning = row.tuning
     if tuning.state == "running":
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
+    if row.awaits_pin:
+        return fmt.NONE
     return "cut" if tuning.state == "cut" else lead_text(tuning, in_use(row), _mark(row))
 
 

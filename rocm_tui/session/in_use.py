@@ -43,14 +43,14 @@ def in_use(row: Row) -> Choice | None:
 
 def time_ms(row: Row) -> float | None:
     """Milliseconds of one call of what is in use."""
-    return stats.time_ms(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.time_ms(row.tuning, in_use(row))
 
 
 def gain(row: Row) -> float | None:
     """ATen's time over that of what is in use."""
-    return stats.gain(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.gain(row.tuning, in_use(row))
 
 
 def lead(row: Row) -> float | None:
     """How far the nearest rival lies behind what is in use; negative where one is faster."""
-    return stats.lead(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.lead(row.tuning, in_use(row))

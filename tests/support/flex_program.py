@@ -2,8 +2,9 @@
 
 Each line of stdin is one compile, `{"options": {...}, "queries": 1024, "max_autotune": true}`; a
 line of stdout says of each what was offered, `[name, hash, description]`, and the kernels of the
-generated code. Made up: that there is a GPU, what it is, and the times of the choices, which count
-up in the order in which they are offered. Nothing is run.
+generated code. `{"rows": 28}` is a convolution, of which there is no code. Made up: that there is
+a GPU, what it is, and the times of the choices, which count up in the order in which they are
+offered. Nothing is run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch._higher_order_ops
 from torch._inductor import compile_fx, config, select_algorithm
 from torch._inductor.fx_passes import joint_graph, post_grad
 from torch._inductor.graph import GraphLowering
+from torch._inductor.kernel import conv
 from torch._inductor.kernel.flex import flex_attention as lowering
 from torch._inductor.kernel.flex import flex_decoding
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -114,6 +116,31 @@ def compile_backward(
     compile_fx.compile_fx_inner(graph, inputs)
 
 
+def convolution(rows: int) -> dict[str, Any]:
+    """What is offered for one; PyTorch logs it with times."""
+    offered: list[list[str]] = []
+
+    def select(name: str, choices: list[Any], inputs: list[Any], layout: Any, **rest: Any) -> Any:
+        offered.extend([choice.name, choice.hash_key(), choice.description] for choice in choices)
+        times = {choice: 1.0 + at for at, choice in enumerate(choices)}
+        select_algorithm.AlgorithmSelectorCache.maybe_log_conv_results(name, inputs, times)
+        raise Compiled
+
+    conv.autotune_select_algorithm = select
+    torch._dynamo.reset()
+    with (
+        FakeTensorMode(),
+        config.patch(max_autotune=True, max_autotune_conv_backends="ATEN,TRITON"),
+    ):
+        x, weight = (
+            torch.empty(*sizes, device="cuda", dtype=torch.bfloat16)
+            for sizes in ((8, 64, rows, 28), (128, 64, 3, 3))
+        )
+        with contextlib.suppress(Exception):  # Inductor makes an error of its own of ours
+            torch.compile(torch.nn.functional.conv2d)(x, weight, padding=1)
+    return {"offered": offered}
+
+
 def compile_one(
     options: dict[str, Any], queries: int, max_autotune: bool, backward: bool = False
 ) -> dict[str, Any]:
@@ -174,4 +201,6 @@ if __name__ == "__main__":
     make_up_a_gpu()
     config.compile_threads = 1
     for line in sys.stdin:
-        print(json.dumps(compile_one(**json.loads(line))), flush=True)
+        words = json.loads(line)
+        answer = convolution(**words) if "rows" in words else compile_one(**words)
+        print(json.dumps(answer), flush=True)

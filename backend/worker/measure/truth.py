@@ -68,20 +68,62 @@ def true_product(op: str, inputs: Sequence[Tensor], precision: str, given: Optio
     and whatever torch raises."""
     if op == "convolution" and given:
         return _true_convolution(inputs, given)
-    a, b, bias = _operands(op, inputs)
-    dtype = a.dtype
+    if op == "grouped_mm":
+        return _true_groups(inputs)
+    products, bias, dtype = _operands(op, inputs)
+    a, b = products[0].a, products[0].b
     wide = torch.float64 if a.device.type == "cpu" or not a.is_floating_point() else torch.float32
     step = _step(a.shape, b.shape[-1]) if a.device.type == "cpu" else 1
     rows = slice(None, None, step)
-    a, b = a[..., rows, :].to(wide), b.to(wide)
     with torch.no_grad(), _exact():
-        values = a @ b
-        terms = a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True)
+        values, terms = products[0].of(rows, wide)
+        for product in products[1:]:
+            more_values, more_terms = product.of(rows, wide)
+            values, terms = values + more_values, terms + more_terms
     if bias is not None:
-        added = bias.to(wide)
-        added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
+        added = _rows_of(bias, rows).to(wide)
         values, terms = values + added, terms + added.abs()
     return _truth(values, terms, rows, dtype, precision)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """`(scale_a * a) @ (scale_b * b)`; a scale is one number, or one for each row of `a`, each
+    column of `b`."""
+
+    a: Tensor
+    b: Tensor
+    scale_a: Tensor | None = None
+    scale_b: Tensor | None = None
+
+    def of(self, rows: slice, wide: torch.dtype) -> tuple[Tensor, Tensor]:
+        """These rows of the product, and what its terms are bound by."""
+        a, b = self.a[..., rows, :].to(wide), self.b.to(wide)
+        if self.scale_a is not None:
+            a = a * _rows_of(self.scale_a, rows).to(wide)
+        if self.scale_b is not None:
+            b = b * self.scale_b.to(wide)
+        return a @ b, a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True)
+
+
+def _rows_of(tensor: Tensor, rows: slice) -> Tensor:
+    """These rows of what may have one for all."""
+    return tensor[..., rows, :] if tensor.dim() > 1 and tensor.shape[-2] > 1 else tensor
+
+
+def _true_groups(inputs: Sequence[Tensor]) -> Truth:
+    """Rows of `a` by group, each with a `b` of its own; `ends` are where the groups of rows end."""
+    a, b, *ends = inputs
+    if not ends or a.dim() != 2 or b.dim() != 3 or int(ends[0][-1]) != a.shape[0]:
+        raise NoReference("a grouped product is known where its groups are all the rows of a")
+    wide = torch.float64 if a.device.type == "cpu" else torch.float32
+    parts, first = [], 0
+    with torch.no_grad(), _exact():
+        for group, end in enumerate(ends[0].tolist()):
+            parts.append(_Product(a, b[group]).of(slice(first, end), wide))
+            first = end
+        values, terms = (torch.cat(part) for part in zip(*parts, strict=True))
+    return _truth(values, terms, slice(None), a.dtype, "highest")
 
 
 def _true_convolution(inputs: Sequence[Tensor], given: Options) -> Truth:
@@ -112,18 +154,32 @@ def _truth(values: Tensor, terms: Tensor, rows: slice, dtype: torch.dtype, preci
     return Truth(values, rounding + relative * terms + 1e-30, rows)
 
 
-def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """A, B and what is added."""
+def _operands(
+    op: str, inputs: Sequence[Tensor]
+) -> tuple[list[_Product], Tensor | None, torch.dtype]:
+    """The products, what is added to their sum, and the type of the result."""
     row = OPS.get(op)
     if row is None or not row.buildable or not row.takes(len(inputs)):
         raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
     given = dict(zip(row.inputs, inputs, strict=False))
-    a, b = given["a"], given["b"]
+    a, b, bias = given["a"], given["b"], given.get("bias")
     if row.packed:
         b = b.to_dense() if b.layout is not torch.strided else b
         if a.shape[-1] != b.shape[-1]:
             raise NoReference("its packed weight cannot be read")
-    return a, b.mT if row.weight else b, given.get("bias")
+    b = b.mT if row.weight else b
+    if "scale_a" not in given:
+        others = [_Product(given["c"], given["d"])] if "c" in given else []
+        return [_Product(a, b), *others], bias, a.dtype
+    scale_a, scale_b = given["scale_a"], given["scale_b"]
+    known = ((), (1,), (1, 1))
+    if not (
+        tuple(scale_a.shape) in (*known, (a.shape[0], 1))
+        and tuple(scale_b.shape) in (*known, (1, b.shape[-1]))
+    ):
+        raise NoReference("no reference is known for scales of blocks")
+    dtype = torch.bfloat16 if bias is None else bias.dtype  # what is asked for, see worker.problem
+    return [_Product(a, b, scale_a, scale_b)], bias, dtype
 
 
 def _step(shape: Sequence[int], columns: int, most: float = MOST_OPERATIONS) -> int:
@@ -224,7 +280,8 @@ def exact_product(
     is known. `truth` is of the same inputs. Raises NoReference, and whatever torch raises."""
     if op == "convolution" and given:
         return _exact_convolution(inputs, truth, given)
-    a, b, bias = _operands(op, inputs)
+    (product, *_), bias, _ = _operands(op, inputs)
+    a, b = product.a, product.b
     values, rows = truth.values, truth.rows
     if 0 in values.shape or not a.shape[-1] or not _KNOWN.issuperset(OPS[op].inputs):
         return None

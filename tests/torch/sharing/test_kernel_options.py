@@ -21,6 +21,8 @@ from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.problem import TuningKey
 from backend.model.session import Session
 from backend.sharing.kernel_options import FlexChoice, as_python, calls_of, options_of
+from rocm_tui.ingest.follow.tailer import Tailer
+from rocm_tui.ingest.records import Seen
 from tests.support.places import ROOT
 from tests.support.torch_models import child_env, tui
 from tests.support.triton_lab import triton_python
@@ -124,23 +126,33 @@ class Compiler:
         self, op: str, options: dict[str, Any], *, max_autotune: bool
     ) -> tuple[list[Choice], dict[str, str]]:
         """What is offered, and the parameters of the kernel in the generated code."""
-        assert self._child.stdin and self._child.stdout
         words = {
             "options": options,
             "queries": QUERIES[op],
             "max_autotune": max_autotune,
             "backward": "backward" in op,
         }
+        answer = self._ask(words)
+        (kernel,) = answer["kernels"]
+        return _choices(answer), kernel
+
+    def convolution(self, rows: int) -> list[Choice]:
+        """What is offered."""
+        return _choices(self._ask({"rows": rows}))
+
+    def _ask(self, words: dict[str, Any]) -> Any:
+        assert self._child.stdin and self._child.stdout
         print(json.dumps(words), file=self._child.stdin, flush=True)
         line = self._child.stdout.readline()
         assert line, "the compiler ended"
-        answer = json.loads(line)
-        offered = [
-            Choice(name, hash, 1.0 + at, description)
-            for at, (name, hash, description) in enumerate(answer["offered"])
-        ]
-        (kernel,) = answer["kernels"]
-        return offered, kernel
+        return json.loads(line)
+
+
+def _choices(answer: dict[str, Any]) -> list[Choice]:
+    return [
+        Choice(name, hash, 1.0 + at, description)
+        for at, (name, hash, description) in enumerate(answer["offered"])
+    ]
 
 
 @contextmanager
@@ -275,6 +287,24 @@ def test_the_log_of_pytorch_gives_the_fastest(tmp_path: Path) -> None:
     best = {op: options_of(FlexChoice("", op, "", "", c[0].config)) for op, c in offered.items()}
     assert first == best["flex_decoding"]
     assert second == {**best["flex_attention"], **best["flex_attention_backward"]}
+
+
+@pytest.mark.torch
+def test_the_log_of_convolutions_is_followed_as_pytorch_writes_it(tmp_path: Path) -> None:
+    log = tmp_path / "conv.json"
+    tailer, seen = Tailer(str(log)), []
+    with compiler(tmp_path / "torch", TORCHINDUCTOR_CONV_LOGGING_FILE=str(log)) as compiled:
+        for rows in (28, 14):
+            offered = compiled.convolution(rows)
+            assert len(offered) > 2
+            (told,) = [each.tuning for each in tailer.poll() if isinstance(each, Seen)]
+            assert told.shapes == ((8, 64, rows, 28), (128, 64, 3, 3))
+            assert [choice.ms for choice in told.choices] == [choice.ms for choice in offered]
+            for choice, real in zip(told.choices, offered, strict=True):
+                names = {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages"} & {*real.config}
+                assert {n: choice.config[n] for n in names} == {n: real.config[n] for n in names}
+            seen.append(told.op)
+    assert seen == ["convolution"] * 2
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

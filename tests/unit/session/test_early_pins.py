@@ -13,7 +13,7 @@ from backend.pins.store import PinStore
 from rocm_tui.render.detail import row_verdict
 from rocm_tui.render.tunings import cells
 from rocm_tui.session.feed import Feed
-from rocm_tui.session.in_use import in_use
+from rocm_tui.session.in_use import gain, in_use, lead, time_ms
 from rocm_tui.session.inbox import Inbox
 from rocm_tui.session.keeping import Keeper
 from rocm_tui.session.model import Row
@@ -60,6 +60,8 @@ def test_a_row_waits_for_its_pin_and_never_names_the_unpinned_winner(tmp_path: P
         assert in_use(row) is None and in_use(free) is free.tuning.choices[0]
         seen = shown(row)
         assert (seen["winner"], seen["pin"], seen["time"]) == ("…", "…", "–")
+        assert (seen["gain"], seen["lead"], seen["tflops"]) == ("–", "–", "–")
+        assert (time_ms(row), gain(row), lead(row)) == (None, None, None)
         assert "being read" in "".join(text for text, _ in row_verdict(row))
 
         Keeper(feed.layout, feed.inbox, awaited=True).reconcile(read_only=True)
