@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
 from backend.model.choice import MeasuredChoice, Measurement
-from backend.model.session import TuningMeasured
+from backend.model.events import TuningMeasured
 from rocm_tui.compare.verdict import by_measurement, in_units
 from tests.support.compare_sessions import PLANTED, Sessions
 

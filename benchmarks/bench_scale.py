@@ -26,15 +26,15 @@ from typing import NamedTuple
 from bench_terminal import Screen
 
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
     Event,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.wire.events import encode
 

@@ -31,7 +31,8 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.session import ChoiceSelected, ChoiceTimed, Session, TuningStarted
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.session import Session
 
 BARE = """
 from textual.app import App

@@ -21,15 +21,15 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.problem import TuningKey
-from backend.model.session import (
+from backend.model.events import (
     ActivityChanged,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
-    Session,
     TuningStarted,
 )
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.processes.identity import identity
 from tests.support.terminal_lab import WATCH, Terminal

@@ -19,7 +19,8 @@ from pathlib import Path
 from backend.disk import safe
 from backend.disk.layout import Layout
 from backend.errors import EventInvalid, StoreError
-from backend.model.session import Event, Fault, Session, SessionEnded, SessionStarted
+from backend.model.events import Event, SessionEnded, SessionStarted
+from backend.model.session import Fault, Session
 from backend.processes.identity import identity
 from backend.wire.events import decode, encode
 

@@ -108,6 +108,28 @@ Caches = Literal["hot", "cold"]
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """What a choice computed, beside the others of its measurement and from the same inputs.
+
+    Those of one `group` (a letter) gave the very same bits; so did `same` of `runs` runs of this
+    one. Of `compared` elements `beyond` are further from the product in float64 than rounding
+    explains, the worst one by `excess` times what is allowed; 0 compared where none is known.
+    """
+
+    group: str
+    runs: int
+    same: int
+    compared: int = 0
+    beyond: int = 0
+    excess: float = 0.0
+
+    @property
+    def steady(self) -> bool:
+        """Whether every run gave the same bits."""
+        return self.same == self.runs
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredChoice:
     """What repeated measurement says of one choice.
 
@@ -129,6 +151,7 @@ class MeasuredChoice:
     ratio_high: float
     verdict: Verdict
     name: str | None = None
+    output: Output | None = None
 
 
 def _older_caches(members: Mapping[str, Any]) -> Caches:

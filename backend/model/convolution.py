@@ -1,14 +1,16 @@
 """What a convolution was given beside its tensors: stride, padding, dilation and the like.
 
 Inductor's key for a tuning names the tensors alone, so convolutions that differ in these share one
-key. The hash of ATen's choice has them, as have a printed graph, the generated call and the source
-of a Triton kernel. No source has to tell all: what is missing is not known.
+key. A session of `run` records them; the hash of ATen's choice has them, as have a printed graph,
+the generated call and the source of a Triton kernel. No source has to tell all: what is missing is
+not known.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 Options = tuple[tuple[str, tuple[int, ...]], ...]
 """Numbers by name, sorted: one for each spatial dimension, or one number; a flag is 0 or 1."""
@@ -16,7 +18,7 @@ Options = tuple[tuple[str, tuple[int, ...]], ...]
 NAMES = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 """In the order of `aten.convolution`, whose first three arguments are tensors."""
 
-_TENSORS = 3
+TENSORS = 3
 _IN_HASH = re.compile(rf"-({'|'.join(NAMES)})=(\([\d, ]{{1,80}}\)|\d{{1,9}}|True|False)(?=-|$)")
 _NUMBER = re.compile(r"\d{1,9}")
 _FLAGS = {"True": "1", "False": "0"}
@@ -27,6 +29,19 @@ _IN_TEXT = re.compile(rf"({'|'.join(NAMES)})=(\d{{1,9}}(?:x\d{{1,9}}){{0,7}})(?:
 def options(values: Mapping[str, Iterable[int]]) -> Options:
     """Those of `values` that are known by name."""
     return tuple(sorted((name, tuple(values[name])) for name in values if name in NAMES))
+
+
+def of_values(values: Mapping[str, Any]) -> Options | None:
+    """Of the values that `torch.convolution` gets, by name; None where one is missing or no
+    number."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name in NAMES:
+        given = values.get(name)
+        numbers = given if isinstance(given, (tuple, list)) else (given,)
+        if not all(isinstance(number, int) for number in numbers):
+            return None
+        found[name] = tuple(int(number) for number in numbers)
+    return options(found)
 
 
 def of_hash(choice: str) -> Options:
@@ -40,7 +55,7 @@ def of_arguments(arguments: Sequence[str]) -> Options:
     """Of a call's arguments as text: by place, as a printed graph has them, or by name."""
     named = (argument.partition("=") for argument in arguments)
     values = {name: _numbers(text) for name, sign, text in named if sign}
-    placed = arguments[_TENSORS : _TENSORS + len(NAMES)]
+    placed = arguments[TENSORS : TENSORS + len(NAMES)]
     if len(placed) == len(NAMES) and not values:
         values = {name: _numbers(text) for name, text in zip(NAMES, placed, strict=True)}
     return options({name: numbers for name, numbers in values.items() if numbers})

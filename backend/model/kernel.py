@@ -37,7 +37,7 @@ def kernel_of(inputs: str) -> str:
 
 def alike(inputs: str) -> str:
     """The part of an inputs key that other machines and other builds share."""
-    return inputs[: inputs.rfind("]") + 1]
+    return inputs[: inputs.rfind("]") + 1] or inputs
 
 
 def is_of(inputs: str, digest: str) -> bool:

@@ -93,7 +93,7 @@ OPS: Mapping[str, Op] = {
     "mm_plus_mm": Op(("a", "b", "c", "d"), "mm", products=2),
     "mixed_mm": Op(("a", "b")),
     "convolution": Op(("a", "b", "bias"), optional=1, counted=False),
-    "grouped_mm": Op(("a", "b", "ends"), counted=False, optional=1),
+    "grouped_mm": Op(("a", "b", "ends"), "_grouped_mm", counted=False, optional=1),
     "packed_linear": Op(("a", "copy", "b"), weight=True),
     "linear_unary": Op(("a", "b", "bias"), weight=True, packed=True, optional=1, counted=False),
 }

@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import math
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -297,13 +298,19 @@ def _state_of(record: Record, stored: Numbers | None, graphs: Judged) -> PinStat
         return PinStatus(pin, "shadowed", what)
     if graphs.doubts:
         return PinStatus(pin, "unproven", "; ".join(_line(doubt) for doubt in graphs.doubts))
-    if record.op == TRITON and not (record.proof and record.proof.ok):
+    if record.op == TRITON and record.proof is None:
         return PinStatus(pin, "unproven", UNSEEN)
+    if record.op == TRITON and record.proof and not record.proof.ok:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(record.proof.when))
+        return PinStatus(
+            pin, "unproven", f"its program launched another config on {when}{_AGAIN_BY}"
+        )
     if record.op == TRITON and (why := why_stale(record, 0)):
         return PinStatus(pin, "unproven", f"{why}; `rocm-tui verify -- CMD`")
     return PinStatus(pin, "active")
 
 
+_AGAIN_BY = "; `rocm-tui verify -- CMD` looks again"
 UNSEEN = "no program was seen to take it yet; `rocm-tui verify -- CMD` runs one and looks"
 """Of a pin of a Triton kernel, which only its own program can call."""
 

@@ -13,8 +13,8 @@ from itertools import chain
 from operator import itemgetter
 
 from backend.errors import EventInvalid, brief
+from backend.model.events import ChoiceSelected, Event, TuningStarted
 from backend.model.problem import Shape
-from backend.model.session import ChoiceSelected, Event, TuningStarted
 from backend.model.tuning import Selection
 from backend.wire.codec import WireError, dumps, loads, reader, to_json
 
@@ -71,7 +71,7 @@ _SELECTED = re.compile(
 _STARTED = re.compile(
     rf'\{{"event":"tuning_started","n":{_WHOLE},"when":({_REAL}),"op":{_TEXT},"inputs":{_TEXT},'
     rf'"precision":{_TEXT},"shapes":([\d,\[\]]*),"strides":([\d,\[\]]*),"dtypes":(\[[^\\\]]*\]),'
-    rf'"device":{_TEXT},"choices":\[(.*)\]\}}\s*'
+    rf'"device":{_TEXT},"choices":\[(.*)\](?:,"options":{_TEXT})?\}}\s*'
 )
 _OFFER = '{"name":%s,"hash":%s,"ms":null,"description":%s,"failed":false,"reason":null}'
 _OFFERS = re.compile(re.escape(_OFFER).replace("%s", _TEXT) + r"(?:,|\Z)")
@@ -107,7 +107,8 @@ def decode_started(line: bytes) -> tuple[TuningStarted, list[Offer]] | None:
     match = _STARTED.fullmatch(line.decode("ascii")) if line.isascii() else None
     if match is None:
         return None
-    n, when, op, inputs, precision, shapes, strides, dtypes, device, choices = match.groups()
+    n, when, op, inputs, precision, shapes, strides, dtypes, device, *rest = match.groups()
+    choices, options = rest[0], rest[1] or ""
     offers: list[Offer] = _OFFERS.findall(choices)
     found = sum(map(len, chain.from_iterable(offers))) + len(offers) * _AROUND - 1
     if found != len(choices) or not all(map(_HASH, offers)):  # something else is between them
@@ -116,7 +117,8 @@ def decode_started(line: bytes) -> tuple[TuningStarted, list[Offer]] | None:
         sizes = _sizes(shapes), _sizes(strides), _words(dtypes)
     except WireError:
         return None
-    return TuningStarted(int(n), float(when), op, inputs, precision, *sizes, device, ()), offers
+    started = TuningStarted(int(n), float(when), op, inputs, precision, *sizes, device, (), options)
+    return started, offers
 
 
 _ROW = r"\[(?:0|[1-9]\d{0,17})(?:,(?:0|[1-9]\d{0,17}))*\]"

@@ -113,7 +113,8 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _OfKey:
-    """About a key of the autotune cache."""
+    """About a key of the autotune cache. Where a job has `options`, they are what a convolution is
+    given besides, as `convolution.text_of` writes it; empty: not known."""
 
     op: str
     inputs: str
@@ -220,6 +221,7 @@ class MeasureJob(_OfKey, WorkerJob[MeasureResult]):
     partly: bool = False
     broken: Mapping[str, str] = field(default_factory=dict)
     threads: Threads | None = None
+    options: str = ""
 
 
 # Inductor's own autotuning, made again.
@@ -302,6 +304,7 @@ class VerifyJob(_OfKey, WorkerJob[VerifyResult]):
     hash: str
     mode: Mode = 0
     threads: Threads | None = None
+    options: str = ""
 
 
 # Is the model faster with other choices?

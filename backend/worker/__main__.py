@@ -5,6 +5,7 @@ The worker's life: read a job, do it, answer, until stdin ends.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -49,6 +50,7 @@ def _answer(line: str, channel: int) -> None:
 def _run(words: Words, answers: Answers) -> Words:
     """Each kind of job is a module, which loads torch: `run(job, tell, mark)` gives the result."""
     job, mark = job_of(words), mark_argument(words)
+    gc.disable()  # `begin` enables it: half a second of looking for garbage in torch's modules
     kind = importlib.import_module(f"backend.worker.jobs.{job.name}")
     between = importlib.import_module("backend.worker.between")
     between.begin()

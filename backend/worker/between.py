@@ -49,6 +49,7 @@ def begin() -> None:
     _jobs += 1
     if _jobs == 1:  # torch itself is half a million objects, which nobody need look through again
         gc.freeze()
+    gc.enable()
     torch.manual_seed(_SEED)
     torch.set_grad_enabled(_GRAD)
     torch.set_default_dtype(_DTYPE)

@@ -56,14 +56,15 @@ def question_of(
     *,
     templates: bool,
     mark: Mark | None = None,
+    told: str = "",
 ) -> Captured:
     """The question for `key`, its choices `hashes` compiled, as `capture` has it; that of an
-    earlier job where it is kept. Raises NotRebuildable."""
-    given = options_of(key, hashes)
+    earlier job where it is kept. `told` is for `options_of`. Raises NotRebuildable."""
+    given = options_of(key, hashes, told)
     asked = (key, given, tuple(sorted(mode.items())), torch.get_num_threads(), templates)
     kept = _kept.pop(asked, None)
     if kept is None or not kept.prepared.issuperset(hashes):
-        program = rebuild_key(key, hashes)
+        program = rebuild_key(key, hashes, told)
         kept = capture(program, key, hashes, mode, templates=templates, mark=mark)
     _kept[asked] = kept
     while len(_kept) > 1 and (

@@ -1,5 +1,5 @@
-"""A convolution as a program again. Its key tells the tensors; the rest is told by the hash of
-ATen's choice, which a job names or the autotune cache has.
+"""A convolution as a program again. Its key tells the tensors; the rest is told by what `run` has
+recorded, or by the hash of ATen's choice, which a job names or the autotune cache has.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ class OptionsUnknown(Exception):
 
 
 def options_of(key: TuningKey, hashes: Iterable[str] = (), told: str = "") -> Options:
-    """What was `told`, as `text_of` writes it, else what `hashes` tell, else those in the autotune
-    cache. None for other ops. Raises OptionsUnknown."""
+    """What `hashes` tell, else what was `told`, as `text_of` writes it, else what those in the
+    autotune cache tell. None for other ops. Raises OptionsUnknown."""
     if key.op != "convolution":
         return ()
-    if told:
-        return convolution.of_text(told)
-    found = _of(hashes) or _of(_cached(key))
+    found = _of(hashes) or {convolution.of_text(told)} - {()} or _of(_cached(key))
     if len(found) == 1:
         return found.pop()
     if found:
         texts = " and ".join(sorted(map(text_of, found)))
-        raise OptionsUnknown(f"convolutions with {texts} share this key: which one is not known")
-    raise OptionsUnknown("convolution cannot be rebuilt: nothing tells its stride and padding")
+        raise OptionsUnknown(
+            f"convolutions with {texts} share this key: which one is not known; name choices of one"
+        )
+    raise OptionsUnknown(
+        "convolution cannot be rebuilt: nothing tells its stride and padding; run its program once "
+        "with `rocm-tui run -- CMD`, which records them"
+    )
 
 
 def _of(hashes: Iterable[str]) -> set[Options]:

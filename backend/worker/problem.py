@@ -75,7 +75,21 @@ def rebuild(op: str, specs: Sequence[TensorSpec], given: Options = ()) -> Rebuil
             f"{op} takes {counted(len(row.inputs), 'input')}, its key has {len(specs)}"
         )
     function = _COMPOSED.get(op) or getattr(torch, row.function)
-    return _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
+    program = _plain(function, [_operand(op, i, spec) for i, spec in enumerate(specs)])
+    if row.inputs[-1] != "ends" or len(specs) < len(row.inputs):
+        return program
+    return replace(program, arguments=(*program.arguments[:-1], _ends(specs)))
+
+
+def _ends(specs: Sequence[TensorSpec]) -> Any:
+    """Where groups of about the same size end, within the tensors: kernels read there."""
+    a, b, ends = specs
+    if len(ends.sizes) != 1 or ends.strides != (1,) or ends.offset:
+        raise NotRebuildable("grouped_mm cannot be rebuilt: its ends are a view")
+    total = b.sizes[-1] if len(a.sizes) == 3 else a.sizes[-1 if len(b.sizes) == 2 else 0]
+    groups = ends.sizes[0]
+    places = [total * (group + 1) // groups for group in range(groups)]
+    return torch.tensor(places, device=ends.device, dtype=_dtype(ends.dtype))
 
 
 def _scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None) -> Any:
@@ -88,7 +102,15 @@ def _mm_plus_mm(a: Any, b: Any, c: Any, d: Any) -> Any:
     return torch.mm(a, b) + torch.mm(c, d)
 
 
-_COMPOSED: Mapping[str, Callable[..., Any]] = {"scaled_mm": _scaled_mm, "mm_plus_mm": _mm_plus_mm}
+def _grouped_mm(a: Any, b: Any, ends: Any = None) -> Any:
+    return torch._grouped_mm(a, b, ends)
+
+
+_COMPOSED: Mapping[str, Callable[..., Any]] = {
+    "scaled_mm": _scaled_mm,
+    "mm_plus_mm": _mm_plus_mm,
+    "grouped_mm": _grouped_mm,
+}
 _KNOWN = {name: row for name, row in OPS.items() if row.buildable}
 
 

@@ -24,6 +24,7 @@ from typing import Literal
 from backend.disk.layout import Layout
 from backend.model.choice import Choice
 from backend.model.pin import Pin
+from backend.model.tuning import Tuning
 from backend.pins.graphs.match import Verdict, Wanted, judge, may_hold
 from backend.pins.graphs.text import GraphText, read_graph_text
 from rocm_tui import environment as hook_env
@@ -306,12 +307,16 @@ def _known_choices(layout: Layout) -> Mapping[object, Mapping[str, Choice]]:
     return choices
 
 
-def with_threads(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
-    """Pins with as many threads as the process had that tuned what is pinned, where a session
-    tells."""
-    threads = {
-        (row.tuning.key, choice.hash): row.tuning.threads
+def as_tuned(pins: Sequence[Pin], layout: Layout) -> list[Asked]:
+    """Pins with what a session tells of the process that tuned what is pinned: its threads, and a
+    convolution's options."""
+    tunings = {
+        (row.tuning.key, choice.hash): row.tuning
         for row in load_model(layout).rows()
         for choice in row.tuning.choices
     }
-    return [Asked(pin, threads.get((pin.key, pin.hash))) for pin in pins]
+    return [_as_tuned(pin, tunings.get((pin.key, pin.hash))) for pin in pins]
+
+
+def _as_tuned(pin: Pin, tuning: Tuning | None) -> Asked:
+    return Asked(pin) if tuning is None else Asked(pin, tuning.threads, tuning.options)

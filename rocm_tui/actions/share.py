@@ -15,9 +15,12 @@ from backend.disk.layout import Layout
 from backend.disk.safe import write_atomic
 from backend.disk.trusted import user_name
 from backend.errors import StoreError
-from backend.pins.file import read_pin_file
+from backend.model.choice import Choice
+from backend.model.tuning import Tuning
+from backend.pins.file import Record, read_pin_file
 from backend.pins.held import default_who
 from backend.pins.store import PinStore
+from backend.sharing.kernel_options import FlexChoice, is_flex, operands
 from backend.sharing.plan import Difference, Step, differences, steps_of, system_for
 from backend.sharing.share import (
     Machine,
@@ -35,7 +38,8 @@ from rocm_tui.environment import find_python
 from rocm_tui.errors import NoSuchTuning, RocmTuiError, UsageError
 from rocm_tui.jobs.limits import JobFailed
 from rocm_tui.jobs.worker import run_job
-from rocm_tui.session.find import find_pins
+from rocm_tui.session import stats
+from rocm_tui.session.find import find_pins, find_row
 from rocm_tui.session.model import Model
 
 # Export.
@@ -69,6 +73,60 @@ def pins_to_share(
         )
         for record in records
     ]
+
+
+def flex_choices(
+    layout: Layout, ids: Sequence[str], sources: Sequence[str], *, fastest: bool
+) -> list[FlexChoice]:
+    """The pinned choice of each tuning of flex attention, or of those of `ids`; with `fastest`
+    the best one known, pinned or not. Raises NoSuchTuning and StoreError."""
+    model = load_model(layout, also=sources)
+    rows = [row for row in model.rows() if is_flex(row.tuning.op)]
+    if fastest:
+        meant = {find_row(rows, id).id for id in ids}
+        latest = {row.id: row.tuning for row in reversed(rows)}
+        best = [(t, stats.fastest(t)) for id, t in latest.items() if id in meant or not ids]
+        return [_flex_choice(tuning, choice) for tuning, choice in best if choice]
+    records = read_pin_file(layout.pins).pins
+    wanted = {pin.id for pin in find_pins([record.pin for record in records], ids)}
+    return [
+        _flex_pin(record, [c for r in rows if r.id == record.pin.id for c in r.tuning.choices])
+        for record in records
+        if is_flex(record.op) and (not ids or record.pin.id in wanted)
+    ]
+
+
+def _flex_choice(tuning: Tuning, choice: Choice) -> FlexChoice:
+    shapes, dtypes = operands(tuning.inputs_key or "")
+    return FlexChoice(
+        id=tuning.id,
+        op=tuning.op,
+        hash=choice.hash or "",
+        label=choice.label,
+        config=choice.config,
+        rivals=tuple(each.config for each in tuning.choices if each is not choice),
+        shapes=shapes or tuning.shapes[:3],
+        dtypes=dtypes or tuning.dtypes[:3],
+        ms=choice.ms,
+    )
+
+
+def _flex_pin(record: Record, choices: Sequence[Choice]) -> FlexChoice:
+    """A pin may know what no source does any more, and a source what the pin does not."""
+    same = [each for each in choices if each.hash == record.hash]
+    known = next((each for each in same if each.config), None)
+    shapes, dtypes = operands(record.inputs)
+    return FlexChoice(
+        id=record.pin.id,
+        op=record.op,
+        hash=record.hash,
+        label=record.label or record.hash,
+        config=record.config or (known.config if known else {}),
+        rivals=tuple(each.config for each in choices if each.hash != record.hash),
+        shapes=shapes,
+        dtypes=dtypes,
+        ms=known.ms if known else None,
+    )
 
 
 class _Origins:

@@ -9,6 +9,7 @@ from backend.counted import counted
 from backend.model.choice import Choice
 from backend.model.ops import OPS
 from rocm_tui.actions.measure import choices_to_measure, measure_job
+from rocm_tui.actions.tune import problem_of
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -70,7 +71,8 @@ def find_suspects(rows: Iterable[Row], share: Callable[[Row], float] = time_of) 
 def _choices(row: Row) -> tuple[Choice, ...]:
     """Raises RocmTuiError for what cannot be measured."""
     row_of_op = OPS.get(row.tuning.op)
-    if row_of_op is None or not row_of_op.buildable:
+    told = row.tuning.op == "convolution" and problem_of(row.tuning).options
+    if not told and (row_of_op is None or not row_of_op.buildable):
         raise RocmTuiError(f"{row.tuning.op} cannot be made again")
     tuning, near = row.tuning, choices_to_measure(row)
     timed = [choice for choice in stats.ranked(tuning) if choice.hash is not None]

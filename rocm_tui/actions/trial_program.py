@@ -36,7 +36,7 @@ from backend.measure.trial import (
     clear,
 )
 from backend.measure.verdict import schedule
-from backend.model.session import GraphCalled, GraphCompiled
+from backend.model.events import GraphCalled, GraphCompiled
 from backend.pins.file import read_pin_file
 from rocm_tui.actions.trial_graph import NotTried
 from rocm_tui.config.reading import config

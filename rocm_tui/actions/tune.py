@@ -60,7 +60,7 @@ def problem_of(tuning: Tuning) -> Problem:
         raise NotTunable(why)
     inputs_key = tuning.inputs_key if tuning.precision is not None else None
     told = {convolution.of_hash(choice.hash or "") for choice in tuning.choices} - {()}
-    options = told.pop() if len(told) == 1 else ()
+    options = tuning.options or (told.pop() if len(told) == 1 else ())
     return replace(tuning.problem, inputs_key=inputs_key, dims=(), options=options)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from backend.disk.layout import Layout
 from backend.errors import StoreError, brief
+from backend.model.convolution import Options, text_of
 from backend.model.kernel import TRITON
 from backend.model.origin import is_own
 from backend.model.pin import Pin
@@ -32,10 +33,24 @@ Tell = Callable[[int, Pin, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A pin, and how many threads the process had that tuned it, where that is known."""
+    """A pin, how many threads the process had that tuned it, and what a convolution was given
+    besides its inputs, where these are known."""
 
     pin: Pin
     threads: int | None = None
+    options: Options = ()
+
+    def job(self, mode: int = 0) -> VerifyJob:
+        pin = self.pin
+        return VerifyJob(
+            pin.op,
+            pin.inputs,
+            pin.precision,
+            pin.hash,
+            mode,
+            self.threads,
+            text_of(self.options),
+        )
 
 
 def _kind(asked: Asked) -> tuple[bool, str]:
@@ -103,7 +118,7 @@ class Verifying:
         if self._broken is not None:
             return _failed(self._broken)
         pin, before = asked.pin, self.workers
-        job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, mode, asked.threads)
+        job = asked.job(mode)
 
         def start() -> None:
             self._tell(self._place, pin, "starting a worker")
@@ -151,7 +166,7 @@ def verify(run: RunJob, asked: Asked) -> VerifyResult:
     pin = asked.pin
     if pin.op == TRITON:
         return _failed(OWN_PROGRAM)
-    job = VerifyJob(pin.op, pin.inputs, pin.precision, pin.hash, threads=asked.threads)
+    job = asked.job()
 
     def attempt(job: VerifyJob, mode: int) -> VerifyResult:
         return run(replace(job, mode=mode))

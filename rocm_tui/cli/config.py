@@ -11,6 +11,7 @@ from rocm_tui import say
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.config import writing
+from rocm_tui.config.memory import trouble_of
 from rocm_tui.config.places import config_path, state_path
 from rocm_tui.config.reading import Mistake, Settings, settings_now
 from rocm_tui.config.settings import section_of, settings
@@ -48,8 +49,8 @@ def do_config(args: argparse.Namespace) -> int:
     if args.json:
         say.out_json(_json(now, rows, mistakes))
     else:
-        for mistake in mistakes:
-            say.err(str(mistake))
+        for line in filter(None, (*map(str, mistakes), trouble_of(state_path()))):
+            say.err(line)
         if args.check:
             given = len([row for row in rows if row[2] != "default"])
             there = counted(given, "setting")
@@ -103,6 +104,7 @@ def _json(now: Settings, rows: list[Row], mistakes: list[Mistake]) -> dict[str, 
         "path": str(now.path),
         "there": now.there,
         "memory": str(state_path()),
+        "memory_problem": trouble_of(state_path()) or None,
         "settings": {name: {"value": value, "from": origin} for name, value, origin in rows},
         "mistakes": [{"line": one.line, "what": one.what} for one in mistakes],
     }

@@ -10,6 +10,8 @@ from rocm_tui.actions.pick import unread
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
 from rocm_tui.cli.filtered import add_filter, passing, query_of
+from rocm_tui.config.places import config_given
+from rocm_tui.config.reading import settings_now
 from rocm_tui.ingest.collector import no_collector
 from rocm_tui.ingest.follow.looked import look_at
 from rocm_tui.render.nothing import why_nothing
@@ -41,6 +43,9 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 @no_collector()
 def do_ls(args: argparse.Namespace) -> int:
     query = query_of(args)
+    if config_given():
+        for mistake in settings_now().mistakes:
+            say.err(str(mistake))
     layout = common.layout_of(args)
     model, found, paths = load_named(layout, args.paths)
     rows = [row for row in found if not args.tied or stats.tied(row.tuning)]

@@ -11,7 +11,9 @@ from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.actions.pin import Pinnable, Pinned, pin_choice, pinnable, plan_pin
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
+from rocm_tui.errors import NotPinnable
 from rocm_tui.harmless import plain
+from rocm_tui.render.outputs import output_warning, why_not_bitwise
 from rocm_tui.render.pins import pin_report_json, pin_warning, plan_json
 
 
@@ -23,6 +25,11 @@ def add_pin(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--note", default="", help="why, for those who come after")
     parser.add_argument("--dry-run", action="store_true", help="say what would change, change none")
+    parser.add_argument(
+        "--bitwise",
+        action="store_true",
+        help="refuse unless measured to give the same bits as the choice that is in use",
+    )
     common.add_arguments(parser, "--from", "--cache-dir", "--json")
 
 
@@ -30,6 +37,8 @@ def do_pin(args: argparse.Namespace) -> int:
     layout = common.layout_of(args)
     model, row = pick_tuning(layout, args.sources, args.id)
     wanted = pinnable(row, args.choice, model.sessions)
+    if args.bitwise and (why := why_not_bitwise(row, wanted.choice)):
+        raise NotPinnable(why)
     if args.dry_run:
         plan = plan_pin(wanted, layout)
         if args.json:
@@ -38,9 +47,12 @@ def do_pin(args: argparse.Namespace) -> int:
             say.out(_plan_text(wanted, plan))
         return ExitCode.YES
     pinned = pin_choice(wanted, layout, note=args.note)
-    warning = pin_warning(wanted.row.tuning, wanted.choice)
-    if warning:
-        say.err(warning)
+    for warning in (
+        pin_warning(wanted.row.tuning, wanted.choice),
+        output_warning(row, wanted.choice),
+    ):
+        if warning:
+            say.err(warning)
     if args.json:
         say.out_json(pin_report_json(pinned.report))
     else:

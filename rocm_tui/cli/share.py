@@ -1,4 +1,5 @@
-"""`rocm-tui export [ID...]`: pins as a file for another machine, or as Inductor's lookup table;
+"""`rocm-tui export [ID...]`: pins as a file for another machine, as Inductor's lookup table, or as
+the `kernel_options` of flex attention;
 `rocm-tui import FILE`: take them in, after checking where they come from."""
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.counted import counted
+from backend.sharing.kernel_options import as_json as options_json
+from backend.sharing.kernel_options import as_python, calls_of
 from backend.sharing.lookup_table import Table, as_json, lookup_table
 from backend.sharing.plan import Step
 from backend.sharing.share import SharedPin
@@ -18,6 +21,7 @@ from rocm_tui.actions.share import (
     ImportPlan,
     apply_import,
     export_text,
+    flex_choices,
     pins_to_share,
     plan_import,
     unknown_origins,
@@ -43,13 +47,31 @@ def add_export(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write torch._inductor.config.lookup_table.table instead, for use without rocm-tui",
     )
+    parser.add_argument(
+        "--kernel-options",
+        action="store_true",
+        help="write the kernel_options of each flex attention call as Python to paste instead",
+    )
+    parser.add_argument(
+        "--fastest",
+        action="store_true",
+        help="with --kernel-options: of the fastest choice known, pinned or not",
+    )
     common.add_arguments(parser, "--from", "--python", "--cache-dir")
     parser.add_argument(
-        "--json", action="store_true", help="with -o: print JSON that says what was written"
+        "--json",
+        action="store_true",
+        help="with -o: print JSON that says what was written; with --kernel-options: as JSON",
     )
 
 
 def do_export(args: argparse.Namespace) -> int:
+    if args.lookup_table and args.kernel_options:
+        raise UsageError("--lookup-table and --kernel-options are two files; export one at a time")
+    if args.fastest and not args.kernel_options:
+        raise UsageError("--fastest goes with --kernel-options")
+    if args.kernel_options:
+        return _export_options(args)
     if args.json and args.output is None:
         raise UsageError("--json says what -o wrote; without -o stdout is the JSON file itself")
     layout = common.layout_of(args)
@@ -79,6 +101,27 @@ def _export_table(args: argparse.Namespace, lookup: Table) -> int:
     if not lookup.pins:
         say.err("the lookup table can hold none of these pins; nothing was written")
     return ExitCode.of(bool(lookup.pins))
+
+
+def _export_options(args: argparse.Namespace) -> int:
+    """Python on stdout or in FILE; with --json what was said of it, as JSON on stdout."""
+    layout = common.layout_of(args)
+    choices = flex_choices(layout, args.pinned_ids, args.sources, fastest=args.fastest)
+    found = calls_of(choices)
+    for how, remarks in (("left out", found.left_out), ("note", found.notes)):
+        for remark in remarks:
+            said = f"{remark.choice.id} {remark.choice.op} {remark.choice.label}"
+            say.err(f"{plain(said)}: {how}: {plain(remark.text)}")
+    if not choices:
+        what = "no flex attention was timed" if args.fastest else "no flex attention is pinned"
+        say.err(f"{what}, so there is nothing to export")
+    if found.calls and (args.output or not args.json):
+        _write(args.output, as_python(found.calls))
+    if args.json:
+        say.out_json({"file": str(args.output) if args.output else None, **options_json(found)})
+    elif found.calls and args.output:
+        say.out(f"wrote {counted(len(found.calls), 'call')} to {plain(str(args.output))}")
+    return ExitCode.of(bool(found.calls))
 
 
 def _write(path: Path | None, text: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import signal
 from collections.abc import Iterator
 from typing import Any
 
+from backend.cache.configs import folders_of
 from backend.counted import counted, noun
 from backend.disk.layout import Layout
 from backend.model.kernel import TRITON, kernel_of
@@ -17,7 +19,7 @@ from backend.wire.codec import to_json
 from backend.wire.jobs import VerifyResult
 from rocm_tui import say
 from rocm_tui.actions.pin import list_pins
-from rocm_tui.actions.proof import Finding, ProgramProof, prove_by_program, with_threads
+from rocm_tui.actions.proof import Finding, ProgramProof, as_tuned, prove_by_program
 from rocm_tui.actions.verify import Verifying, keep_program, keep_result
 from rocm_tui.cli import common
 from rocm_tui.cli.common import ExitCode
@@ -80,7 +82,7 @@ def _rebuild(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> int:
         line.show(f"{pin_title(pin)}, {what}")
 
     python = find_python(args.python)
-    asked = with_threads(pins, layout)
+    asked = as_tuned(pins, layout)
     results: dict[int, VerifyResult] = {}
     with (
         ended_by_signals(),
@@ -111,7 +113,7 @@ def _run_program(args: argparse.Namespace, layout: Layout, pins: list[Pin]) -> i
     if args.json:
         say.out_json(_proof_json(proof))
     else:
-        for line in _proof_lines(proof):
+        for line in (*_proof_lines(proof), *_elsewhere(proof, layout)):
             say.out(plain(line))
     return ExitCode.of(proof.proved)
 
@@ -131,6 +133,21 @@ def _proof_lines(proof: ProgramProof) -> Iterator[str]:
         )
     for finding in proof.findings:
         yield f"{finding.pin.id}: {_finding_text(finding, proof)}"
+
+
+def _elsewhere(proof: ProgramProof, layout: Layout) -> Iterator[str]:
+    """Where the pinned times may have been out of the program's sight: Inductor names its cache of
+    Triton only to a process that compiles with it."""
+    if os.environ.get("TRITON_CACHE_DIR"):
+        return
+    missed = [f.pin for f in proof.findings if f.pin.op == TRITON and f.answer != "called"]
+    systems = {pin.system_hash for pin in missed}
+    for folder in folders_of(layout.root):
+        if folder.parent.parent == layout.root and any((folder / s).is_dir() for s in systems):
+            yield (
+                f"its times are in Inductor's {folder}, where a process that compiles nothing does "
+                f"not look: set TRITON_CACHE_DIR={folder}"
+            )
 
 
 def _proof_json(proof: ProgramProof) -> dict[str, Any]:

@@ -41,14 +41,12 @@ class Memory:
         self._mutex = threading.Lock()
         self._writer: threading.Thread | None = None
         self.trouble = ""
-        """Why the last change was not written."""
+        """Why the file cannot be read, or the last change was not written."""
 
     def recall(self, name: str, default: _Default) -> _Default:
         """What was remembered; `default` where nothing of its type was."""
         with self._mutex:
-            if self._known is None:
-                self._known = _read(self._path)
-            value: Any = self._known.get(name)
+            value: Any = self._learn().get(name)
         return cast(_Default, value) if _fits(value, default) else default
 
     def remember(self, name: str, value: bool | int | float | str) -> None:
@@ -84,15 +82,18 @@ class Memory:
 
     def _change(self, edit: Edit) -> None:
         with self._mutex:
-            if self._known is None:
-                self._known = _read(self._path)
-            edit(self._known)
+            edit(self._learn())
             if self._read_only:
                 return
             self._pending.append(edit)
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, name="memory", daemon=True)
                 self._writer.start()
+
+    def _learn(self) -> dict[str, Any]:
+        if self._known is None:
+            self._known, self.trouble = _read(self._path)
+        return self._known
 
     def _write(self) -> None:
         while True:
@@ -122,11 +123,17 @@ def apply(path: Path, edits: list[Edit]) -> None:
         safe.write_atomic(path, f"{text}\n".encode())
 
 
-def _read(path: Path) -> dict[str, Any]:
+def trouble_of(path: Path) -> str:
+    """Why what is remembered cannot be read; empty where it can, or where there is nothing yet."""
+    return _read(path)[1]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], str]:
     try:
-        return safe.load_json(path, safe.read_bytes(path, _MOST))
-    except StoreError:
-        return {}
+        return safe.load_json(path, safe.read_bytes(path, _MOST)), ""
+    except StoreError as error:
+        absent = isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError))
+        return {}, "" if absent else f"nothing is remembered: {error}"
 
 
 def _fits(value: object, default: object) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, cast
 
+from rocm_tui.config.defaults import FOLDER_DEPTH
+
 Value = bool | int | float | str | tuple[str, ...]
 
 THEMES = (
@@ -65,7 +67,7 @@ class Colours:
 @dataclass(frozen=True, slots=True)
 class Limits:
     folder_depth: int = setting(
-        6, "levels of folders read below one that is watched", least=0, most=64
+        FOLDER_DEPTH, "levels of folders read below one that is watched", least=0, most=64
     )
     log_lines: int = setting(200, "lines of a worker's log in Jobs", least=10, most=100_000)
 

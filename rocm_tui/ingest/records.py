@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
-from backend.model.activity import Activity
-from backend.model.choice import Measurement
-from backend.model.graph import Graph, GraphTimes, TuningUse
-from backend.model.problem import TuningKey
-from backend.model.session import Fault, Session
-from backend.model.trial import Trial
-from backend.model.tuning import Tuning
+from backend.model.session import Fault
+
+if TYPE_CHECKING:  # types only: few sources tell of all, and the first rows wait for what is loaded
+    from backend.model.activity import Activity
+    from backend.model.choice import Measurement
+    from backend.model.graph import Graph, GraphTimes, TuningUse
+    from backend.model.problem import TuningKey
+    from backend.model.session import Session
+    from backend.model.trial import Trial
+    from backend.model.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A tuning as its source tells it now; the same `uid` again replaces the earlier version.
 
-    `uid` is `<source>#<n>` and stays the same while the source only grows.
+    `uid` is `<source>#<n>` and stays the same while the source only grows. `id` is the tuning's,
+    where it was computed already.
     """
 
     uid: str
     tuning: Tuning
+    id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

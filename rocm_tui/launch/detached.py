@@ -14,7 +14,8 @@ from pathlib import Path
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.session import ProcessExited, Session, SessionStarted
+from backend.model.events import ProcessExited, SessionStarted
+from backend.model.session import Session
 from backend.processes.identity import lives
 from rocm_tui.launch.program import OUTPUT, Program
 from rocm_tui.launch.record import SUFFIX

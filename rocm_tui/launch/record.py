@@ -11,13 +11,8 @@ from collections.abc import Sequence
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.inductor.hooks.environment import rank
-from backend.model.session import (
-    ActivityChanged,
-    Event,
-    ProcessExited,
-    Session,
-    SessionStarted,
-)
+from backend.model.events import ActivityChanged, Event, ProcessExited, SessionStarted
+from backend.model.session import Session
 from backend.processes import tree
 from backend.processes.identity import identity
 

@@ -270,12 +270,14 @@ def run(
     if line is not None:
         line.clear()
     found = recorded(this.layout, this.id, this.started)
-    if quiet or relay.terminal or found.nothing_tuned:
-        _say(summary(found, this.layout))
+    timed = 0
     if cache_triton:
         from rocm_tui.launch.kernels import timed_since  # few runs ask for it
 
         timed = timed_since(this.layout.root, child_env, this.started)
+    if (quiet or relay.terminal or found.nothing_tuned) and not (timed and found.nothing):
+        _say(summary(found, this.layout))
+    if cache_triton:
         _say(f"{counted(timed, 'tuning')} of @triton.autotune kept; `rocm-tui ls` lists them")
     if status >= 0:
         return status

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.session import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
+from backend.model.events import Event, GraphCompiled, HooksOff, SessionStarted, TuningStarted
 
 TUNE_TOO = "to tune: rocm-tui run --max-autotune -- CMD"
 
@@ -22,6 +22,11 @@ class Recorded:
     graphs: int = 0
     untuned: int = 0
     unhooked: str | None = None
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there is nothing to tell: neither tunings nor graphs, and that is no fault."""
+        return not (self.tunings or self.graphs or self.unhooked)
 
     @property
     def nothing_tuned(self) -> bool:

@@ -10,8 +10,9 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.origin import provider
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
-from rocm_tui.render import plot as drawing
+from rocm_tui.render import bars as drawing
 from rocm_tui.render.layout import Slot, fit
+from rocm_tui.render.outputs import ABOUT, output_style, output_text
 from rocm_tui.render.table import Column, Field, Line, Span, text_table
 from rocm_tui.render.tunings import error
 from rocm_tui.session import numbers as fmt
@@ -150,6 +151,7 @@ PANE: tuple[Column, ...] = (
     Column(
         "verdict", "VERDICT", 7, 8, about="fastest, tied, slower, or unclear: more rounds may tell"
     ),
+    Column("output", "OUTPUT", 6, 12, drop=4, good=9, about=ABOUT),
     Column("name", "CHOICE", 14, 44, good=20, about="its name, the best first"),
     Column("from", "FROM", 6, 8, drop=9, about="the backend of Inductor that made it"),
 )  # fmt: skip
@@ -172,6 +174,10 @@ def choice_slots(
     wants = {column.key: column.least for column in PANE}
     for key in ("error", "verdict") if row.tuning.measured is None else ():
         del wants[key]
+    outputs = _outputs(row.tuning)
+    wants["output"] = max((len(text) for text in outputs), default=0)
+    if not any(outputs):
+        del wants["output"]
     wants["bar"] = 24 if width >= _WIDE else 10
     wants["name"] = max((len(choice.label) for choice in choices), default=0)
     if any(footprint.cells for footprint in taken.values()):
@@ -185,6 +191,11 @@ def choice_slots(
         config.append(Column(f"config {key}", key, min(size, 24), 24, drop=10 + at, right=True))
         wants[f"config {key}"] = size
     return fit((*PANE, *_TAKEN, *config), wants, width)
+
+
+def _outputs(tuning: Tuning) -> list[str]:
+    measured = tuning.measured.choices if tuning.measured else ()
+    return [output_text(choice.output) for choice in measured]
 
 
 def choice_heading(row: Row, slots: Sequence[Slot]) -> Line:
@@ -275,7 +286,7 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
     scale = _scale(tuning, max(size, 6))
     if measured is None:
         extra = _extra_of_one_number(tuning, choice)
-        texts = dict.fromkeys(("error", "verdict"), ("", "dim"))
+        texts = dict.fromkeys(("error", "verdict", "output"), ("", "dim"))
         drawn = _state(tuning, choice) if extra is None else (drawing.single(scale, extra), "dim")
         return {
             **texts,
@@ -290,6 +301,7 @@ def _measured(tuning: Tuning, choice: Choice, size: int) -> dict[str, Span]:
         "error": (error(measured), "dim"),
         "extra": ("" if measured.ratio == 1.0 else fmt.signed(measured.ratio - 1.0), "dim"),
         "verdict": (verdict_word(measured), style),
+        "output": (output_text(measured.output), output_style(measured.output)),
     }
 
 

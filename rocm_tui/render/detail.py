@@ -9,10 +9,10 @@ from backend.model.choice import Choice, MeasuredChoice
 from backend.model.kernel import TRITON
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
+from rocm_tui.render.bars import bar
 from rocm_tui.render.choices import APART, Footprint, choices_text
 from rocm_tui.render.measured import conditions, exactness, label, machine, measured_text, sentences
 from rocm_tui.render.pins import PIN_SIGNS, moment, proof_text
-from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Line, Span, hanging
 from rocm_tui.render.tunings import time_text
 from rocm_tui.session import numbers as fmt
@@ -34,6 +34,13 @@ def title(row: Row) -> Line:
 
 
 _BY_SINGLE = " by single times, not measured"
+
+
+def row_verdict(row: Row) -> Line:
+    """`verdict` of a row; nothing is said before it is known whether its pin holds."""
+    if row.awaits_pin:
+        return ((f" {fmt.AWAITED} pinned; whether it holds is being read", "dim"),)
+    return verdict(row.tuning, in_use(row))
 
 
 def verdict(tuning: Tuning, own: Choice | None = None) -> Line:

@@ -38,10 +38,10 @@ def source_text(row: Row, names: Mapping[str, str]) -> str:
 
 
 def shown(
-    rows: Sequence[Row], of: Callable[[Row], facets.Told] = facets.told
+    rows: Sequence[Row], layout: Callable[[Row], str] = LAYOUT.text
 ) -> tuple[dict[str, Field[Row]], Mapping[str, str]]:
-    """The columns that differ among these rows, by key; and short names of their sources. `of` may
-    remember what `facets.told` says."""
-    keys = facets.differing(rows, of)
+    """The columns that differ among these rows, by key; and short names of their sources.
+    `layout` may remember what it says of rows."""
+    keys = facets.differing(rows, layout)
     names = short_names(map(facets.source_of, rows)) if "source" in keys else {}
     return {field.key: field for field in FACETS if field.key in keys}, names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rocm_tui.render.plot import bar
+from rocm_tui.render.bars import bar
 from rocm_tui.session import numbers as fmt
 
 if TYPE_CHECKING:  # types only: the table of tunings stands before there are jobs

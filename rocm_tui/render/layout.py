@@ -50,6 +50,11 @@ def fit(columns: Sequence[Column], wants: Mapping[str, int], width: int) -> tupl
         if blank > 0:
             sizes[column.key] -= blank
             over -= blank
+    for column in kept:  # and facts that are told elsewhere, too
+        if over > 0 and column.facts and column.good:
+            spared = min(over, max(0, sizes[column.key] - max(column.least, column.good)))
+            sizes[column.key] -= spared
+            over -= spared
     while over > 0:
         loose = [c.key for c in kept if sizes[c.key] > c.least]
         if not loose:

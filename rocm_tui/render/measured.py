@@ -12,6 +12,7 @@ from backend.counted import counted
 from backend.model.choice import MeasuredChoice, Measurement
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
+from rocm_tui.render.outputs import ABOUT, output_json, output_sentences, output_text
 from rocm_tui.render.table import Field, attributes, text_table
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session import stats
@@ -54,6 +55,10 @@ def _ratios(line: _Line) -> str:
     return f"{fmt.signed(line.choice.ratio_low - 1)} to {fmt.signed(line.choice.ratio_high - 1)}"
 
 
+def _output(line: _Line) -> str:
+    return output_text(line.choice.output) if line.choice else ""
+
+
 MEASURED: tuple[Field[_Line], ...] = (
     Field(
         "choice", "CHOICE", least=16, text=lambda line: line.label,
@@ -79,6 +84,9 @@ MEASURED: tuple[Field[_Line], ...] = (
         "ratios", "INTERVAL", drop=2, right=True, text=_ratios, about="95 % interval of that"
     ),
     Field(
+        "output", "OUTPUT", drop=1, text=_output, about=ABOUT,
+    ),
+    Field(
         "verdict", "VERDICT",
         text=lambda line: line.choice.verdict if line.choice else f"failed: {line.reason}",
         about="fastest, tied, slower, or unclear: more rounds may tell",
@@ -101,7 +109,9 @@ def _lines(tuning: Tuning, measurement: Measurement) -> list[_Line]:
 
 def measured_text(tuning: Tuning, measurement: Measurement) -> str:
     """A line a choice."""
-    return text_table(MEASURED, _lines(tuning, measurement))
+    looked = any(choice.output for choice in measurement.choices)
+    fields = [field for field in MEASURED if looked or field.key != "output"]
+    return text_table(fields, _lines(tuning, measurement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +191,8 @@ def sentences(
         ", ".join([*conditions(measurement), *exactness(measurement)]),
         machine(measurement),
     ]
+    for choice in measurement.choices:
+        texts += output_sentences(label(tuning, choice.hash, choice.name), choice.output)
     return [plain(text) for text in (*texts, *measurement.trouble) if text]
 
 
@@ -331,4 +343,4 @@ def measurement_json(measurement: Measurement) -> dict[str, Any]:
 def measured_json(choice: MeasuredChoice) -> dict[str, Any]:
     numbers = attributes(choice, _NUMBERS).items()
     finite = {name: value if isfinite(value) else None for name, value in numbers}
-    return {**finite, "verdict": choice.verdict}
+    return {**finite, "verdict": choice.verdict, "output": output_json(choice.output)}

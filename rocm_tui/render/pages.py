@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from textwrap import wrap
 
 from backend.counted import counted
 from rocm_tui.harmless import plain
@@ -76,6 +78,8 @@ def _where(line: _Reason) -> str:
     return counted(line.backend.tunings, "tuning")
 
 
+_WHY = 46
+"""Cells of a reason, which is folded: a sentence that is cut in its middle says nothing."""
 _REASONS: tuple[Field[_Reason], ...] = (
     Field(
         "backend", "BACKEND", 7, 16, text=lambda line: plain(line.backend.backend),
@@ -91,7 +95,7 @@ _REASONS: tuple[Field[_Reason], ...] = (
         text=lambda line: f"{line.backend.failed} failed" if line.backend.failed else "no choice",
     ),
     Field(
-        "why", "WHY", 20, 120, text=lambda line: line.why,
+        "why", "WHY", _WHY, _WHY, text=lambda line: line.why,
         about="the reason, as far as one is known",
     ),
 )  # fmt: skip
@@ -249,7 +253,8 @@ def _ranks(disagreements: Sequence[Disagreement]) -> Page:
 def _missing(backends: Sequence[MissingBackend], known: bool) -> Page:
     lines = []
     for backend in backends:
-        for at, why in enumerate(words.reason_lines(backend)):
+        said = (wrap(why, _WHY, subsequent_indent="  ") for why in words.reason_lines(backend))
+        for at, why in enumerate(chain.from_iterable(said)):
             line = cells(_REASONS, _Reason(backend, why))
             lines.append(_without(_REASONS[:-1], line) if at else line)
     sentence = words.ALL_WORK

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from backend.errors import StoreError
 from backend.model.choice import Choice
 from backend.model.kernel import TRITON
-from backend.model.pin import PinState
 from backend.model.problem import Problem, parse_inputs_key
 from backend.model.tuning import Tuning
 from rocm_tui.harmless import plain
@@ -21,6 +20,7 @@ from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 
 if TYPE_CHECKING:  # slow to load, and the screen is up before the first pin is read
+    from backend.model.pin import PinState
     from backend.pins.file import HistoryEntry
     from backend.pins.state import PinPlan, PinReport, PinStatus
     from backend.pins.undo import UndoStep

@@ -69,6 +69,8 @@ def _count(row: Row) -> str:
 
 def _winner(row: Row) -> str:
     """The pinned one, else the fastest; of a source that tells no time, what it took."""
+    if row.awaits_pin:
+        return fmt.AWAITED
     own = in_use(row)
     if own is not None:
         return plain(own.label)
@@ -138,6 +140,8 @@ def _lead(row: Row) -> str:
     tuning = row.tuning
     if tuning.state == "running":
         return f"{tuning.timed}/{stats.total(tuning) or '?'}"
+    if row.awaits_pin:
+        return fmt.NONE
     return "cut" if tuning.state == "cut" else lead_text(tuning, in_use(row), _mark(row))
 
 
@@ -151,7 +155,7 @@ def _lead_style(row: Row) -> str:
 def _pin(row: Row) -> str:
     """The mark of its state, the pinned choice's place, and whether that was seen in code."""
     if row.pin is None:
-        return ""
+        return fmt.AWAITED if row.awaits_pin else ""
     mark, place = PIN_SIGNS[row.pin.state].mark, pinned_choice(row)
     seen, _, age = proved(row.pin).partition(" ")
     parts = (mark, f"#{place[0]}" if place else "", seen, age.replace(" ", "\xa0"))
@@ -220,7 +224,7 @@ TUNINGS: tuple[Field[Row], ...] = (
         about="over the next; tie, unclear; beaten #2; 3/14: runs; ▶ a job",
     ),
     Field(
-        "pin", "PIN", 4, 13, drop=1, text=_pin_told, short=_pin,
+        "pin", "PIN", 4, 13, drop=1, good=6, text=_pin_told, short=_pin,
         style=lambda row: PIN_SIGNS[row.pin.state].style if row.pin else "",
         about="state of the pin, place of its choice, ✓ when it was verified", facts=True,
     ),

@@ -3,7 +3,7 @@ source; and which of these differ among rows that stand side by side. Pure funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from backend.model.kernel import TRITON
@@ -85,30 +85,28 @@ def source_of(row: Row) -> str:
     return source.rsplit("/", 2)[0] if row.tuning.op == TRITON else source
 
 
-FACETS: Mapping[str, Callable[[Row], str]] = {
-    "device": lambda row: row.device,
-    "layout": lambda row: layout_of(row.tuning),
-    "rank": rank_of,
-    "source": source_of,
-}
-"""By the column that shows it; empty where it is not known."""
+def _layout(row: Row) -> str:
+    return layout_of(row.tuning) if row.tuning.strides else ""
 
 
-Told = tuple[str, ...]
-"""What each of FACETS says of a row."""
+def differing(rows: Sequence[Row], layout: Callable[[Row], str] = _layout) -> tuple[str, ...]:
+    """Those of device, layout, rank and source of which more than one is known among the rows.
+    `layout` may remember what is known of rows that have strides."""
+    told = {
+        "device": _several(row.device for row in rows),
+        "layout": _several(layout(row) for row in rows if row.tuning.strides),
+        "rank": _several(rank_of(row) for row in rows if row.tuning.rank is not None),
+        "source": _several(map(source_of, rows)),
+    }
+    return tuple([name for name, several in told.items() if several])
 
 
-def told(row: Row) -> Told:
-    return tuple([tell(row) for tell in FACETS.values()])
-
-
-def differing(rows: Iterable[Row], of: Callable[[Row], Told] = told) -> tuple[str, ...]:
-    """Those of FACETS of which more than one is known among the rows. `of` may remember what
-    `told` says of them."""
-    seen = dict.fromkeys(map(of, rows))
-    columns = zip(*seen, strict=True)
-    return tuple(
-        name
-        for name, values in zip(FACETS, columns, strict=False)
-        if len({value for value in values if value}) > 1
-    )
+def _several(texts: Iterable[str]) -> bool:
+    """Whether more than one is among them; an empty one tells nothing."""
+    first = ""
+    for text in texts:
+        if text != first and text:
+            if first:
+                return True
+            first = text
+    return False

@@ -69,13 +69,14 @@ class Feed:
         self.layout = layout
         self.model = Model()
         self.pins: tuple[PinStatus, ...] = ()
-        self._statuses: tuple[PinStatus, ...] = ()
+        self._statuses: tuple[PinStatus, ...] | None = None
         self._sessions = 0
         self.pin_problem: Fault | None = None
         self.drifts = 0
         self.inbox = Inbox(wake)
         self._paths = paths
         self._settled = self._whole = False
+        self._pinned = self._unread = layout.pins.exists()
         if reader is not None:
             reader.tell(self.inbox.put_records, self._settle)
         self.watcher = self._thread(polling) if reader is None else reader
@@ -149,19 +150,28 @@ class Feed:
         now = time.monotonic()
         old = now - self._started < _OLD
         self.model.put(batch.records, now=None if old else time.time())
+        if batch.awaited is not None:
+            self._unread = False
+            self.model.await_pins(batch.awaited)
         if batch.pins is not None:
+            self._unread = False
             self._statuses, self.pin_problem = tuple(batch.pins), batch.pin_problem
             self.drifts += len(batch.drifted)
-        if batch.pins is not None or len(self.model.sessions) != self._sessions:
-            self._sessions = len(self.model.sessions)
+        sessions = len(self.model.sessions)
+        if self._statuses is not None and (batch.pins is not None or sessions != self._sessions):
+            self._sessions = sessions
             self.pins = with_torch(self._statuses, self.model.sessions)
             self.model.set_pins(self.pins)
+        if self._unread:  # a row would say that what is not pinned is in use
+            return Taken(more, False, 0, batch.drifted)
         if now >= self._rested or (self._settled and not self._whole and not more):
             self._join()
         waiting = more or self.model.unjoined
         if not waiting:
             self._read_texts()
         settled = self._settled and not waiting
+        if settled and not self._whole and self._pinned:
+            self._reconciler.poke()  # the rows are there: now whether their pins hold
         self._whole = self._whole or settled
         return Taken(waiting, settled, self.model.held, batch.drifted)
 

@@ -9,15 +9,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
-from backend.model.graph import Graph
 from backend.model.problem import TuningKey
 from backend.model.session import Session, systems_of
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import GraphSeen, GraphTold, TrialSeen
 from rocm_tui.session.profiled import named, tuning_ms
 from rocm_tui.session.shares import Share, Use, share_of, total_ms
+
+if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
+    from backend.model.graph import Graph
+    from backend.model.trial import Trial
 
 Process = str
 """The id of a session, or the path of a source that tells of one process."""

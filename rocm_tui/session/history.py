@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from backend.counted import counted
+from backend.model.kernel import TRITON, alike
 from backend.model.session import Session, systems_of
 from backend.model.tuning import Tuning
 from backend.pins.file import HistoryEntry
@@ -78,6 +79,9 @@ def same_problem(left: Tuning, right: Tuning) -> bool:
     """Nothing that both know of the problem differs; who tuned it does not matter."""
     if left.key is not None and right.key is not None:
         return left.key == right.key
+    if TRITON in (left.op, right.op):
+        same = alike(left.inputs_key or "") == alike(right.inputs_key or "")
+        return left.op == right.op and same
     facts = (
         (left.op.lstrip("_"), right.op.lstrip("_")),
         (left.shapes, right.shapes),

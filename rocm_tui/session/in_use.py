@@ -5,10 +5,14 @@ That is the pinned one while its pin holds, else the one with the smallest time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from backend.model.choice import Choice
-from backend.model.pin import PinState
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
+
+if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
+    from backend.model.pin import PinState
 
 _HOLDS: frozenset[PinState] = frozenset(("active", "unproven", "drifted"))
 """The states of a pin whose choice is taken, or is taken again as soon as it is applied."""
@@ -26,7 +30,10 @@ def pinned_choice(row: Row) -> tuple[int, Choice] | None:
 
 
 def in_use(row: Row) -> Choice | None:
-    """The pinned choice, if its pin holds and it has not failed, else the fastest."""
+    """The pinned choice, if its pin holds and it has not failed, else the fastest; None while it is
+    not known whether its pin holds."""
+    if row.awaits_pin:
+        return None
     if row.pin is not None and row.pin.state in _HOLDS:
         pinned = pinned_choice(row)
         if pinned is not None and not pinned[1].failed:
@@ -36,14 +43,14 @@ def in_use(row: Row) -> Choice | None:
 
 def time_ms(row: Row) -> float | None:
     """Milliseconds of one call of what is in use."""
-    return stats.time_ms(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.time_ms(row.tuning, in_use(row))
 
 
 def gain(row: Row) -> float | None:
     """ATen's time over that of what is in use."""
-    return stats.gain(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.gain(row.tuning, in_use(row))
 
 
 def lead(row: Row) -> float | None:
     """How far the nearest rival lies behind what is in use; negative where one is faster."""
-    return stats.lead(row.tuning, in_use(row))
+    return None if row.awaits_pin else stats.lead(row.tuning, in_use(row))

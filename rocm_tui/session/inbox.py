@@ -19,6 +19,7 @@ class Batch:
     """Everything that arrived since the last look."""
 
     records: list[Record] = field(default_factory=list)
+    awaited: frozenset[tuple[str, str]] | None = None
     pins: Sequence[PinStatus] | None = None
     pin_problem: Fault | None = None
     drifted: list[PinStatus] = field(default_factory=list)
@@ -36,6 +37,12 @@ class Inbox:
     def put_records(self, records: list[Record]) -> None:
         with self._lock:
             self._batch.records += records
+        self._ring()
+
+    def put_awaited(self, keys: frozenset[tuple[str, str]]) -> None:
+        """The op and inputs key of each pin, before its state was read."""
+        with self._lock:
+            self._batch.awaited = keys
         self._ring()
 
     def put_pins(

@@ -27,6 +27,7 @@ from rocm_tui.session.merge import (
     hashes,
     is_cache,
     is_reuse,
+    logged_operands,
     offered,
     same_key,
     times_agree,
@@ -38,12 +39,13 @@ _Key = TypeVar("_Key")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One source's view of a tuning; `seq` counts arrivals."""
+    """One source's view of a tuning; `seq` counts arrivals, `id` is the tuning's, if computed."""
 
     uid: str
     source: str
     tuning: Tuning
     seq: int
+    id: str = ""
 
 
 def problem_of(tuning: Tuning) -> Bucket:
@@ -54,6 +56,8 @@ def problem_of(tuning: Tuning) -> Bucket:
         return (op, alike(tuning.inputs_key or ""))
     if tuning.dims:
         return (op, tuning.dims)
+    if told := logged_operands(op):
+        return (op, shapes[:told])
     if len(shapes) < 2 or len(shapes[-2]) < 2 or not shapes[-1]:
         return (op, shapes)
     return (op, (*shapes[-2][:2], shapes[-1][-1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 from backend.cache.fold import Recaller
 from backend.disk.layout import Layout
@@ -21,13 +22,14 @@ from rocm_tui.session.inbox import Inbox
 class Keeper:
     """Compares them with the files, and tells the inbox of every change."""
 
-    def __init__(self, layout: Layout, inbox: Inbox) -> None:
+    def __init__(self, layout: Layout, inbox: Inbox, *, awaited: bool = False) -> None:
+        """`awaited`: the states of pins are waited for; told even if there is none any more."""
         self._layout = layout
         self._inbox = inbox
         self._store = PinStore(layout)
         self._recaller = Recaller(layout, pinned_choices)
         self._drifts: dict[TuningKey, int] | None = None
-        self._last: object = None
+        self._last: list[PinStatus] | None = None if awaited else []
 
     def reconcile(self, *, read_only: bool) -> None:
         """Apply drifted pins again; where nothing may be written they are told as such."""
@@ -36,6 +38,7 @@ class Keeper:
                 self._recaller.recall()
         try:
             if not exists(self._layout.pins):
+                self._tell([])
                 return
             if self._drifts is None:
                 self._drifts = {pin.key: pin.drifts for pin in self._store.pins()}
@@ -43,10 +46,14 @@ class Keeper:
         except StoreError as error:
             problem = Fault(str(self._layout.pins), str(error))
             self._inbox.put_pins(self._readable(), problem=problem)
+            self._last = None
             return
         before = self._drifts
         self._drifts = {status.pin.key: status.pin.drifts for status in statuses}
         drifted = [s for s in statuses if s.pin.drifts > before.get(s.pin.key, s.pin.drifts)]
+        self._tell(statuses, drifted)
+
+    def _tell(self, statuses: list[PinStatus], drifted: Sequence[PinStatus] = ()) -> None:
         if statuses != self._last or drifted:
             self._last = statuses
             self._inbox.put_pins(statuses, drifted)

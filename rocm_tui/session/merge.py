@@ -9,7 +9,9 @@ from math import isinf
 from typing import TypeVar
 
 from backend.model.choice import Choice, sort_choices
+from backend.model.convolution import Options
 from backend.model.origin import device_kind
+from backend.model.problem import Shape
 from backend.model.tuning import Seconds, Tuning
 
 PLACES = 4
@@ -92,7 +94,7 @@ def compatible(left: Tuning, right: Tuning) -> bool:
         return False
     facts = (
         (left.session, right.session),
-        (left.shapes, right.shapes),
+        _told_shapes(left, right),
         (left.strides, right.strides),
         (left.dtypes, right.dtypes),
         (left.device, right.device),
@@ -101,6 +103,21 @@ def compatible(left: Tuning, right: Tuning) -> bool:
         return False
     mine, theirs = device_kind(left), device_kind(right)
     return mine is None or theirs is None or mine == theirs
+
+
+def logged_operands(op: str) -> int:
+    """Of how many operands, the first ones, a JSON log of PyTorch tells the shape; 0 for others."""
+    if op.startswith(("flex_attention", "flex_decoding")):
+        return 3
+    return 2 if op.startswith("convolution") else 0
+
+
+def _told_shapes(left: Tuning, right: Tuning) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+    """The shapes of both; where a log tells of the first operands alone, of those."""
+    told = logged_operands(left.op)
+    if not told or told not in (len(left.shapes), len(right.shapes)):
+        return left.shapes, right.shapes
+    return left.shapes[:told], right.shapes[:told]
 
 
 _T = TypeVar("_T")
@@ -121,7 +138,7 @@ def merge(views: Sequence[Tuning]) -> Tuning:
     latest = max(uses, key=lambda view: view.when or 0.0, default=base)
     return replace(
         base,
-        shapes=_first(view.shapes for view in views) or (),
+        shapes=max((view.shapes for view in views), key=len),
         strides=_first(view.strides for view in views) or (),
         dtypes=_first(view.dtypes for view in views) or (),
         device=_first(view.device for view in views),
@@ -143,11 +160,18 @@ def merge(views: Sequence[Tuning]) -> Tuning:
         when=_known(view.when for view in views),
         sources=tuple(dict.fromkeys(source for view in views for source in view.sources)),
         threads=_first(view.threads for view in views),
+        options=_agreed(view.options for view in views),
     )
 
 
 def _first(values: Iterable[_T]) -> _T | None:
     return next((value for value in values if value), None)
+
+
+def _agreed(options: Iterable[Options]) -> Options:
+    """Those of all views that tell; convolutions that differ in them share a key."""
+    told = {given for given in options if given}
+    return told.pop() if len(told) == 1 else ()
 
 
 def _known(values: Iterable[float | None]) -> float | None:

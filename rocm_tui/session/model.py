@@ -14,9 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from backend.model.choice import Measurement
-from backend.model.pin import PinState
 from backend.model.session import Fault, Session
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import (
     ActivitySeen,
@@ -42,6 +40,8 @@ from rocm_tui.session.suspects import suspicion
 from rocm_tui.session.systems import Measurements
 
 if TYPE_CHECKING:
+    from backend.model.pin import PinState
+    from backend.model.trial import Trial
     from backend.pins.state import PinStatus
 
 
@@ -54,7 +54,8 @@ class Row:
     another than the cache. `asked` holds the session of each time that a session log tells of it,
     reuses included. `suspect` says why its times are not to be believed, where they are not.
     `share` is what it is to the latest program that called it. `device` is what it was tuned on:
-    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells.
+    `gfx942`, a name, or a kind as `cuda`; empty where nothing tells. `awaits_pin` while the
+    state of its pin was not read yet: what is in use is not known.
     """
 
     key: str
@@ -69,6 +70,7 @@ class Row:
     suspect: str | None = None
     share: Share | None = None
     device: str = ""
+    awaits_pin: bool = False
 
     @property
     def when(self) -> float | None:
@@ -85,8 +87,9 @@ class Row:
         return self.pin.state if self.pin else None
 
 
-Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None, str]"]
-"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device."""
+Finish = Callable[[Tuning], "tuple[Tuning, PinStatus | None, str | None, str, bool]"]
+"""Gives a joined tuning with what was measured of it, its pin, why it is suspicious, its device,
+and whether its pin is awaited."""
 AskShares = Callable[[Sequence[Asked]], list[Share | None]]
 
 
@@ -159,10 +162,10 @@ def _row(
     seen: Mapping[str, float | None],
     old: Mapping[str, Row],
 ) -> Row:
-    tuning, pin, suspect, device = finish(joined)
+    tuning, pin, suspect, device, awaits = finish(joined)
     if len(views) == 1:
         (first,) = views
-        id_ = first.tuning.id
+        id_ = first.id or first.tuning.id
         ids: tuple[str, ...] = (id_,)
         asked: tuple[str, ...] = (first.tuning.session,) if first.tuning.session else ()
     else:
@@ -170,10 +173,11 @@ def _row(
         id_, ids = joined.id, tuple(dict.fromkeys([view.tuning.id for view in views]))
         asked = tuple([view.tuning.session for view in views if view.tuning.session])
     before = old.get(first.uid)
-    known = None if before is None else (before.pin, before.suspect, before.device)
-    if before is not None and before.tuning is tuning and known == (pin, suspect, device):
-        return before
-    told = seen[first.uid], ids, asked, first.seq, suspect, None, device
+    if before is not None and before.tuning is tuning:
+        known = before.pin, before.suspect, before.device, before.awaits_pin
+        if known == (pin, suspect, device, awaits):
+            return before
+    told = seen[first.uid], ids, asked, first.seq, suspect, None, device, awaits
     return Row(first.uid, id_, 1, tuning, pin, *told)
 
 
@@ -310,6 +314,10 @@ class Model:
         self._touched_keys |= touched
         return self.join() if touched else Changes()
 
+    def await_pins(self, keys: frozenset[tuple[str, str]]) -> None:
+        """Before any row is made: these ops and inputs keys have pins, `set_pins` follows."""
+        self._pins.await_(keys)
+
     def _put(self, record: Seen, now: float | None) -> None:
         uid, tuning = record.uid, record.tuning
         bucket, before = problem_of(tuning), self._of_uid.get(uid)
@@ -328,7 +336,7 @@ class Model:
             return
         else:
             place.remove({uid})
-        place.members.append(Member(uid, source, tuning, self._seq[uid]))
+        place.members.append(Member(uid, source, tuning, self._seq[uid], record.id))
         self._touched[bucket] = None
 
     def _remove(self, uid: str) -> None:
@@ -379,10 +387,11 @@ class Model:
                 if any((m.tuning.op, m.tuning.inputs_key) in keys for m in place.members):
                     self._touched[bucket] = None
 
-    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str]:
+    def _finished(self, tuning: Tuning) -> tuple[Tuning, PinStatus | None, str | None, str, bool]:
         measured = self._measurements.attach(tuning, self.sessions)
         pin, device, peak = self._pins.of(measured), measured.device or "", None
         if device != "cpu" and self.sessions:
             machine = machine_of(measured, self.sessions, {})
             device, peak = device_of(machine) or device, published(machine)
-        return measured, pin, suspicion(measured, peak), device
+        awaits = self._pins.awaits(measured)
+        return measured, pin, suspicion(measured, peak), device, awaits

@@ -6,6 +6,8 @@ from math import isfinite
 
 NONE = "–"
 """Stands where a number is not known."""
+AWAITED = "…"
+"""Stands where it will be known in a moment."""
 ONCE = "~"
 """Stands before a number that is made of a time that was taken once."""
 SUSPECT = "?"

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from backend.model.graph import Graph, TuningUse
 from backend.model.origin import extern_name, kind_of
 from backend.model.problem import TuningKey, device_of
 from rocm_tui.ingest.records import GraphSeen, GraphTold, KernelTime
+
+if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
+    from backend.model.graph import Graph, TuningUse
 
 _TEMPLATES = "triton_tem_"
 """How Inductor names the kernels of Triton templates."""

@@ -11,6 +11,8 @@ from rocm_tui.session.inbox import Inbox
 
 _LOOK = 1.0
 """Seconds between two looks at the files' times: a few system calls."""
+_PAINT = 0.3
+"""Seconds for the screen to paint what was there at the start: what knows of pins is large."""
 _RECONCILE = 20.0
 """Seconds after which the pins are compared with the files even if none seems to have changed."""
 _SHARE = 0.0015
@@ -18,7 +20,8 @@ _SHARE = 0.0015
 
 
 class Reconciler:
-    """A thread that applies drifted pins again and tells the inbox of every change."""
+    """A thread that applies drifted pins again and tells the inbox of every change. The first look
+    waits for `poke`, or a second."""
 
     def __init__(self, layout: Layout, inbox: Inbox) -> None:
         self._layout = layout
@@ -44,11 +47,14 @@ class Reconciler:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
-        if not self._layout.pins.exists():
-            self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        pinned = self._layout.pins.exists()
+        if pinned:
+            self._inbox.put_awaited(self._keys())
+        self._wake.wait(_LOOK)  # the first rows come before what is loaded here
+        time.sleep(_PAINT)
         from rocm_tui.session.keeping import Keeper  # what knows of pins is large
 
-        keeper, due = Keeper(self._layout, self._inbox), 0.0
+        keeper, due = Keeper(self._layout, self._inbox, awaited=pinned), 0.0
         seen: object = None
         while not self._stopping:
             # What changes while we reconcile is seen by the next look, and so is what we change.
@@ -61,3 +67,15 @@ class Reconciler:
                 pause = (time.thread_time() - begin) / _SHARE
                 seen, due = now, time.monotonic() + min(pause, _RECONCILE)
             self._wake.wait(_LOOK)
+
+    def _keys(self) -> frozenset[tuple[str, str]]:
+        """What is pinned, read before it is known whether that holds, which takes the caches and
+        compiled graphs. None where that cannot be read: `Keeper` says why."""
+        from backend.errors import StoreError
+        from backend.pins.file import read_pin_file  # the small part of what knows of pins
+
+        try:
+            pins = read_pin_file(self._layout.pins).pins
+        except (StoreError, OSError):
+            return frozenset()
+        return frozenset((record.op, record.inputs) for record in pins)

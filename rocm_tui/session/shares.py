@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from backend.model.graph import GraphTimes, TuningUse
-from backend.model.trial import Trial
 from backend.model.tuning import Tuning
 from rocm_tui.ingest.records import GraphSeen
 from rocm_tui.session import stats
+
+if TYPE_CHECKING:  # types only: the first rows are shown before what needs them is loaded
+    from backend.model.graph import GraphTimes, TuningUse
+    from backend.model.trial import Trial
 
 Told = Literal["seen", "measured", "once", "at most"]
 """Where the time of a choice is from: a profiler saw it in the graph, it was measured again and
@@ -40,6 +42,8 @@ class Use:
 
     @property
     def times(self) -> GraphTimes:
+        from backend.model.graph import GraphTimes  # with the first graph
+
         return self.seen.times or GraphTimes(0)
 
 

@@ -52,7 +52,8 @@ class Measurements:
 
     def attach(self, tuning: Tuning, sessions: Mapping[str, Session]) -> Tuning:
         """The tuning with the measurement that counts, if there is one of the same system."""
-        if (tuning.op, tuning.inputs_key or "") not in self._by_problem:
+        known = self._by_problem
+        if not known or (tuning.op, tuning.inputs_key or "") not in known:
             return tuning
         fits = counting(tuning, self.of(tuning, sessions))
         return replace(tuning, measured=fits[0]) if fits else tuning

@@ -172,7 +172,7 @@ class RocmTui(Host):
         self._within = copy_context()
 
     def on_ready(self) -> None:
-        self.call_after_refresh(self._start)
+        self.set_timer(0.002, self._start)  # meanwhile a thread writes the first screen
 
     def _start(self) -> None:
         self.feed.start()

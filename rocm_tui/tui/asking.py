@@ -22,7 +22,7 @@ from rocm_tui.actions.measure import (
     measure_machine,
     require_here,
 )
-from rocm_tui.actions.proof import with_threads
+from rocm_tui.actions.proof import as_tuned
 from rocm_tui.actions.suspects import find_suspects
 from rocm_tui.actions.tune import problem_of, tune
 from rocm_tui.actions.verify import NotVerified, keep_result, verify
@@ -216,7 +216,7 @@ def verify_order(pin: Pin, layout: Layout) -> Order:
     """The work of proving one pin, for the queue. A pin that does not hold is a failed job."""
 
     def work(run: RunJob) -> str:
-        [asked] = with_threads([pin], layout)
+        [asked] = as_tuned([pin], layout)
         result = verify(run, asked)
         keep_result(layout, pin, result)
         if not result.ok:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from backend.disk.layout import Layout
 from rocm_tui.config.places import config_given, name_of_theme, state_path
+from rocm_tui.harmless import plain
 from rocm_tui.tui.host import Host, Named, Requests
 from rocm_tui.tui.themes import themes_for
 
@@ -65,6 +66,8 @@ def take_up_settings(host: Host, colors: str) -> None:
         from rocm_tui.tui.preferences import begin
 
         begin(host)
+    if state_path().exists() and host.memory.trouble:
+        host.notify(plain(host.memory.trouble), severity="warning", markup=False, timeout=15)
 
 
 def devices(screen: BaseScreen) -> Devices:

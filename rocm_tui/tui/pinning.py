@@ -20,6 +20,7 @@ from rocm_tui.actions.pin import (
 )
 from rocm_tui.errors import RocmTuiError
 from rocm_tui.harmless import plain
+from rocm_tui.render.outputs import output_warning
 from rocm_tui.render.pins import pin_effect, pin_warning, undo_lines
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -44,7 +45,7 @@ async def ask_to_pin(host: Host, row: Row, choice: Choice) -> None:
         f"Pin {choice.label}",
         "Pin",
         note=True,
-        warning=pin_warning(row.tuning, choice),
+        warning=_warning(row, choice),
         command=command,
     )
     answer = host.push_screen(question, wait_for_dismiss=True)
@@ -124,6 +125,12 @@ async def apply_again(host: Host) -> None:
     active = sum(status.state == "active" for status in statuses)
     outcome = f"Applied again: {active} of {len(statuses)} active."
     host.did(host.shell.reapply(), outcome, ok=active == len(statuses))
+
+
+def _warning(row: Row, choice: Choice) -> str | None:
+    """That it is slower, and that it computes other bits."""
+    told = (pin_warning(row.tuning, choice), output_warning(row, choice))
+    return " ".join(text for text in told if text) or None
 
 
 def _pin_lines(row: Row, choice: Choice, plan: PinPlan) -> list[str]:

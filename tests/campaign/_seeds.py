@@ -17,9 +17,7 @@ import msgpack
 from backend.cache.journal import Journal, Tuned, line_of
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from backend.model.graph import Graph, Swap, TuningUse
-from backend.model.problem import TuningKey
-from backend.model.session import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
@@ -28,12 +26,14 @@ from backend.model.session import (
     GraphCalled,
     GraphCompiled,
     GraphTried,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.graph import Graph, Swap, TuningUse
+from backend.model.problem import TuningKey
+from backend.model.session import Session
 from backend.model.trial import Trial, TrialArm
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin, share_text

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import ChoiceFailed, ChoiceTimed
+from backend.model.events import ChoiceFailed, ChoiceTimed
 from tests.support.hooked import by_tuning, sessions
 from tests.support.rocm_programs import last_session, pin_ours, run, selections
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import GraphCalled, GraphCompiled
+from backend.model.events import GraphCalled, GraphCompiled
 from tests.support.hooked import launch_program, sessions
 
 pytestmark = pytest.mark.torch

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import shutil
 import sys
 import tempfile
 import time
@@ -30,7 +32,8 @@ def main(words: Sequence[str]) -> int:
     args = _parser().parse_args(words)
     hasten()
     if args.python:
-        return _verdict({args.python: _answers(args.python, args.python)})
+        python = interpreter(args.python)
+        return _verdict({args.python: _answers(args.python, python)})
     versions = [VERSIONS[-1]] if args.newest else args.versions or list(VERSIONS)
     places = Places(args.torches, args.within)
     try:
@@ -47,6 +50,13 @@ def main(words: Sequence[str]) -> int:
     if versions == list(VERSIONS):
         DOCUMENT.write_text(put(DOCUMENT.read_text(), table(found)))
     return _verdict(found)
+
+
+def interpreter(named: str) -> str:
+    """Its path from the root: our commands run elsewhere. A link is kept, it tells the environment;
+    a bare name is looked up as a shell would."""
+    found = shutil.which(named) or named
+    return os.path.abspath(found)  # noqa: PTH100
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.disk.layout import Layout
-from backend.model.session import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
+from backend.model.events import ChoiceSelected, ChoiceTimed, Event, HooksOff, TuningStarted
 from tests.matrix.lab import PARTS, Lab, No, Tuning, must
 
 STOCK, GRAPHS, HOOKED, TEMPLATES = "stock", "graphs", "hooked", "templates"

@@ -14,7 +14,7 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.session import Event
+from backend.model.events import Event
 from rocm_tui.launch.record import SUFFIX
 
 ROOT = Path(__file__).parents[2]

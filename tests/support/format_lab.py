@@ -7,7 +7,8 @@ import json
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.session import Event, Fault, TuningStarted
+from backend.model.events import Event, TuningStarted
+from backend.model.session import Fault
 from backend.model.tuning import Tuning
 from backend.wire.events import encode
 from rocm_tui.ingest.records import Dropped, Record, Seen

@@ -7,17 +7,17 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice, MeasuredChoice, Measurement
-from backend.model.graph import Graph, TuningUse
-from backend.model.session import (
+from backend.model.events import (
     ChoiceSelected,
     ChoiceTimed,
     GraphCalled,
     GraphCompiled,
     GraphTried,
-    Session,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.graph import Graph, TuningUse
+from backend.model.session import Session
 from backend.model.trial import Trial, TrialArm
 
 

@@ -10,14 +10,9 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice, MeasuredChoice, Measurement
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningMeasured, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import (
-    ChoiceSelected,
-    ChoiceTimed,
-    Session,
-    TuningMeasured,
-    TuningStarted,
-)
+from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.pins.store import PinStore
 from tests.support.screen_lab import SYSTEM, inputs, write_cache

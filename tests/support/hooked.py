@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
-from backend.model.session import Event, TuningStarted
+from backend.model.events import Event, TuningStarted
 from rocm_tui.launch.record import SUFFIX
 from tests.support.torch_models import child_env
 

@@ -20,15 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, HooksOff, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import (
-    ChoiceFailed,
-    ChoiceSelected,
-    ChoiceTimed,
-    HooksOff,
-    Session,
-    TuningStarted,
-)
+from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.sharing.share import Machine, Share, SharedPin
 from backend.worker.protocol import Answers
@@ -85,7 +79,11 @@ def plant(folder: Path) -> Planted:
     text = LOG.replace("{evil}", evil) + f"{evil} AUTOTUNE "
     log.write_bytes(text.encode("utf-8", "surrogatepass"))
     entry = {"(20, 40, 24)": [{"time": 1.0, EVIL: EVIL}], "kernel_type": f"mm{EVIL}"}
-    mm_log.write_text(json.dumps([entry, EVIL]))
+    flex = {"query_shape": f"[2{EVIL}", "kernel_type": "forward", "key_shape": EVIL, "choices": [
+        {"type": "triton", "time": 1.0, "BLOCK_M": 64, "BLOCK_N": EVIL, EVIL: EVIL,
+         "num_warps": EVIL, "num_stages": 1}]}  # fmt: skip
+    conv = {"input_shape": EVIL, "kernel_type": EVIL, "choices": [{"time": 1.0, EVIL: EVIL}]}
+    mm_log.write_text(json.dumps([entry, EVIL, flex, conv]))
     share, bundle, python = folder / f"share{NAME}", folder / f"bundle{NAME}", folder / "python"
     share.write_text(_share())
     bundle.write_bytes(EVIL.encode("utf-8", "surrogatepass") * 9)

@@ -11,8 +11,8 @@ from typing import Any
 
 from backend.disk.layout import Layout
 from backend.model.choice import MeasuredChoice, Measurement
+from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph
-from backend.model.session import GraphCalled, GraphCompiled
 from backend.model.trial import Trial
 from backend.wire.jobs import MeasureJob, MeasureResult, TrialJob, TrialResult, WorkerJob
 from rocm_tui.actions.pick import load_model

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from backend.disk.layout import Layout, cache_dir
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.session import Session, TuningStarted
+from backend.model.events import TuningStarted
+from backend.model.session import Session
 from backend.processes.supervisor import apart
 from backend.wire.jobs import WorkerJob
 from backend.worker.protocol import Answers, await_relay, mark_argument

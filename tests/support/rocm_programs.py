@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.disk.layout import Layout
+from backend.model.events import ChoiceSelected, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceSelected, TuningStarted
 from backend.pins.store import PinStore
 from tests.support.hooked import by_tuning, launch_program, sessions
 

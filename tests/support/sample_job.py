@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
-from backend.model.session import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
-    Session,
     SessionStarted,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.wire.events import encode
 
 NOW = 1_790_000_000.0

@@ -7,8 +7,9 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
-from backend.model.session import ChoiceSelected, ChoiceTimed, Session, TuningStarted
+from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs
 from backend.templates.problem import GemmProblem, Operand, Sizes
 from backend.templates.rendering import render_gemm

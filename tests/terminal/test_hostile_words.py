@@ -70,6 +70,8 @@ COMMANDS = {
     "export to": "export -o {folder}/out{name} --python {python}",
     "export nowhere": "export -o {folder}/none{name}/x --python {python}",
     "export a table": "export --lookup-table --python {python}",
+    "export options": "export --kernel-options --fastest --from {mm_log}",
+    "export options json": "export --kernel-options --fastest --from {mm_log} --json",
     "import": "import {share} --python {python}",
     "import all": "import {share} --yes --python {python}",
     "import json": "import {share} --python {python} --json",

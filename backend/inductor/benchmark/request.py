@@ -137,10 +137,7 @@ class ROCmBenchmarkRequest(torch_graph.BenchmarkRequest):  # type: ignore[misc]
     def computed(self, values: Sequence[Tensor]) -> Tensor:
         """What the kernel makes of these values, in memory of our own."""
         plans = [plan_of(meta) for meta in self.input_tensor_meta]
-        inputs = [
-            plan.holding(value[tuple(map(slice, plan.distinct))])
-            for plan, value in zip(plans, values, strict=True)
-        ]
+        inputs = _holding(plans, values)
         output = plan_of(self.output_tensor_meta).make()
         try:
             with self.place.current():
@@ -196,6 +193,14 @@ def _inputs_of(plans: tuple[TensorPlan, ...]) -> list[Tensor]:
 def forget_problem() -> None:
     """Let go of the inputs of the last tuning: they may be large, and are on its device."""
     _inputs_of.cache_clear()
+
+
+def _holding(plans: Sequence[TensorPlan], values: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of our own with these values."""
+    return [
+        plan.holding(value[tuple(map(slice, plan.distinct))])
+        for plan, value in zip(plans, values, strict=True)
+    ]
 
 
 Operands = Mapping[str, tuple[Tensor, ...]]
@@ -260,6 +265,21 @@ class Question:
         """The request of a choice of ours, which knows what it should compute."""
         request = torch_choices.request_of(self.choices[hash])
         return request if isinstance(request, ROCmBenchmarkRequest) else None
+
+    def alike(self, hash: str, operands: Operands) -> Operands:
+        """The same with the inputs that all choices get: ours have inputs of their own."""
+        request = self.own(hash)
+        if request is None:
+            return operands
+        plans = [plan_of(meta) for meta in request.input_tensor_meta]
+        inputs = _holding(plans, self.choices[hash].arranged(self.given))
+        return {hash: (*inputs, operands[hash][-1])}
+
+    def plain(self, hash: str) -> bool:
+        """Whether a choice computes the op alone, as far as is known."""
+        request = self.own(hash)
+        reference = None if request is None else request.reference
+        return getattr(reference, "activation", "none") == "none"
 
     def run_function(self, hash: str, operands: Operands) -> Run:
         """See `torch.choices`."""

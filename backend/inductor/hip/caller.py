@@ -118,7 +118,7 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
             if out is None or not results_are_read():
                 return benchmark_apart(self.bmreq)
             with torch_graph.plain_tensors():
-                return benchmark_apart(self.bmreq, self._operands(args), out)
+                return benchmark_apart(self.bmreq, self.arranged(args), out)
         except (ChoiceError, ToolchainError) as error:
             raise ErrorFromChoice(error, self, self._inputs()) from error
         except RuntimeError:
@@ -126,7 +126,8 @@ class ROCmTemplateCaller(torch_graph.StockChoiceCaller):  # type: ignore[misc]
         except Exception as error:  # torch sets a choice aside for a RuntimeError alone
             raise ErrorFromChoice(failure_text(error), self, self._inputs()) from error
 
-    def _operands(self, given: Sequence[Any]) -> list[Any]:
+    def arranged(self, given: Sequence[Any]) -> list[Any]:
+        """The inputs of the op in the order of the kernel, as it reads them."""
         plans = [plan_of(meta) for meta in self.bmreq.input_tensor_meta]
         reorder = getattr(self.template, "input_reorder", range(len(plans)))
         return self.question.operands(given, reorder, plans)

@@ -29,14 +29,8 @@ from backend.templates.rendering import render_conv, render_direct
 
 def factors(kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """The options of ATen's choice, which its inputs do not tell; None where one is no number."""
-    values: dict[str, tuple[int, ...]] = {}
-    for name in convolution.NAMES:
-        given = kwargs.get(name)
-        numbers = given if isinstance(given, (tuple, list)) else (given,)
-        if not all(isinstance(number, int) for number in numbers):
-            return None
-        values[name] = tuple(int(number) for number in numbers)
-    return {"given": convolution.options(values)}
+    given = convolution.of_values(kwargs)
+    return None if given is None else {"given": given}
 
 
 def keywords(given: Options) -> dict[str, Any]:
@@ -96,9 +90,10 @@ class ConvReference:
             values = torch.convolution(x, weight, bias[0] if bias else None, **options)
             ones = torch.ones_like(weight)
             seen = torch.convolution(x.square(), ones, None, **options).sqrt()
-        terms = seen * weight.flatten(1).norm(dim=1).view(-1, 1, 1)
+        a_filter = (-1, *[1] * (values.dim() - 2))
+        terms = seen * weight.flatten(1).norm(dim=1).view(a_filter)
         if bias:
-            terms = terms + bias[0].abs().view(-1, 1, 1)
+            terms = terms + bias[0].abs().view(a_filter)
         return activated(values, self.activation), terms
 
 

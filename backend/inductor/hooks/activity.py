@@ -10,7 +10,7 @@ import time
 from backend.inductor.guard import shielded
 from backend.inductor.hooks.recording import recorder
 from backend.inductor.torch import dynamo
-from backend.model.session import ActivityChanged
+from backend.model.events import ActivityChanged
 
 UNRECORDED = "what the process does is not recorded"
 

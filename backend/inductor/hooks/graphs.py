@@ -27,8 +27,8 @@ from backend.inductor.hooks.environment import capture_wanted, home
 from backend.inductor.hooks.recording import Recorder
 from backend.inductor.torch import compiled, tuning
 from backend.inductor.torch.compiled import CompiledGraph, GraphFacts
+from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
-from backend.model.session import GraphCalled, GraphCompiled
 
 UNRECORDED = "a graph is not recorded"
 

@@ -20,7 +20,8 @@ from backend.disk.sessions import EventWriter
 from backend.inductor import guard
 from backend.inductor.guard import say_once
 from backend.inductor.hooks.environment import home, rank, run_info
-from backend.model.session import Event, HooksOff, Session, SessionEnded, SessionStarted
+from backend.model.events import Event, HooksOff, SessionEnded, SessionStarted
+from backend.model.session import Session
 from backend.processes.identity import identity
 
 

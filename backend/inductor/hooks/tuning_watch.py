@@ -19,8 +19,8 @@ from backend.inductor.torch import choices as torch_choices
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.tuning import ChoiceCaller, Timings
 from backend.model.choice import Choice
-from backend.model.problem import TuningKey, parse_inputs_key
-from backend.model.session import (
+from backend.model.convolution import text_of
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
@@ -31,6 +31,7 @@ from backend.model.session import (
     TuningFailed,
     TuningStarted,
 )
+from backend.model.problem import TuningKey, parse_inputs_key
 from backend.model.tuning import Selection
 
 UNRECORDED = "a tuning is not recorded"
@@ -82,6 +83,7 @@ def started(
             dtypes=tuple(spec.dtype for spec in specs),
             device=specs[0].device if specs else "",
             choices=tuple(choice_record(choice) for choice in choices),
+            options=text_of(torch_choices.convolution_options(key.op, choices)),
         )
     )
     tuning = TuningWatch(n, key, write)

@@ -17,7 +17,8 @@ from torch._inductor import select_algorithm as _select
 from torch._inductor.virtualized import V
 
 from backend.inductor.torch.graph import Node
-from backend.inductor.torch.tuning import ChoiceCaller, StockSelector
+from backend.inductor.torch.tuning import ChoiceCaller, StockSelector, is_extern
+from backend.model.convolution import NAMES, TENSORS, Options, of_values
 
 Run = Callable[[], object]
 """Starts a choice once."""
@@ -37,6 +38,22 @@ def description(choice: ChoiceCaller) -> str:
     values = [(name, value) for name, value in operation.dict_items() if value is not None]
     values += [(name, value) for name, value in given.items() if isinstance(value, int)]
     return ", ".join(f"{name.upper()}={_parameter(value)}" for name, value in values)
+
+
+def convolution_options(op: str, choices: Sequence[ChoiceCaller]) -> Options:
+    """What the convolution that is being lowered was given beside its inputs: as ATen's choice is
+    called, else as the graph calls it. Nothing for another op, or where neither tells."""
+    if op != "convolution":
+        return ()
+    called = next((choice.kwargs for choice in choices if is_extern(choice)), None)
+    return of_values(_in_graph() if called is None else called) or ()
+
+
+def _in_graph() -> Mapping[str, Any]:
+    node: Any = getattr(V.graph, "current_node", None)
+    if getattr(node, "target", None) is not torch.ops.aten.convolution.default:
+        return {}
+    return dict(zip(NAMES, node.args[TENSORS:], strict=False))
 
 
 def _parameter(value: Any) -> str:

@@ -20,9 +20,9 @@ from backend.inductor.hooks.templates import offer
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.inductor.triton import template as triton_template
+from backend.model.events import ChoiceSelected, Event, TuningStarted
 from backend.model.pin import Pin
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceSelected, Event, TuningStarted
 from backend.processes.shared import Mark
 from backend.wire.jobs import Environment, EnvironmentJob
 from backend.worker.protocol import TellProgress

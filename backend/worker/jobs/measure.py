@@ -27,15 +27,18 @@ from backend.inductor.torch import tuning as torch_api
 from backend.measure.disturbance import disturbances
 from backend.measure.machine.state import middle
 from backend.model.choice import Caches, Choice, Measurement
+from backend.model.events import SessionEnded, TuningMeasured
 from backend.model.ops import OPS
 from backend.model.origin import is_own
 from backend.model.problem import TuningKey
-from backend.model.session import Session, SessionEnded, TuningMeasured
+from backend.model.session import Session
 from backend.processes.shared import Mark
 from backend.wire.jobs import BadJob, MeasureJob, MeasureResult
 from backend.worker.capture import question_of
-from backend.worker.measure.bench import ChoiceBench, NoReference
+from backend.worker.measure.bench import ChoiceBench
+from backend.worker.measure.outputs import Seen, outputs_of
 from backend.worker.measure.rounds import ChoiceBroke, OnRounds, Rounds, measure
+from backend.worker.measure.truth import NoReference
 from backend.worker.problem import (
     NotRebuildable,
     options_of,
@@ -82,6 +85,7 @@ def _measured(
         settings,
         templates=any(map(is_own, hashes)),
         mark=mark,
+        told=job.options,
     )
     question, offered = caught.question, caught.question.choices
     missing = [hash for hash in hashes if hash not in offered]
@@ -99,13 +103,14 @@ def _measured(
     able = [hash for hash in hashes if hash not in failed]
     names = {hash: str(choice.name) for hash, choice in offered.items()}
     rounds, unchecked, caches = Rounds([]), tuple[str, ...](), job.caches
+    found: dict[str, Seen] = {}
     if able:
         with place_of(question.device).current():
             bench = ChoiceBench(question, able, mark, job.caches)
-            rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names))
+            rounds, unchecked = _rounds(job, question, bench, able, _teller(tell, names), found)
         caches = bench.caches
     rounds.failed.update(failed)
-    measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot")
+    measurement, log = _recorded(job, rounds, names, unchecked, caches or "hot", found)
     return MeasureResult(True, modes=modes, measurement=measurement, log=log)
 
 
@@ -118,24 +123,32 @@ def _why(question: Question) -> str:
 
 
 def _rounds(
-    job: MeasureJob, question: Question, bench: ChoiceBench, able: Sequence[str], hear: OnRounds
+    job: MeasureJob,
+    question: Question,
+    bench: ChoiceBench,
+    able: Sequence[str],
+    hear: OnRounds,
+    found: dict[str, Seen],
 ) -> tuple[Rounds, tuple[str, ...]]:
     """What was seen of those whose results are right, and a sentence on those that could not be
-    checked."""
+    checked. `found` is told what each one computes."""
     bench.set_reference(_operations(job.key, question.columns))
     try:
-        given = options_of(job.key, job.hashes)
+        given = options_of(job.key, job.hashes, job.options)
         right, unknown = bench.truth(job.op, job.precision, given), ""
     except NoReference as error:
         right, unknown = None, f": {error}"
+    exact = None if right is None else bench.exact(job.op, job.precision, right, given)
     wrong: dict[str, str] = {}
     unchecked: list[str] = []
     for hash in able:
         try:
             if not bench.check(hash, right):
                 unchecked.append(hash)
+            found[hash] = bench.seen(hash, exact)
         except ChoiceBroke as broken:
             wrong[hash] = broken.reason
+    exact = None  # its memory can be used again
     able = [hash for hash in able if hash not in wrong]
     rounds = Rounds([])
     if able:
@@ -189,6 +202,7 @@ def _recorded(
     names: Mapping[str, str],
     unchecked: tuple[str, ...],
     caches: Caches,
+    found: Mapping[str, Seen],
 ) -> tuple[Measurement, str | None]:
     """The measurement, and the log of the session that it was written as. Raises NotMeasured where
     no choice could be run."""
@@ -196,7 +210,7 @@ def _recorded(
         hash, reason = next(iter(rounds.failed.items()))
         raise NotMeasured(f"none of the choices can be run; {names.get(hash, hash)}: {reason}")
     log = recording.session_without_tunings()
-    measurement = _measurement(job, rounds, names, log.session)
+    measurement = _measurement(job, rounds, names, log.session, found)
     trouble = (*measurement.trouble, *unchecked)
     measurement = replace(measurement, caches=caches, trouble=trouble)
     for event in (TuningMeasured(measurement), SessionEnded(time.time())):
@@ -209,15 +223,21 @@ def _recorded(
 
 
 def _measurement(
-    job: MeasureJob, rounds: Rounds, names: Mapping[str, str], session: Session
+    job: MeasureJob,
+    rounds: Rounds,
+    names: Mapping[str, str],
+    session: Session,
+    found: Mapping[str, Seen],
 ) -> Measurement:
+    outputs = outputs_of(found, [standing.hash for standing in rounds.standings])
     return Measurement(
         op=job.op,
         inputs=job.inputs,
         precision=job.precision,
         when=time.time(),
         choices=tuple(
-            replace(standing, name=names[standing.hash]) for standing in rounds.standings
+            replace(standing, name=names[standing.hash], output=outputs.get(standing.hash))
+            for standing in rounds.standings
         ),
         failed=tuple(
             Choice(name=names.get(hash), hash=hash, failed=True, reason=reason)

@@ -28,8 +28,8 @@ from backend.inductor.hooks.environment import home
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.compiling import CompiledGraph
 from backend.measure.disturbance import disturbances
+from backend.model.events import GraphTried, SessionEnded
 from backend.model.graph import Arm
-from backend.model.session import GraphTried, SessionEnded
 from backend.model.trial import Trial, TrialArm
 from backend.processes.shared import Mark
 from backend.wire.captured import MOST_BYTES

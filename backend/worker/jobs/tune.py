@@ -28,7 +28,7 @@ from backend.inductor.hooks.retuning import Budget, Task
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch import versions
 from backend.model.choice import Choice, sort_choices
-from backend.model.session import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,

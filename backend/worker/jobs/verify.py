@@ -103,6 +103,7 @@ class _Verification:
     def __init__(self, job: VerifyJob, settings: Mapping[str, bool], tell: TellProgress) -> None:
         self._key = job.key
         self._pinned = job.hash
+        self._told = job.options
         self._tell = tell
         self._mode = settings
         templates = is_own(job.hash)
@@ -111,7 +112,7 @@ class _Verification:
         self._selector = ProbeSelector(templates)
 
     def result(self) -> VerifyResult:
-        program = rebuild_key(self._key, [self._pinned])
+        program = rebuild_key(self._key, [self._pinned], self._told)
         set_precision(self._key)
         torch_api.set_selector(self._selector)
         self._tell(f"compiling {self._key.op} with the pinned choice alone")

@@ -1,10 +1,4 @@
-"""Choices that torch offers, made ready to be sampled again and again in ever other memory.
-
-Does a choice compute what it should? Without that its time is worth nothing. Its result is compared
-with the product in a wider type. How far off it may be is a matter of what is summed up: by Cauchy
-and Schwarz the terms of a dot product are bound by the lengths of row and column, and each rounding
-by the type that the sum is made in.
-"""
+"""Choices that torch offers, made ready to be sampled again and again in ever other memory."""
 
 from __future__ import annotations
 
@@ -12,7 +6,6 @@ import functools
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import log2
 from pathlib import Path
 from typing import TypeVar
@@ -20,21 +13,26 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from backend.counted import counted
 from backend.inductor.benchmark.errors import WrongResult
 from backend.inductor.benchmark.request import Operands, Question, bytes_of, movable, moved
-from backend.inductor.hip.convolution import ConvReference
 from backend.inductor.torch import tuning as torch_api
 from backend.inductor.torch.choices import Run
 from backend.measure.machine.state import State, Watch
 from backend.model.choice import Caches
 from backend.model.convolution import Options
-from backend.model.ops import OPS
 from backend.processes.shared import Mark
 from backend.processes.supervisor import House, LeftRunning
 from backend.worker.measure.machine import sensor_of
+from backend.worker.measure.outputs import Seen, seen
 from backend.worker.measure.rounds import ChoiceBroke, Sample
 from backend.worker.measure.timer import Repeat, caches_of_a_model, timer_for
+from backend.worker.measure.truth import (
+    Exact,
+    NoReference,
+    Truth,
+    exact_product,
+    true_product,
+)
 
 TRIES = 4
 """Samples that are taken until one is clean."""
@@ -93,6 +91,13 @@ class ChoiceBench:
         except (RuntimeError, IndexError) as error:  # no memory for it, or odd operands
             raise NoReference(torch_api.describe(error)) from error
 
+    def exact(self, op: str, precision: str, truth: Truth, given: Options = ()) -> Exact | None:
+        """The same element by element; None where no such bound is known."""
+        try:
+            return exact_product(op, self._question.given, precision, truth, given)
+        except (RuntimeError, IndexError, NoReference):  # no memory for it, or odd operands
+            return None
+
     def check(self, hash: str, right: Truth | None) -> bool:
         """Run a choice on tensors that nobody else uses; whether its result could be compared.
 
@@ -127,6 +132,25 @@ class ChoiceBench:
         self._timer.wait()
         result = self._question.returned(hash, given)
         return out if result is None else result
+
+    def seen(self, hash: str, exact: Exact | None) -> Seen:
+        """What it gives for the inputs that all choices get. Raises ChoiceBroke."""
+        self._runs.clear()
+        self._operands = []
+        return self._guarded(hash, lambda: self._seen(hash, exact))
+
+    def _seen(self, hash: str, exact: Exact | None) -> Seen:
+        operands = self._question.alike(hash, moved({hash: self._made[hash]}, _somewhere))
+        out = operands[hash][-1]
+        run = self._question.run_function(hash, operands)
+
+        def result() -> Tensor:
+            out.fill_(math.nan if out.is_floating_point() else -7)
+            returned = self._question.returned(hash, run())
+            self._timer.wait()
+            return out if returned is None else returned
+
+        return seen(result, exact if self._question.plain(hash) else None)
 
     def renew(self, hashes: Sequence[str]) -> None:
         self._start(hashes)
@@ -235,120 +259,3 @@ def _product(operations: float, device: torch.device) -> Run:
     left = torch.ones(size, size, dtype=dtype, device=device)
     out = torch.empty_like(left)
     return lambda: torch.mm(left, left, out=out)
-
-
-MOST_OPERATIONS = 4e9
-"""Of the wider product; of a larger one only some rows are looked at on a CPU, for NaN all are."""
-
-_LOW = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7, torch.float32: 8 * 2.0**-23}
-_COARSE = {"high": 2.0**-9, "medium": 2.0**-6}
-"""A float32 product of that precision has factors of ten, or seven, bits."""
-
-
-class NoReference(Exception):
-    """What the result should be is not known; one line says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """The true values of the rows `rows`, and how far off each may be."""
-
-    values: Tensor
-    allowed: Tensor
-    rows: slice
-
-    def check(self, result: Tensor) -> None:
-        """Raises WrongResult."""
-        if result.shape[:-2] != self.values.shape[:-2] or result.shape[-1] != self.values.shape[-1]:
-            raise WrongResult(f"wrong result: its shape is {tuple(result.shape)}")
-        if result.is_floating_point() and (bad := int((~result.isfinite()).sum())):
-            raise WrongResult(
-                f"wrong result: {bad:,} of {counted(result.numel(), 'element')}, NaN or not written"
-            )
-        error = (result[..., self.rows, :].to(self.values.dtype) - self.values).abs()
-        if not error.numel() or bool((error <= self.allowed).all()):
-            return
-        worst = int((error / self.allowed.clamp_min(1e-300)).argmax())
-        raise WrongResult(
-            f"wrong result: off by {float(error.flatten()[worst]):.3g}, where "
-            f"{float(self.allowed.flatten()[worst]):.3g} is allowed"
-        )
-
-
-def true_product(op: str, inputs: Sequence[Tensor], precision: str, given: Options = ()) -> Truth:
-    """What `op` makes of these inputs, a convolution with the options `given`. Raises NoReference,
-    and whatever torch raises."""
-    if op == "convolution" and given:
-        return _true_convolution(inputs, given)
-    a, b, bias = _operands(op, inputs)
-    dtype = a.dtype
-    wide = torch.float64 if a.device.type == "cpu" or not a.is_floating_point() else torch.float32
-    step = _step(a.shape, b.shape[-1]) if a.device.type == "cpu" else 1
-    rows = slice(None, None, step)
-    a, b = a[..., rows, :].to(wide), b.to(wide)
-    with torch.no_grad(), _exact():
-        values = a @ b
-        terms = a.norm(dim=-1, keepdim=True) * b.norm(dim=-2, keepdim=True)
-    if bias is not None:
-        added = bias.to(wide)
-        added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
-        values, terms = values + added, terms + added.abs()
-    return _truth(values, terms, rows, dtype, precision)
-
-
-def _true_convolution(inputs: Sequence[Tensor], given: Options) -> Truth:
-    """Libraries take TF32 for float32, whatever the precision of products is."""
-    everything = (slice(None),) * inputs[0].dim()
-    with torch.no_grad():
-        values, terms = ConvReference(given).part(inputs, everything)
-    precision = "high" if inputs[0].is_cuda else "highest"
-    return _truth(values, terms, slice(None), inputs[0].dtype, precision)
-
-
-def _truth(values: Tensor, terms: Tensor, rows: slice, dtype: torch.dtype, precision: str) -> Truth:
-    """`values` are in a wider type than `dtype`, in which choices compute."""
-    wide = values.dtype
-    if 0 in values.shape:
-        return Truth(values, values, rows)
-    if dtype.is_floating_point and not bool(values.abs().max() < 0.9 * torch.finfo(dtype).max):
-        raise NoReference(f"the result is too large for {dtype}")
-    if not dtype.is_floating_point:
-        return Truth(values, torch.full_like(values, 0.5), rows)
-    relative = _COARSE.get(precision, 0.0) if dtype == torch.float32 else 0.0
-    relative = max(relative, _LOW.get(dtype, 8 * torch.finfo(wide).eps))
-    if wide == torch.float32:
-        relative = max(relative, 8 * 2.0**-23)
-    rounding = 2 * torch.finfo(dtype).eps * values.abs()
-    return Truth(values, rounding + relative * terms + 1e-30, rows)
-
-
-def _operands(op: str, inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """A, B and what is added."""
-    row = OPS.get(op)
-    if row is None or not row.buildable or not row.takes(len(inputs)):
-        raise NoReference(f"no reference is known for {op} with {counted(len(inputs), 'input')}")
-    given = dict(zip(row.inputs, inputs, strict=False))
-    a, b = given["a"], given["b"]
-    if row.packed:
-        b = b.to_dense() if b.layout is not torch.strided else b
-        if a.shape[-1] != b.shape[-1]:
-            raise NoReference("its packed weight cannot be read")
-    return a, b.mT if row.weight else b, given.get("bias")
-
-
-def _step(shape: Sequence[int], columns: int) -> int:
-    """Every so many-th row is looked at."""
-    return max(1, math.ceil(2.0 * math.prod(shape) * columns / MOST_OPERATIONS))
-
-
-class _exact:
-    """Full float32 products on a GPU, whatever the op's own precision is."""
-
-    def __enter__(self) -> None:
-        self._was = torch.get_float32_matmul_precision()
-        if self._was != "highest":
-            torch.set_float32_matmul_precision("highest")
-
-    def __exit__(self, *_: object) -> None:
-        if self._was != "highest":
-            torch.set_float32_matmul_precision(self._was)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
-import io
 import os
-import pickle
 import signal
 import struct
 import threading
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
 if TYPE_CHECKING:  # types only: what reads is loaded in the other process
+    from rocm_tui.ingest.follow.packing import Message
     from rocm_tui.ingest.records import Record, SourceStatus
 
 _SIZE = struct.Struct("<Q")
@@ -112,17 +111,15 @@ class ReaderProcess:
         self._settled = True
         self._settle()
 
-    def _message(self) -> _Message | None:
+    def _message(self) -> Message | None:
+        from rocm_tui.ingest.follow.packing import unpacked
+
         head = self._found.read(_SIZE.size)
         if len(head) < _SIZE.size:
             return None
         (size,) = _SIZE.unpack(head)
         data = self._found.read(size)
-        return pickle.loads(data) if len(data) == size else None
-
-
-_Message = tuple["list[Record]", "tuple[SourceStatus, ...] | None"]
-"""The first without records tells that all that was there at the start has come."""
+        return unpacked(data) if len(data) == size else None
 
 
 def _nobody(records: list[Record]) -> None: ...
@@ -137,12 +134,13 @@ def _read(paths: Sequence[str], cache_dir: Path, polling: bool, finds: int, hear
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         gc.disable()  # what is read has no cycles
         from rocm_tui.ingest.follow.heads import with_tunings
+        from rocm_tui.ingest.follow.packing import packed
         from rocm_tui.ingest.follow.watcher import Watcher
 
         lock = threading.Lock()
 
-        def send(message: _Message) -> None:
-            data = _packed(message)
+        def send(message: Message) -> None:
+            data = packed(message)
             with lock, contextlib.suppress(BrokenPipeError):
                 _write(finds, _SIZE.pack(len(data)) + data)
 
@@ -167,11 +165,3 @@ def _write(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _packed(message: _Message) -> bytes:
-    from rocm_tui.ingest.follow.packing import Packer
-
-    buffer = io.BytesIO()
-    Packer(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
-    return buffer.getvalue()

@@ -19,7 +19,8 @@ from pathlib import Path
 from backend.counted import counted
 from backend.disk.layout import Layout
 from backend.model.kernel import is_digest
-from rocm_tui.config.reading import config
+from rocm_tui.config.defaults import FOLDER_DEPTH
+from rocm_tui.config.places import config_given
 from rocm_tui.ingest.formats import configs
 from rocm_tui.ingest.formats.registry import known_format, suffix_formats
 
@@ -238,6 +239,10 @@ def is_searched(name: str) -> bool:
 
 def depth() -> int:
     """Levels of folders below the one that was named."""
+    if not config_given():
+        return FOLDER_DEPTH
+    from rocm_tui.config.reading import config  # what reads starts sooner without it
+
     return config().limits.folder_depth
 
 

@@ -11,9 +11,8 @@ from sys import intern
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice, MeasuredChoice, Measurement, sort_choices
-from backend.model.origin import provider
-from backend.model.session import (
-    LATEST,
+from backend.model.convolution import of_text
+from backend.model.events import (
     ActivityChanged,
     BenchmarkStarted,
     ChoiceCompiled,
@@ -26,13 +25,14 @@ from backend.model.session import (
     GraphTried,
     HooksOff,
     ProcessExited,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningMeasured,
     TuningStarted,
 )
+from backend.model.origin import provider
+from backend.model.session import LATEST, Session
 from backend.model.tuning import Seconds, State, Tuning
 from backend.wire.events import Offer, decode, decode_selected, decode_started, decode_timed
 from rocm_tui.harmless import clean
@@ -266,6 +266,7 @@ class EventLog:
             when=when,
             sources=self._sources,
             threads=session.threads if session else None,
+            options=of_text(event.options) if event.options else (),
         )
         self._ended.pop(event.n, None)
         self._folds[event.n] = _Fold(op, when, told, choices)

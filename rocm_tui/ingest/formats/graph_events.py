@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from backend.model.events import GraphCalled, GraphCompiled, GraphTried
 from backend.model.graph import Graph, GraphTimes
-from backend.model.session import LATEST, GraphCalled, GraphCompiled, GraphTried, Session
+from backend.model.session import LATEST, Session
 from backend.model.trial import Trial, TrialArm
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.records import GraphSeen, Record, TrialSeen

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import socket
+import os
 from dataclasses import dataclass, replace
 
-from backend.disk.sessions import is_released
 from backend.model.activity import Activity, State
-from backend.model.session import (
-    LATEST,
-    ActivityChanged,
-    ProcessExited,
-    Session,
-    SessionEnded,
-)
-from backend.processes.identity import lives
+from backend.model.events import ActivityChanged, ProcessExited, SessionEnded
+from backend.model.session import LATEST, Session
 from rocm_tui.ingest.records import ActivitySeen
 
 _WORDS: dict[str, State] = {
@@ -91,8 +84,11 @@ class ActivityFold:
         behind holds too. A pid would not do: that of a container is the one of some other process
         outside of it, under the same host name."""
         session = self._session
-        if session is None or session.host != socket.gethostname():
+        if session is None or session.host != os.uname().nodename:
             return None
+        from backend.disk.sessions import is_released  # few logs are of this machine's processes
+        from backend.processes.identity import lives
+
         known = lives(session.process)
         if known is not None or not session.locked:
             return known

@@ -12,10 +12,12 @@ of any time of a kernel.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import NamedTuple
 
 from backend.model.choice import Choice
+from backend.model.kernel import TRITON, dtypes_of, inputs_of
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.formats.autotune.grammar import Origin
 
@@ -72,6 +74,28 @@ def find_kernel(text: str) -> tuple[int, Kernel] | None:
     return at if at >= 0 else min(starts), kernel
 
 
+_VALUE = r"'[^'\\]*'|-?(?:0|[1-9]\d{0,30})(?:\.\d{1,30})?(?:e[+-]?\d{1,2})?|True|False|None"
+_KEY = re.compile(rf"\((?:(?:{_VALUE})(?:, (?:{_VALUE}))*,?)?\)")
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def _inputs(name: str, key: str | None) -> str:
+    """The inputs key: the kernel's name alone where no key was told."""
+    return name if key is None else inputs_of(name, _values(key), "")
+
+
+def _values(key: str) -> list[object]:
+    """What `(512, 'torch.float16')` holds; the text itself where it is something else."""
+    if not _KEY.fullmatch(key):
+        return [key]
+    parts: list[str] = re.findall(_VALUE, key)
+    return [part[1:-1] if part[0] == "'" else _value(part) for part in parts]
+
+
+def _value(part: str) -> object:
+    return _WORDS[part] if part in _WORDS else json.loads(part)
+
+
 def _config(text: str) -> str:
     """`BLOCK_M: 64, num_warps: 4, maxnreg: None;` as `BLOCK_M=64, num_warps=4`: what is not set
     is left out."""
@@ -102,8 +126,9 @@ class KernelLog:
     def _tuning(self, kernel: Kernel, who: Origin) -> Tuning:
         """What is known: which configuration was taken. Nobody says how fast it is."""
         return Tuning(
-            op=kernel.name or "",
-            inputs_key=kernel.key,
+            op=TRITON,
+            inputs_key=_inputs(kernel.name or "", kernel.key),
+            dtypes=dtypes_of(_values(kernel.key or "()")),
             choices=(Choice(name=kernel.name, description=kernel.config or ""),),
             seconds=Seconds(benchmark=kernel.seconds),
             selected_by="timing",

@@ -140,9 +140,9 @@ class WatchScreen(BaseScreen):
         self._counts = of_rows(rows)
         if self.panes is None and rows:
             self._open_panes()
-        if self.panes is not None:
+        elif self.panes is not None:
             self.panes.show(rows)
-        if self.panes is None or not self.panes.is_mounted:
+        if self.panes is None:
             self._welcome()
             self.describe()
 

@@ -16,7 +16,6 @@ from rocm_tui.render.layout import Slot
 from rocm_tui.render.lines import filled, folded, whole
 from rocm_tui.render.shares import share_line
 from rocm_tui.render.table import Line
-from rocm_tui.session.in_use import in_use
 from rocm_tui.session.model import Row
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
@@ -117,7 +116,7 @@ class Detail(LineView):
         known = self._footprints
         takes = detail_lines.takes(self.current, known) if known else None
         lines = [
-            (0, detail_lines.verdict(row.tuning, in_use(row))),
+            (0, detail_lines.row_verdict(row)),
             (1, detail_lines.suspect(row)),
             (1, detail_lines.measured(row.tuning)),
             (3, detail_lines.cost(row.tuning)),

@@ -19,7 +19,6 @@ from rocm_tui.session.grouping import GROUPS, Arrangement
 from rocm_tui.session.model import Row
 from rocm_tui.session.query.complete import Completion, Offer, last_word
 from rocm_tui.session.query.fields import BY_NAME, QueryField
-from rocm_tui.session.query.grammar import Reading, read
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.widgets import split
 from rocm_tui.tui.widgets.detail import Detail
@@ -28,10 +27,11 @@ from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.split import WIDE
 from rocm_tui.tui.widgets.tunings import TuningsTable
 
-if TYPE_CHECKING:  # types only: they are loaded in a thread
+if TYPE_CHECKING:  # types only: they are loaded in a thread, or with the first filter
     from rocm_tui.config.memory import Memory
     from rocm_tui.render.choices import Footprint
     from rocm_tui.session.kernel_resources import KernelResources
+    from rocm_tui.session.query.grammar import Reading
 
 
 _PAUSE = 0.15
@@ -282,9 +282,14 @@ class Panes(Vertical):
     def _past_filters(self) -> list[str]:
         return self.memory.recall("filter history", [])
 
+    def _read(self, text: str) -> Reading:
+        from rocm_tui.session.query.grammar import read  # with the first filter
+
+        return read(text, self.saved_filters)
+
     def _fault(self, text: str) -> str:
         """What cannot be read of a filter; empty where all can."""
-        return next((fault.what for fault in read(text, self.saved_filters).faults), "")
+        return next((fault.what for fault in self._read(text).faults), "")
 
     def _offers(self, text: str) -> list[Offer]:
         if self._completion is None:
@@ -300,9 +305,9 @@ class Panes(Vertical):
     def _filter_changed(self, event: FilterBar.Changed) -> None:
         """Of half a word at the end, which nothing passes, the rest is shown meanwhile."""
         text, _, _ = order_in(event.text)
-        reading = read(text, self.saved_filters)
+        reading = self._read(text)
         if event.typing and not self.table.count_passing(reading.query) and self._offers(text):
-            reading = read(last_word(text)[1], self.saved_filters)
+            reading = self._read(last_word(text)[1])
         self.table.let_through(reading.query, text)
         self._count(reading)
         self._follow()

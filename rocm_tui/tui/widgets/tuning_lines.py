@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from rich.cells import cell_len
 
-from rocm_tui.config.reading import config
+from rocm_tui.config.places import config_given
 from rocm_tui.render import facets, groups
 from rocm_tui.render import tunings as tuning_cells
 from rocm_tui.render.job_progress import mark
 from rocm_tui.render.layout import GAP, Slot, fit, natural
 from rocm_tui.render.table import Line
-from rocm_tui.session.facets import source_of, told
+from rocm_tui.session.facets import source_of
 from rocm_tui.session.grouping import Entry, Folded, Heading
 from rocm_tui.session.model import Row
 from rocm_tui.session.named import short_names
@@ -56,6 +56,16 @@ class _OfRows(Generic[_Answer]):
             self._answers = {row.key: (row, self.of(row)) for row in rows}
 
 
+def _hidden() -> frozenset[str]:
+    """The keys of the columns that the settings hide."""
+    if not config_given():
+        return frozenset()
+    from rocm_tui.config.reading import config  # for those who have settings
+    from rocm_tui.tui.looks import hidden
+
+    return hidden(config().columns.hide)
+
+
 class TuningLines:
     """What `measure` was last told of decides the columns."""
 
@@ -63,22 +73,23 @@ class TuningLines:
         self._slots: tuple[Slot, ...] = ()
         self._fitted: object = None
         self._wants: dict[str, int] = {}
+        self._hidden = _hidden()
         self._names: Mapping[str, str] = {}
         self._widths = _OfRows(_widths)
-        self._told = _OfRows(told)
+        self._layouts = _OfRows(facets.LAYOUT.text)
         self._lines: dict[str, tuple[Row, object, Line]] = {}
 
     def measure(self, rows: list[Row], by: str) -> None:
         """The widest content of each column, among the first of these rows, grouped `by` that."""
         self._widths.keep(rows)
-        self._told.keep(rows)
+        self._layouts.keep(rows)
         sample = rows[:_SAMPLE]
         widths = [self._widths.of(row) for row in sample]
         self._wants = {
             key: max((w[at] for w in widths), default=0) for at, key in enumerate(_MEASURED)
         }
         self._wants |= dict.fromkeys(("n", "time", "tflops", "gain", "lead", "age"), 0)
-        differing, names = facets.shown(rows, self._told.of)
+        differing, names = facets.shown(rows, self._layouts.of)
         for key in facets.KEYS - differing.keys():
             self._wants.pop(key, None)
         if "source" in differing:
@@ -92,16 +103,8 @@ class TuningLines:
             self._wants |= {"error": 4, "lead": _BEATEN}
         if any(row.share is not None for row in sample):
             self._wants |= {"calls": 5, "share": 7, "to_gain": 7}
-        self._hide()
-
-    def _hide(self) -> None:
-        """Leave out what the settings hide."""
-        names = config().columns.hide
-        if names:
-            from rocm_tui.tui.looks import hidden  # for those who hide some
-
-            for key in hidden(names):
-                self._wants.pop(key, None)
+        for key in self._hidden:
+            self._wants.pop(key, None)
 
     @property
     def wanted(self) -> int:

@@ -18,16 +18,15 @@ from rocm_tui.session.model import Row
 from rocm_tui.session.news import News, names_of
 from rocm_tui.session.query.complete import Completion
 from rocm_tui.session.query.fields import BY_NAME, FIELDS, Facts, Known, QueryField
-from rocm_tui.session.query.match import predicate
 from rocm_tui.session.query.order import ordered, placer
-from rocm_tui.session.query.tree import EVERYTHING, Query
 from rocm_tui.tui.host import Host
 from rocm_tui.tui.watch_keys import bindings
 from rocm_tui.tui.widgets.line_view import LineView
 from rocm_tui.tui.widgets.tuning_lines import TuningLines
 
-if TYPE_CHECKING:  # types only: jobs are asked for later
+if TYPE_CHECKING:  # types only: jobs and filters are asked for later
     from rocm_tui.jobs.queue import Job
+    from rocm_tui.session.query.tree import Query
 
 SORTS = ("age", "gain", "lead", "time", "to_gain", "share", "op")
 """The orders that a key goes through; a click on a heading has any column's."""
@@ -76,7 +75,7 @@ class TuningsTable(LineView):
         self._all: list[Row] = []
         self._follow = True
         self._jobs: Sequence[Job] = ()
-        self._query: Query = EVERYTHING
+        self._query: Query | None = None
         self._facts: Facts | None = None
         self._lines = TuningLines()
 
@@ -173,14 +172,21 @@ class TuningsTable(LineView):
 
     def let_through(self, query: Query, text: str) -> None:
         """Show the rows that pass; `text` is how the person wrote it."""
-        self._query, self.filter = query, text
+        from rocm_tui.session.query.tree import EVERYTHING  # with the first filter
+
+        self._query, self.filter = None if query == EVERYTHING else query, text
         self._order(follow=False)
         self._saw()
         self.sync()
 
     def count_passing(self, query: Query) -> int:
         """How many rows a filter would let through."""
-        return sum(map(predicate(query, self.facts), self._all))
+        return len(self._passing(query))
+
+    def _passing(self, query: Query) -> list[Row]:
+        from rocm_tui.session.query.match import predicate  # with the first filter
+
+        return list(filter(predicate(query, self.facts), self._all))
 
     def completion(self, saved: Mapping[str, str]) -> Completion:
         """What may follow in a filter over these rows."""
@@ -190,12 +196,12 @@ class TuningsTable(LineView):
         current, rows, facts = self.entry, self._all, self.facts
         facts.known.now = time.time()
         facts.keep(rows, len(rows))
-        if self._query != EVERYTHING:
-            rows = list(filter(predicate(self._query, facts), rows))
+        if self._query is not None:
+            rows = self._passing(self._query)
         if not self.newest_first:
             rows = ordered(rows, self.sort, facts, self.reverse)
         self.rows, self.total = rows, len(self._all)
-        found = self._query != EVERYTHING  # what is searched for is shown, not folded away
+        found = self._query is not None  # what is searched for is shown, not folded away
         how = self.arrangement
         self.entries = arrange(rows, replace(how, fold=False) if found else how)
         if follow or current is None:

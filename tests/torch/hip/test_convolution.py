@@ -9,7 +9,7 @@ import pytest
 
 from backend.cache.autotune import cache_paths, read_cache
 from backend.disk.layout import Layout
-from backend.model.session import TuningStarted
+from backend.model.events import TuningStarted
 from backend.pins.store import PinStore
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.events import TuningStarted
 from backend.model.problem import TuningKey, parse_inputs_key
-from backend.model.session import TuningStarted
 from backend.pins.store import PinReport, PinStore
 from backend.worker.problem import rebuild
 from tests.support.rocm_programs import Ran, last_session, pin_ours, run, selections

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from backend.model.session import ChoiceFailed, ChoiceSelected, ChoiceTimed
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed
 from tests.support.rocm_programs import Ran, last_session, run
 from tests.support.torch_models import child_env
 

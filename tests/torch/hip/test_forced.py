@@ -1,6 +1,7 @@
 """Kernels of ours where nothing else may win: layouts, dtypes and dynamic sizes.
 
-One process compiles all of it; with a look at what is said where Triton is asked for and absent.
+One process compiles all of it, optimized as for a user; with a look at what is said where Triton is
+asked for and absent.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ with torch.no_grad(), config.patch(freezing=True):
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    env = {} if HAS_TRITON else {"TRITON_INTERPRET": "1"}
+    env = {"KERNELS_OPTIMIZED": "1"} | ({} if HAS_TRITON else {"TRITON_INTERPRET": "1"})
     return run(FORCED, tmp_path_factory.mktemp("forced") / "cache", env)
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.events import ChoiceTimed
 from backend.model.origin import any_toolchain, toolchain_of
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceTimed
 from backend.pins.store import PinStore
 from tests.support.rocm_programs import Ran, last_session, run
 

@@ -15,7 +15,7 @@ import pytest
 
 from backend.disk.sessions import read_log
 from backend.model.activity import State
-from backend.model.session import ActivityChanged, TuningStarted
+from backend.model.events import ActivityChanged, TuningStarted
 from rocm_tui.ingest.follow.watcher import Watcher
 from rocm_tui.ingest.records import Record
 from rocm_tui.report.sessions import session_rows

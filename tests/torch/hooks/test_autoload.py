@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.torch import versions
-from backend.model.session import ActivityChanged, HooksOff, SessionEnded, SessionStarted
+from backend.model.events import ActivityChanged, HooksOff, SessionEnded, SessionStarted
 from rocm_tui import environment as hook_env
 from tests.support.hooked import launch, launch_program, sessions
 from tests.support.torch_models import child_env

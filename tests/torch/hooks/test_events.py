@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.session import (
-    ChoiceSelected,
-    ChoiceTimed,
-    Event,
-    SessionEnded,
-    SessionStarted,
-)
+from backend.model.events import ChoiceSelected, ChoiceTimed, Event, SessionEnded, SessionStarted
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.hooks.environment import Home
-from backend.model.session import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
+from backend.model.events import ChoiceSelected, Event, SessionEnded, SessionStarted, TuningStarted
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 PROGRAM = """

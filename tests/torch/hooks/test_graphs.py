@@ -14,8 +14,7 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.inductor.hooks.graphs import graph_id, op_count
-from backend.model.graph import Graph, TuningUse
-from backend.model.session import (
+from backend.model.events import (
     Event,
     GraphCalled,
     GraphCompiled,
@@ -23,6 +22,7 @@ from backend.model.session import (
     SessionEnded,
     SessionStarted,
 )
+from backend.model.graph import Graph, TuningUse
 from tests.support.hooked import launch, launch_program, sessions
 from tests.support.torch_models import child_env
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import ChoiceFailed, ChoiceSelected
+from backend.model.events import ChoiceFailed, ChoiceSelected
 from tests.support.hooked import by_tuning, sessions
 from tests.support.rocm_programs import Ran, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import ChoiceFailed, ChoiceSelected, ChoiceTimed
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed
 from tests.support.hooked import by_tuning, launch_program, sessions
 
 pytestmark = pytest.mark.torch

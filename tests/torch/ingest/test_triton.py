@@ -38,8 +38,8 @@ def test_the_output_of_the_installed_triton_is_read(tmp_path: Path) -> None:
     result = read(done.stdout)
     assert not result.problems
     assert [(t.op, t.inputs_key) for t in result.tunings] == [
-        ("add_kernel", "(64, 'torch.float32')"),
-        ("add_kernel", "(128, 'torch.float32')"),
+        ("triton", 'add_kernel[64, "torch.float32"]'),
+        ("triton", 'add_kernel[128, "torch.float32"]'),
     ]
     for tuning in result.tunings:
         assert tuning.seconds.benchmark is not None

@@ -16,7 +16,7 @@ import pytest
 
 from backend.disk.sessions import read_log
 from backend.model.choice import Measurement
-from backend.model.session import SessionEnded, SessionStarted, TuningMeasured
+from backend.model.events import SessionEnded, SessionStarted, TuningMeasured
 from backend.wire.codec import read
 from backend.wire.jobs import MeasureResult
 from rocm_tui.actions.measure import measurement_of
@@ -35,13 +35,11 @@ RUNS = 10
 
 @dataclass(frozen=True)
 class Lab:
-    """A worker, and the job that measures all choices of one bmm. `single` is who was fastest in
-    each of ten autotunings."""
+    """A worker, and the job that measures all choices of one bmm."""
 
     worker: Worker
     job: dict[str, Any]
     cache: Path
-    single: list[str]
 
     def measure(self, **more: Any) -> Measurement:
         return measured(self.worker.exchange({**self.job, **more}))
@@ -57,15 +55,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     cache = tmp_path_factory.mktemp("measure") / "cache"
     tune = {"job": "tune", "op": "bmm", "shapes": SHAPES, "dtypes": ["torch.float32"]}
     with spawn_worker(sys.executable, cache) as worker:
-        results = [worker.exchange(tune) for _ in range(RUNS)]
-        first = results[0]
+        first = worker.exchange(tune)
         job = {
             "job": "measure",
             **{name: first[name] for name in ("op", "inputs", "precision")},
             "hashes": [choice["hash"] for choice in first["choices"]],
             "budget": 5.0,
         }
-        yield Lab(worker, job, cache, [_stem(result["choices"][0]["hash"]) for result in results])
+        yield Lab(worker, job, cache)
 
 
 def _stem(hash: str) -> str:
@@ -76,7 +73,6 @@ def test_ten_measurements_agree_with_each_other(lab: Lab) -> None:
     """No run calls faster what another calls slower, and at least eight of ten say the same."""
     found = [lab.measure() for _ in range(RUNS)]
     verdicts = [{_stem(c.hash): c.verdict for c in one.choices} for one in found]
-    print(f"single autotunings: {Counter(lab.single)}; measured: {verdicts}")
     for hash in verdicts[0]:
         assert not {"faster", "slower"} <= {each[hash] for each in verdicts}
     said = Counter(tuple(sorted(each.items())) for each in verdicts)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.session import SessionEnded
+from backend.model.events import SessionEnded
 from backend.processes import tree
 from rocm_tui.actions import tune as tune_request
 from rocm_tui.actions.tune import typed_problem

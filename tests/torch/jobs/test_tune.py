@@ -14,14 +14,14 @@ import pytest
 
 from backend.cache.autotune import cache_paths, read_caches
 from backend.disk.layout import Layout
-from backend.model.problem import TuningKey
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     SessionEnded,
 )
+from backend.model.problem import TuningKey
 from backend.model.tuning import Tuning as Record
 from backend.pins.store import PinStore
 from rocm_tui.jobs.worker import Worker, spawn_worker

@@ -15,9 +15,9 @@ import pytest
 from backend.cache.autotune import read_caches
 from backend.disk.layout import Layout
 from backend.model.choice import Choice, Measurement
+from backend.model.events import SessionEnded, SessionStarted
 from backend.model.origin import kind_of
 from backend.model.problem import TuningKey
-from backend.model.session import SessionEnded, SessionStarted
 from backend.model.tuning import Tuning
 from backend.pins.store import PinStore
 from backend.wire.jobs import MeasureJob, TuneJob, VerifyJob

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backend.inductor.alone import importing
-from backend.model.session import ChoiceFailed, ChoiceTimed, SessionStarted
+from backend.model.events import ChoiceFailed, ChoiceTimed, SessionStarted
 from rocm_tui import environment as hook_env
 from tests.support.hooked import BMM, LAUNCHER, by_tuning, launch, sessions
 from tests.support.places import ROOT

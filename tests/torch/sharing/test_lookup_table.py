@@ -17,8 +17,9 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, SessionStarted, TuningStarted
 from backend.model.problem import TuningKey
-from backend.model.session import ChoiceSelected, Session, SessionStarted, TuningStarted
+from backend.model.session import Session
 from backend.pins.store import PinStore
 from backend.sharing.lookup_table import ATEN, TRITON, lookup_table, value_of
 from backend.sharing.share import Machine, SharedPin

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from backend.disk.layout import Layout
-from backend.model.session import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
+from backend.model.events import ChoiceFailed, ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.pins.store import PinStore
 from tests.support.places import ROOT
 from tests.support.rocm_programs import BEGIN, Ran, last_session, pin_ours, run, selections

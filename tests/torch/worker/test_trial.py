@@ -17,9 +17,9 @@ from backend.cache.autotune import read_caches
 from backend.cache.copies import copy_unpinned
 from backend.disk.layout import Layout
 from backend.disk.sessions import read_log
+from backend.model.events import GraphCompiled, GraphTried
 from backend.model.graph import Graph, Swap
 from backend.model.problem import TuningKey
-from backend.model.session import GraphCompiled, GraphTried
 from backend.pins.store import PinStore
 from backend.wire.codec import to_json
 from backend.wire.jobs import TrialJob, TrialResult, answer_of, job_words

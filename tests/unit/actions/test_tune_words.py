@@ -11,7 +11,8 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter, end_log, read_log
 from backend.model.choice import Choice, sort_choices
-from backend.model.session import Session, SessionEnded, SessionStarted
+from backend.model.events import SessionEnded, SessionStarted
+from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.jobs import Progress, TuneJob, answer_of
 from rocm_tui.actions.tune import (

@@ -41,6 +41,7 @@ def test_a_good_file(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(capsys.readouterr().out)
     assert told["settings"]["limits.log_lines"] == {"value": 77, "from": "line 2"}
     assert told["path"] == str(path) and told["mistakes"] == []
+    assert told["memory_problem"] is None
 
 
 def test_a_bad_file(
@@ -57,3 +58,25 @@ def test_a_bad_file(
     assert "4: colours.bad: 'ruby' is no colour" in lines[1]
     assert "6: columns.hide: no column 'tim': did you mean 'time'?" in lines[2]
     assert main(["config"]) == 0, "it prints what holds"
+
+
+def test_ls_and_config_say_what_of_our_files_is_broken(
+    path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    state = tmp_path / "state" / "rocm-tui" / "state.json"
+    state.parent.mkdir(parents=True)
+    state.write_text("{broken")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("no [toml")
+    assert main(["config"]) == 0
+    told = capsys.readouterr().err
+    assert f"{path}:1: no TOML" in told and f"nothing is remembered: {state} is not JSON" in told
+    main(["config", "--json"])
+    assert str(state) in json.loads(capsys.readouterr().out)["memory_problem"]
+    main(["ls", "--cache-dir", str(tmp_path)])
+    assert f"rocm-tui: {path}:1: no TOML" in capsys.readouterr().err
+    assert state.read_text() == "{broken", "a file that is not ours is left alone"

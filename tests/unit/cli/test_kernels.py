@@ -37,7 +37,8 @@ def test_a_pin_is_active_once_its_program_was_seen_to_launch_it(
     argv = autotuned.argv(1024)
     monkeypatch.delenv("TRITON_CACHE_AUTOTUNING")
     assert main(["run", "--cache-triton", "--quiet", "--", *argv]) == 0
-    assert "1 tuning of @triton.autotune kept" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "1 tuning of @triton.autotune kept" in told and "0 tunings" not in told
     (tuning,) = listed(capfd)
     assert tuning["op"] == "triton" and tuning["inputs_key"].startswith("scale_kernel[1024,")
     assert [choice["ms"] for choice in tuning["choices"]] == [1.5, 2.0, 3.0]
@@ -61,3 +62,31 @@ def test_a_pin_is_active_once_its_program_was_seen_to_launch_it(
     assert row["in_use"] == tuning["choices"][2]["hash"]
     assert main(["unpin", tuning["id"]]) == 0
     assert main(["verify", "--", *argv]) == 1
+
+
+def test_a_program_that_looks_in_another_cache_is_told_where_the_pinned_times_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    inner = tmp_path / "inductor" / "triton" / "0"  # Inductor's, of a process that compiles
+    inner.mkdir(parents=True)
+    for name, value in autotuned.environment(inner).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    argv = autotuned.argv(1024)
+    autotuned.run(inner, 1024)
+    (tuning,) = listed(capfd)
+    assert main(["pin", tuning["id"], "#3"]) == 0
+    assert main(["verify", "--", *argv]) == 0
+    assert "TRITON_CACHE_DIR" not in capfd.readouterr().out
+
+    monkeypatch.delenv("TRITON_CACHE_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TRITON_HOME", raising=False)
+    assert main(["verify", "--", *argv]) == 1
+    told = capfd.readouterr().out
+    assert "not called: Triton launched BLOCK=64 w2 s3 instead of BLOCK=32 w1 s3" in told
+    assert f"set TRITON_CACHE_DIR={inner}" in told
+    main(["pins", "--json"])
+    (pin,) = json.loads(capfd.readouterr().out)["pins"]
+    assert pin["state"] == "unproven"
+    assert pin["detail"].startswith("its program launched another config on 20")

@@ -11,7 +11,8 @@ import pytest
 
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
-from backend.model.session import Session, SessionStarted
+from backend.model.events import SessionStarted
+from backend.model.session import Session
 from rocm_tui.actions.measure import PeakElsewhere, require_here
 from rocm_tui.cli.entry import main
 from rocm_tui.session.peaks import TunedDevice

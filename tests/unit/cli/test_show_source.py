@@ -9,8 +9,9 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceTimed, SessionEnded, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
-from backend.model.session import ChoiceTimed, Session, SessionEnded, TuningStarted
+from backend.model.session import Session
 from backend.templates.problem import Operand
 from backend.templates.triton.choice import TritonGemmConfig
 from backend.templates.triton.gemm import TritonGemm, generate

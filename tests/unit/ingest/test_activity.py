@@ -17,7 +17,7 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.activity import Activity
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ActivityChanged,
     BenchmarkStarted,
     ChoiceCompiled,
@@ -26,11 +26,11 @@ from backend.model.session import (
     ChoiceTimed,
     Event,
     ProcessExited,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.processes.identity import identity, lives
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.watcher import read_sources
@@ -112,7 +112,7 @@ import os, sys, time
 from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
-from backend.model.session import *
+from backend.model.events import *
 from backend.processes.identity import identity
 import socket
 me = Session("s", host=socket.gethostname(), pid=os.getpid(), torch="2.13", started=time.time(),

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backend.model.choice import Choice
-from backend.model.problem import Problem
 from backend.model.tuning import Seconds, Tuning
 from rocm_tui.ingest.follow.apart import ReaderProcess
-from rocm_tui.ingest.follow.packing import Packer
+from rocm_tui.ingest.follow.packing import packed, unpacked
 from rocm_tui.ingest.follow.watcher import read_sources
-from rocm_tui.ingest.records import Fault, Record, Seen
+from rocm_tui.ingest.records import Dropped, Fault, Gone, Record, Seen
 
 TABLE = """AUTOTUNE mm({m}x64, 64x64)
   triton_mm_1 0.0100 ms 100.0% BLOCK_M=16
@@ -116,25 +114,29 @@ def test_it_ends_with_whom_it_reads_for(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def _again(thing: object) -> object:
-    buffer = io.BytesIO()
-    Packer(buffer, pickle.HIGHEST_PROTOCOL).dump(thing)
-    return pickle.loads(buffer.getvalue())
+TUNINGS = [
+    Tuning("mm"),
+    Tuning("mm", ((1, 2),), choices=(Choice("a"),), dims=(1, 2, 3), threads=4, when=3.0),
+    Tuning("convolution", options=(("stride", (1, 1)),), sources=("x",)),
+    Tuning("mm", seconds=Seconds(None, 2.0), timed=1, when=0.0),
+    Tuning("mm", choices=(Choice("mm", None, 0.5, "A=1", offered=False), Choice()), when=0),
+]
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "records",
     [
-        Choice(),
-        Choice("mm", None, 0.5, "A=1", offered=False),
-        Seconds(None, 2.0),
-        Tuning("mm"),
-        Tuning("mm", ((1, 2),), choices=(Choice("a"),), dims=(1, 2, 3), threads=4, when=3.0),
-        Tuning("convolution", options=(("stride", (1, 1)),), sources=("x",)),
-        Seen("x#1", Tuning("mm", seconds=Seconds(1.0))),
-        Problem("mm", ((1, 2),)),
+        [],
+        [Seen("x#1", Tuning("mm"))],
+        [Seen(f"x#{n}", tuning) for n, tuning in enumerate(TUNINGS)],
+        [Seen(f"x#{n}", tuning) for n, tuning in enumerate(TUNINGS[:3])],
+        [Gone("x"), *(Seen(f"x#{n}", TUNINGS[n]) for n in (4, 1)), Dropped("x#1"), Fault("x", "y")],
+        [Seen("x#1", TUNINGS[4]), Gone("x"), Seen("x#1", TUNINGS[4]), Seen("x#2", TUNINGS[4])],
     ],
 )
-def test_what_is_packed_comes_out_the_same(thing: object) -> None:
-    assert _again(thing) == thing
-    assert type(_again(thing)) is type(thing)
+def test_what_is_packed_comes_out_the_same(records: list[Record]) -> None:
+    again, statuses = unpacked(packed((records, None)))
+    assert statuses is None
+    assert repr([replace(r, id="") if isinstance(r, Seen) else r for r in again]) == repr(records)
+    assert all(record.id == record.tuning.id for record in again if isinstance(record, Seen))
+    assert again == records

@@ -12,18 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
-    Fault,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.session import Fault, Session
 from backend.wire.events import encode
 from rocm_tui.harmless import clean
 from rocm_tui.ingest.formats import cache_file, mm_log

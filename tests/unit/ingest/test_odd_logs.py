@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from backend.model.kernel import kernel_of
 from backend.model.tuning import Seconds
 from tests.support.log_lab import BMM, MM, read
 from tests.support.odd_logs import NEW_TRITON, OLD_TRITON
@@ -194,8 +195,8 @@ def test_tritons_own_autotuning(prefix: str) -> None:
         assert not result.problems
         new, old, mm = result.tunings[:3]
         assert result.tunings[3] == new
-        assert (new.op, new.seconds, new.state) == ("matmul_kernel", Seconds(1.23), "done")
-        assert new.inputs_key == "(512, 256, 'torch.float16')"
+        assert (new.op, new.seconds, new.state) == ("triton", Seconds(1.23), "done")
+        assert new.inputs_key == 'matmul_kernel[512, 256, "torch.float16"]'
         (best,) = new.choices
         assert (best.name, best.ms, best.hash) == ("matmul_kernel", None, None)
         assert best.config == {
@@ -205,7 +206,7 @@ def test_tritons_own_autotuning(prefix: str) -> None:
             "num_ctas": "1",
             "num_stages": "3",
         }
-        assert (old.op, old.seconds, old.inputs_key) == ("add_kernel", Seconds(0.48), None)
+        assert (old.op, old.seconds, old.inputs_key) == ("triton", Seconds(0.48), "add_kernel")
         assert old.choices[0].config["BLOCK_SIZE"] == "128"
         assert (mm.op, mm.rank) == ("mm", 1 if "rank" in prefix else None)
         assert new.rank == mm.rank
@@ -216,10 +217,16 @@ def test_tritons_lines_of_two_ranks() -> None:
     other = NEW_TRITON.replace("matmul", "other").replace("1.23", "2.5")
     pairs = zip(NEW_TRITON.splitlines(), other.splitlines(), strict=True)
     result = read("".join(f"[rank0]:{one}\n[rank1]:{two}\n" for one, two in pairs))
-    assert [(t.op, t.rank, t.seconds.benchmark) for t in result.tunings] == [
-        ("matmul_kernel", 0, 1.23),
-        ("other_kernel", 1, 2.5),
-    ]
+    told = [(kernel_of(t.inputs_key or ""), t.rank, t.seconds.benchmark) for t in result.tunings]
+    assert told == [("matmul_kernel", 0, 1.23), ("other_kernel", 1, 2.5)]
+
+
+@pytest.mark.parametrize(
+    "key", ["(" * 200, "f(1)", "(1, b'a')", "(float,)", "1e9", "('\\d',)", "(007,)"]
+)
+def test_a_key_of_a_triton_line_is_read_and_never_run(key: str) -> None:
+    (tuning,) = read(NEW_TRITON.replace("(512, 256, 'torch.float16')", key)).tunings
+    assert tuning.inputs_key == f"matmul_kernel{json.dumps([key])}"
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from backend.errors import EventInvalid
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     BenchmarkStarted,
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.wire.events import decode, decode_selected, decode_started, decode_timed, encode
 from rocm_tui.ingest.formats import event_log
 from rocm_tui.ingest.formats.event_log import EventLog
@@ -41,7 +41,7 @@ CHOICE = st.builds(
 )  # fmt: skip
 STARTED = st.builds(
     TuningStarted, COUNT, MS, TEXT, TEXT, TEXT, SIZES, SIZES,
-    st.lists(TEXT, max_size=2).map(tuple), TEXT, st.lists(CHOICE, max_size=4).map(tuple),
+    st.lists(TEXT, max_size=2).map(tuple), TEXT, st.lists(CHOICE, max_size=4).map(tuple), TEXT,
 )  # fmt: skip
 SELECTED = st.builds(
     ChoiceSelected, COUNT, MS, HASH, st.sampled_from(["timing", "cache", "pin", "only"]),
@@ -58,6 +58,7 @@ PLAIN: st.SearchStrategy[Event] = st.one_of(
         st.lists(st.builds(Choice, PLAIN_TEXT, PLAIN_HASH, st.none(), PLAIN_TEXT), max_size=4).map(
             tuple
         ),
+        st.sampled_from(["", "groups=1,stride=2x2"]),
     ),
     st.builds(ChoiceTimed, COUNT, PLAIN_HASH, PLAIN_MS),
     st.builds(ChoiceTimed, COUNT, PLAIN_HASH, PLAIN_MS),
@@ -138,6 +139,11 @@ def test_the_short_way_is_taken() -> None:
     )  # fmt: skip
     offers = [("mm", "mm-ext", ""), ("triton_mm_1", "triton_mm-0a", "BLOCK_M=16, x")]
     assert decode_started(encode(started).encode()) == (replace(started, choices=()), offers)
+    convolution = replace(started, options="groups=1,stride=2x2")
+    line = encode(convolution).encode()
+    assert decode_started(line) == (replace(convolution, choices=()), offers)
+    older = line.replace(b',"options":"groups=1,stride=2x2"', b"")
+    assert decode_started(older) == (replace(started, choices=()), offers)
     selected = ChoiceSelected(3, 2.5, "mm-ext", "timing", 0.5, None)
     assert decode_selected(encode(selected).encode()) == selected
     timed = ChoiceTimed(3, "triton_mm-abc=[x]", 0.0123)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import Fault, Session, SessionStarted, TuningStarted
+from backend.model.events import SessionStarted, TuningStarted
+from backend.model.session import Fault, Session
 from rocm_tui.ingest.follow.sources import SourceSet
 from rocm_tui.ingest.follow.tailer import HALF_WRITTEN, Tailer
 from rocm_tui.ingest.follow.watcher import read_sources

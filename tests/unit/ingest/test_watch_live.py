@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import ChoiceTimed, Session, SessionStarted
+from backend.model.events import ChoiceTimed, SessionStarted
+from backend.model.session import Session
 from backend.wire.events import encode
 from rocm_tui.ingest.follow.notify import is_remote
 from rocm_tui.ingest.follow.watcher import Watcher

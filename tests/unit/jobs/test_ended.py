@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.disk.sessions import read_log
-from backend.model.session import SessionEnded
+from backend.model.events import SessionEnded
 from rocm_tui.ingest.follow.tailer import QUIET, Tailer
 from rocm_tui.ingest.records import Record, Seen
 from tests.support.odd_workers import odd_python

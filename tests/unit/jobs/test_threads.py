@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.model.session import ChoiceTimed, Session, SessionStarted
+from backend.model.events import ChoiceTimed, SessionStarted
+from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.events import decode
 from rocm_tui.actions.measure import measure_job

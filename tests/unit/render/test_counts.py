@@ -66,7 +66,7 @@ def test_json_says_null_for_a_number_that_nobody_told(
 def test_what_triton_took_is_shown_without_a_time(tmp_path: Path) -> None:
     old, new = rows(tmp_path, NEW_TRITON + OLD_TRITON)
     cells = [field.text(new) for field in LIST]
-    assert (cells[1], cells[4]) == ("matmul_kernel", "1 shown")
+    assert (cells[1], cells[2], cells[4]) == ("triton", "matmul_kernel 512×256", "1 shown")
     assert cells[5].startswith("BLOCK_M=64, ") and cells[5].endswith("num_stages=3")
     assert cells[6] == "-" or not cells[6].strip("-–— ")
     assert dict(tuning_facts(new))["spent"] == "1.2 s benchmarking"

@@ -13,9 +13,9 @@ from rocm_tui.harmless import plain
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.bars import bar
 from rocm_tui.render.layout import GAP, Slot, fit
 from rocm_tui.render.lines import folded
-from rocm_tui.render.plot import bar
 from rocm_tui.render.table import Column
 from rocm_tui.session import numbers as fmt
 from rocm_tui.session.model import Row
@@ -258,3 +258,12 @@ def test_a_line_that_is_too_long_goes_on_below() -> None:
         "   call that waits",
     ]
     assert below[0][0] == (" Suspect:", "warn") and below[1][1] == ("multiple", "")
+
+
+def test_the_age_of_a_proof_gives_way_before_the_names_in_use_are_cut() -> None:
+    columns = [c for c in tuning_cells.TUNINGS if c.key in ("winner", "pin")]
+    wants = {"winner": 30, "pin": 12}
+    assert [slot.width for slot in fit(columns, wants, 44)] == [30, 12]
+    for width in (43, 40, 38):
+        winner, pin = fit(columns, wants, width)
+        assert winner.width == 30 and pin.cell("● #2 ✓ 8\xa0min").rstrip() == "● #2 ✓"

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from backend.model.session import Session
 from backend.model.tuning import Tuning
 from rocm_tui.compare.comparison import compare
 from rocm_tui.render.compare import text as compare_text
-from rocm_tui.render.pages import pages
+from rocm_tui.render.layout import fit
+from rocm_tui.render.pages import PAGES, pages
 from rocm_tui.render.report import report_json, saved_lines, text
 from rocm_tui.report.job import report
 from rocm_tui.report.systems import rows_by_system
+from rocm_tui.report.types import MissingBackend, Reason
 from tests.support.compare_lab import as_tuned, log, part, tuning
 from tests.support.report_lab import compare as run
 
@@ -201,3 +204,15 @@ def test_the_command_on_a_folder(tmp_path: Path) -> None:
     assert " ~95.00 µs" in done.stdout
     assert done.stdout.count("What tuning saves against ATen is not") == 2
     assert "/a.log: What tuning" in done.stdout and "paid for" not in done.stdout
+
+
+def test_a_reason_is_whole_on_eighty_columns() -> None:
+    why = "OutOfResources: shared memory, Required: 131072, Hardware limit: 65536, reduce the tile"
+    backend = MissingBackend("TRITON", ("mm", "bmm"), 12, True, 4, (Reason(why, 4),), ())
+    page = pages(replace(report(part()), missing=(backend,)), ())["missing"]
+    columns = PAGES["missing"]
+    wants = {c.key: max(cell_len(cell[c.key][0]) for cell in page.cells) for c in columns}
+    slots = {slot.column.key: slot for slot in fit(columns, wants, 78)}
+    shown = [slots["why"].cell(cell["why"][0]).strip() for cell in page.cells]
+    assert " ".join(shown) == f"4× {why}" and len(shown) > 1
+    assert page.cells[0]["backend"][0] == "TRITON" and page.cells[1]["backend"][0] == ""

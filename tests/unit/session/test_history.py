@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.tuning import Tuning
 from rocm_tui.actions.history import problem_history
 from rocm_tui.actions.pick import pick_tuning
 from rocm_tui.cli.entry import main
 from rocm_tui.render.history import chart, entries
-from rocm_tui.session.history import History
+from rocm_tui.session.history import History, same_problem
+from rocm_tui.session.join import problem_of
 from rocm_tui.session.systems import Versions, system_versions
 from tests.support.history_lab import DAY, KEY, MONDAY, write_run, write_week
 from tests.support.screen_lab import SYSTEM, write_cache
@@ -127,3 +129,15 @@ def test_a_log_names_no_file_to_be_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(json.dumps({"system": {"version": {"hip": "6.6.6"}}}))
     (event,) = told(tmp_path).events
     assert event.stand.rocm == ""
+
+
+def test_the_history_of_a_kernel_has_no_other_kernel_of_triton() -> None:
+    def kernel(inputs: str, precision: str | None = None) -> Tuning:
+        return Tuning(op="triton", inputs_key=inputs, precision=precision)
+
+    scale = kernel('scale[4096, "torch.float16"]:AAAAAAAA', "")
+    assert same_problem(scale, kernel('scale[4096, "torch.float16"]'))
+    for other in ("add", "scale", 'scale[512, "torch.float16"]', 'add[4096, "torch.float16"]'):
+        assert not same_problem(scale, kernel(other)) and not same_problem(kernel(other), scale)
+    assert not same_problem(kernel("add"), kernel("scale"))
+    assert problem_of(kernel("add")) != problem_of(kernel("scale"))

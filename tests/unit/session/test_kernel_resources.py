@@ -13,8 +13,9 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
+from backend.model.events import ChoiceSelected, ChoiceTimed, TuningStarted
 from backend.model.origin import choice_hash, kernel_hash
-from backend.model.session import ChoiceSelected, ChoiceTimed, Session, TuningStarted
+from backend.model.session import Session
 from backend.templates.heuristics import gemm_configs, skinny_configs
 from backend.templates.legality import lds_bytes
 from backend.templates.problem import Sizes

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
-from backend.model.session import Session, SessionStarted, TuningMeasured
+from backend.model.events import SessionStarted, TuningMeasured
+from backend.model.session import Session
 from backend.model.tuning import Tuning
 from backend.wire.events import decode, encode
 from rocm_tui.ingest.formats.event_log import EventLog

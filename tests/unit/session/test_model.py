@@ -245,6 +245,20 @@ def test_an_mm_log_row_joins_by_the_very_double() -> None:
     assert len(rows_of(Seen("/l/mm.json#1", near), Seen("/c/44#1", cache(A, B)))) == 2
 
 
+@pytest.mark.parametrize(("op", "told"), [("flex_attention", 3), ("convolution", 2)])
+def test_a_log_of_the_first_operands_joins_by_the_very_double(op: str, told: int) -> None:
+    """PyTorch's flex log has query, key and value of nine inputs; its conv log no bias."""
+    shapes = ((2, 8, 64, 32), (2, 8, 64, 16), (2, 8, 64, 8), (2, 8, 64), (4,))
+    full = Tuning(op, shapes, choices=(Choice("triton_1", ms=round(A, 4)),), sources=("/l/a.log",))
+    log = Tuning(op, shapes[:told], choices=(Choice(ms=A, description="BLOCK_M=16"),))
+    (row,) = rows_of(Seen("/l/a.log#1", full), Seen("/l/flex.json#1", log))
+    assert row.tuning.shapes == shapes
+    assert row.tuning.choices[0].config == {"BLOCK_M": "16"}
+    assert row.tuning.choices[0].name == "triton_1"
+    other = replace(log, shapes=((4, 8, 64, 32), *shapes[1:told]))
+    assert len(rows_of(Seen("/l/a.log#1", full), Seen("/l/flex.json#1", other))) == 2
+
+
 def test_a_cpu_and_a_gpu_are_two_tunings_also_where_only_names_tell() -> None:
     """Their only common time is rounded to the same four places."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph, GraphTimes, TuningUse
 from backend.model.problem import TuningKey
-from backend.model.session import GraphCalled, GraphCompiled
 from rocm_tui.actions.pick import load_model
 from rocm_tui.ingest.records import Gone, GraphSeen, GraphTold, KernelTime
 from rocm_tui.session.model import Model

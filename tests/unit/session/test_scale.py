@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from backend.model.choice import Choice, sort_choices
-from backend.model.session import ChoiceTimed
+from backend.model.events import ChoiceTimed
 from backend.model.tuning import Tuning
 from backend.wire.events import encode
 from rocm_tui.ingest.formats.event_log import EventLog

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backend.disk.layout import Layout
+from backend.model.events import GraphCalled, GraphCompiled
 from backend.model.graph import Graph
-from backend.model.session import GraphCalled, GraphCompiled
 from rocm_tui.actions.pick import load_model
 from rocm_tui.ingest.records import Gone
 from rocm_tui.session.graph_rows import graph_rows

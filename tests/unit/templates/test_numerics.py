@@ -1,8 +1,8 @@
 """Every config that the heuristics offer, for any target, computes the right numbers on the CPU.
 
 The kernels are the very sources of the GPUs, with 64 lanes a wave and emulated matrix instructions.
-They are compiled without optimizations, which takes a third of the time and runs nearly as fast;
-kernels of other tests are optimized.
+They are compiled without optimizations, which takes a fifth of the time and runs nearly as fast;
+those of tests/torch/hip/test_forced.py and test_cpp_ops.py are optimized.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ from pathlib import Path
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ActivityChanged,
     ChoiceCompiled,
     Event,
     ProcessExited,
-    Session,
     SessionStarted,
     TuningStarted,
 )
+from backend.model.session import Session
 from rocm_tui.tui.screens.watch import WatchScreen
 from tests.support.screen_lab import running, screen_text, until
 

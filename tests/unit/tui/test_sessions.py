@@ -13,16 +13,16 @@ import pytest
 from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ActivityChanged,
     BenchmarkStarted,
     ChoiceSelected,
     ChoiceTimed,
     ProcessExited,
-    Session,
     SessionEnded,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.model.tuning import Selection
 from backend.processes.identity import identity
 from tests.support.screen_lab import inputs, panes_of, running, screen_text, until

@@ -77,6 +77,16 @@ async def test_what_is_no_settings_at_all_does_not_stop_it(
         assert ":1: no TOML" in one.message
 
 
+async def test_a_memory_that_is_broken_is_told_and_left_alone(tmp_path: Path, home: Path) -> None:
+    (home / "state.json").write_text("{broken")
+    write_cache(tmp_path, 8)
+    async with running(tmp_path) as (app, pilot):
+        await until(pilot, lambda: app._notifications)
+        (one,) = app._notifications
+        assert "nothing is remembered" in one.message and "state.json is not JSON" in one.message
+    assert (home / "state.json").read_text() == "{broken"
+
+
 async def test_theme_and_order_are_kept(tmp_path: Path, home: Path) -> None:
     write_cache(tmp_path, 8, 16)
     async with running(tmp_path) as (app, pilot):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from backend.model.events import GraphCompiled
 from backend.model.graph import Graph
-from backend.model.session import GraphCompiled
 from rocm_tui.cli.entry import main
 from rocm_tui.render.shares import SIGNS, share_line
 from rocm_tui.session.query.fields import BY_NAME

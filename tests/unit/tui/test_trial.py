@@ -8,8 +8,8 @@ import pytest
 from textual.widgets import Static
 
 from backend.disk.layout import Layout
+from backend.model.events import GraphTried
 from backend.model.graph import Swap
-from backend.model.session import GraphTried
 from backend.model.trial import Trial, TrialArm
 from rocm_tui.actions.trial_graph import is_accepted, text_of
 from rocm_tui.jobs.queue import Job

@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from backend.disk.layout import Layout
-from backend.model.session import GraphTried
+from backend.model.events import GraphTried
 from backend.pins.store import PinStore
 from rocm_tui.actions.improve import Improving
 from rocm_tui.actions.improve_file import read_search

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from backend.model.choice import Choice, MeasuredChoice, Measurement, Verdict
+from backend.model.choice import Choice, MeasuredChoice, Measurement, Output, Verdict
 from backend.model.tuning import Tuning
 from rocm_tui.render import choices as choice_lines
 from rocm_tui.render import detail as detail_lines
 from rocm_tui.render import tunings as tuning_cells
+from rocm_tui.render.bars import interval, scale_of, single
 from rocm_tui.render.pins import pin_effect
-from rocm_tui.render.plot import interval, scale_of, single
 from rocm_tui.render.table import Line
 from rocm_tui.session import stats
 from rocm_tui.session.model import Row
@@ -192,3 +192,24 @@ def test_a_pin_says_first_what_it_does_and_how_well_that_is_known() -> None:
     assert pin_effect(single, unknown) == [
         "Later compiles use mm-x instead of mm-aten; its time is not known."
     ]
+
+
+def test_the_choices_say_which_give_the_same_bits() -> None:
+    outputs = (Output("A", 10, 10, 64), Output("B", 10, 4, 4096, 768, 2.9))
+    shown = row(
+        *(
+            replace(measured, output=output)
+            for measured, output in zip(
+                (told("mm-aten", 1.0, "faster"), told("triton_mm-aa", 1.03, "slower")),
+                outputs,
+                strict=True,
+            )
+        )
+    )
+    slots = choice_lines.choice_slots(shown, 100)
+    assert "OUTPUT" in text_of(choice_lines.choice_heading(shown, slots))
+    cells = dict(span for line in lines_of(shown, 100) for span in reversed(line) if span[0])
+    assert {text.strip(): style for text, style in cells.items()}["B ✗ 768 ~"] == "bad"
+    assert "OUTPUT" not in text_of(
+        choice_lines.choice_heading(WON, choice_lines.choice_slots(WON, 100))
+    )

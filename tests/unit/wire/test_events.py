@@ -17,18 +17,18 @@ from backend.disk.layout import Layout
 from backend.disk.sessions import EventWriter, read_log
 from backend.errors import EventInvalid
 from backend.model.choice import Choice
-from backend.model.session import (
+from backend.model.events import (
     ChoiceCompiled,
     ChoiceFailed,
     ChoiceSelected,
     ChoiceTimed,
     Event,
-    Session,
     SessionEnded,
     SessionStarted,
     TuningFailed,
     TuningStarted,
 )
+from backend.model.session import Session
 from backend.wire.events import decode, encode
 from tests.support.store_disks import mounted
 

@@ -18,9 +18,9 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rocm_tui.ingest.formats.autotune.grammar import (
     AUTOTUNE,
@@ -38,6 +38,9 @@ from rocm_tui.ingest.formats.autotune.grammar import (
     row_of,
 )
 from rocm_tui.ingest.formats.autotune.lines import Part, only_header, single_part
+
+if TYPE_CHECKING:  # most logs are not that big
+    from concurrent.futures import Future
 
 MAX_LINE = 256 << 10
 """Bytes. A longer line is read in pieces."""
@@ -96,6 +99,8 @@ def marker_offsets(fd: int, size: int, markers: Sequence[Marker]) -> Iterator[in
 
     Raises OSError if the file cannot be read; a file that shrinks meanwhile just ends.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     stretches = iter(range(0, size, _STRETCH))
     waiting: deque[Future[list[int]]] = deque()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="rocm-tui-scan") as pool:

@@ -1,0 +1,103 @@
+"""Before it is known whether a pin holds, nothing is said of what is in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from backend.disk.layout import Layout
+from backend.model.problem import TuningKey
+from backend.pins.store import PinStore
+from rocm_tui.render.detail import row_verdict
+from rocm_tui.render.tunings import cells
+from rocm_tui.session.feed import Feed
+from rocm_tui.session.in_use import gain, in_use, lead, time_ms
+from rocm_tui.session.inbox import Inbox
+from rocm_tui.session.keeping import Keeper
+from rocm_tui.session.model import Row
+from tests.support.screen_lab import SYSTEM, inputs, write_cache
+
+KEY = TuningKey("mm", inputs(8), "highest")
+
+
+@contextmanager
+def feeding(root: Path) -> Iterator[Feed]:
+    feed = Feed([str(root)], Layout(root), lambda: None, polling=False)
+    try:
+        yield feed
+    finally:
+        feed.stop()
+
+
+def until(what: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def rows_of(feed: Feed) -> dict[str | None, Row]:
+    feed.take()
+    return {row.tuning.inputs_key: row for row in feed.model.rows()}
+
+
+def shown(row: Row) -> dict[str, str]:
+    return {key: text for key, (text, _) in cells(row, 0.0).items()}
+
+
+def test_a_row_waits_for_its_pin_and_never_names_the_unpinned_winner(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8, 16)
+    PinStore(Layout(tmp_path)).pin(SYSTEM, KEY, "mm-bb")
+    with feeding(tmp_path) as feed:
+        feed.watcher.start()
+        until(lambda: (feed.take(), feed.model.held)[1])
+        assert not rows_of(feed), "a row would say what is in use"
+        feed.inbox.put_awaited(frozenset({(KEY.op, KEY.inputs)}))
+        until(lambda: len(rows_of(feed)) == 2)
+        row, free = (rows_of(feed)[inputs(m)] for m in (8, 16))
+        assert in_use(row) is None and in_use(free) is free.tuning.choices[0]
+        seen = shown(row)
+        assert (seen["winner"], seen["pin"], seen["time"]) == ("…", "…", "–")
+        assert (seen["gain"], seen["lead"], seen["tflops"]) == ("–", "–", "–")
+        assert (time_ms(row), gain(row), lead(row)) == (None, None, None)
+        assert "being read" in "".join(text for text, _ in row_verdict(row))
+
+        Keeper(feed.layout, feed.inbox, awaited=True).reconcile(read_only=True)
+        row = rows_of(feed)[KEY.inputs]
+        used = in_use(row)
+        assert used is not None and used.hash == "mm-bb" and row.pin_state == "active"
+        assert "●" in shown(row)["pin"]
+
+
+def test_the_thread_tells_what_is_pinned_first(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    PinStore(Layout(tmp_path)).pin(SYSTEM, KEY, "mm-bb")
+    said: set[str | None] = set()
+
+    def known() -> bool:
+        for row in rows_of(feed).values():
+            used = in_use(row)
+            said.add(used.hash if used else None)
+        return bool(feed.pins and feed.model.rows())
+
+    with feeding(tmp_path) as feed:
+        feed.start()
+        until(known)
+    assert said <= {None, "mm-bb"} and "mm-bb" in said
+
+
+def test_pins_that_cannot_be_read_or_are_gone_hold_no_row_back(tmp_path: Path) -> None:
+    write_cache(tmp_path, 8)
+    layout = Layout(tmp_path)
+    layout.pins.parent.mkdir(parents=True, exist_ok=True)
+    layout.pins.write_text("{")
+    with feeding(tmp_path) as feed:
+        feed.start()
+        until(lambda: rows_of(feed) and feed.pin_problem)
+        assert in_use(rows_of(feed)[KEY.inputs]) is not None
+    inbox = Inbox(lambda: None)
+    layout.pins.unlink()
+    Keeper(layout, inbox, awaited=True).reconcile(read_only=True)
+    assert inbox.take(10)[0].pins == []
