@@ -128,13 +128,20 @@ class Login:
 
 
 def watchers(cache: Path) -> list[psutil.Process]:
-    """The processes that watch `cache`."""
+    """The processes that watch `cache`: the screens, and their readers."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
         if "rocm_tui" in words and str(cache) in words and "ssh" not in words[0]:
             found.append(process)
     return found
+
+
+def screens(cache: Path) -> list[psutil.Process]:
+    """Those of them that no other one started."""
+    found = watchers(cache)
+    pids = {process.pid for process in found}
+    return [process for process in found if process.ppid() not in pids]
 
 
 def test_hang_up_and_reconnect(server: Server, tmp_path: Path) -> None:
@@ -153,7 +160,7 @@ def test_hang_up_and_reconnect(server: Server, tmp_path: Path) -> None:
 
     second = Login(server, remote)
     second.shows(b"triton_mm_1")
-    assert len(watchers(cache)) == 1
+    assert len(screens(cache)) == 1
     os.write(second.fd, b"q")
     wait_for(lambda: not watchers(cache))
     second.read()
