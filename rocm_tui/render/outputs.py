@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.counted import counted, noun
 from backend.model.choice import Choice, Output
 from rocm_tui.harmless import plain
 from rocm_tui.render.table import attributes
@@ -37,14 +38,15 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
     told = []
     if output.beyond:
         told.append(
-            f"{name}: {output.beyond:,} of {output.compared:,} elements are further from the "
-            "float64 result than rounding explains, the worst by "
+            f"{name}: {output.beyond:,} of {counted(output.compared, 'element')} "
+            f"{noun(output.beyond, 'is', 'are')} further from the float64 result than rounding "
+            "explains, the worst by "
             f"{_times(output.excess)} what is allowed"
         )
     if not output.steady:
         told.append(
-            f"{name} is not deterministic: {output.runs - output.same} of {output.runs} runs on "
-            "the same inputs gave other bits than the first"
+            f"{name} is not deterministic: {output.runs - output.same} of "
+            f"{counted(output.runs, 'run')} on the same inputs gave other bits than the first"
         )
     return told
 
@@ -52,7 +54,7 @@ def output_sentences(name: str, output: Output | None) -> list[str]:
 def _times(excess: float) -> str:
     if not excess < 1e6:
         return "far more than"
-    return f"{excess:,.0f} times" if excess >= 10 else f"{excess:.1f} times"
+    return f"{excess:,.0f}×" if excess >= 10 else f"{excess:.1f}×"
 
 
 def output_warning(row: Row, choice: Choice) -> str | None:

@@ -23,7 +23,7 @@ from rocm_tui.tui.widgets.line_view import LineView
 from tests.support import hostile_lab
 from tests.support.drawing import lines_of
 from tests.support.hostile_lab import EVIL, NAME, Planted, bytes_of, obeyed
-from tests.support.screen_lab import panes_of, running, until
+from tests.support.screen_lab import panes_of, running, screen_text, until
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,10 @@ SCREENS = ["P", "J", "S", "C", "question_mark", "ctrl+p"]
 async def test_no_screen_draws_it(planted: Planted) -> None:
     async with running(planted.layout.root, planted.layout.root, planted.log, planted.mm_log,
                        planted.bundle, size=(160, 50)) as (app, pilot):  # fmt: skip
-        await panes_of(app, pilot, 4)
+        await until(pilot, lambda: "3 with a single choice" in screen_text(app.screen))
+        _look(app)
+        await pilot.press("f")
+        await panes_of(app, pilot, 6)
         _look(app)
         for key in ("c", "d", "escape", "j", "y", "t", "escape", "p", "escape", "u", "escape"):
             await pilot.press(key)

@@ -45,7 +45,7 @@ def test_a_measurement_keeps_and_tells_what_choices_computed() -> None:
     told_of = [line for line in sentences(Tuning("mm"), found, "1") if line.startswith("cpp")]
     assert told_of == [
         "cpp: 768 of 4,096 elements are further from the float64 result than rounding explains, "
-        "the worst by 2.9 times what is allowed",
+        "the worst by 2.9× what is allowed",
         "cpp is not deterministic: 3 of 10 runs on the same inputs gave other bits than the first",
     ]
     output = measurement_json(found)["choices"][1]["output"]
