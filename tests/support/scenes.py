@@ -76,6 +76,7 @@ async def visit(cache: Path) -> AsyncIterator[tuple[Scene, RocmTui, Pilot[int]]]
         app.theme = "rocm-dark"
         try:
             await complete(pilot, "10 tunings")
+            await complete(pilot, "● #2")  # whether the pin holds is read after the rows
             _submit(app, blocked)
             for scene in SCENES:
                 await pilot.press(*scene.keys.split())
