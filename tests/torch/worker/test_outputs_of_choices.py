@@ -22,9 +22,10 @@ from tests.support.rogue_workers import hash_of, rogue_python
 pytestmark = pytest.mark.torch
 
 KEY = (
-    "[('cpu', 'torch.bfloat16', 1, 64, 16384, 1048576, 16384, 1, 0), "
-    "('cpu', 'torch.bfloat16', 1, 16384, 64, 1048576, 64, 1, 0)]"
+    "[('cpu', 'torch.bfloat16', 1, 192, 16384, 3145728, 16384, 1, 0), "
+    "('cpu', 'torch.bfloat16', 1, 16384, 192, 3145728, 192, 1, 0)]"
 )
+"""Of 4,000 sums in another order one is rounded to another bfloat16: here some nine."""
 
 
 def test_another_order_dropped_terms_and_a_race_are_told_apart(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_another_order_dropped_terms_and_a_race_are_told_apart(tmp_path: Path) -
     assert {name for name in names if not seen[name].steady} == {"races"}
     assert {name for name in names if seen[name].beyond} == {"drops_terms"}
     assert len({seen[name].group for name in ("honest", "reorders", "drops_terms")}) == 3
-    assert all(output.compared == 64 * 64 and output.runs > 1 for output in seen.values())
+    assert all(output.compared == 192 * 192 and output.runs > 1 for output in seen.values())
     assert seen["drops_terms"].excess > 1 > 2 * seen["reorders"].excess
 
 
