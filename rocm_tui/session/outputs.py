@@ -15,12 +15,11 @@ Bits = Literal["same", "other", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What later compiles would compute with another choice: `before` and `after`, as far as they
-    were measured side by side, and the choice in use `now`."""
+    """What later compiles would compute with another choice: `after`, as far as that was measured,
+    and the choice in use `now`."""
 
     bits: Bits
     now: Choice | None
-    before: Output | None = None
     after: Output | None = None
 
 
@@ -31,8 +30,8 @@ def output_change(row: Row, choice: Choice) -> Change:
     after, before = ours.output if ours else None, theirs.output if theirs else None
     if now is not None and now.hash == choice.hash and choice.hash is not None:
         unsteady = after is not None and not after.steady
-        return Change("other" if unsteady else "same", now, before, after)
+        return Change("other" if unsteady else "same", now, after)
     if before is None or after is None:
-        return Change("unknown", now, before, after)
+        return Change("unknown", now, after)
     same = before.group == after.group and before.steady and after.steady
-    return Change("same" if same else "other", now, before, after)
+    return Change("same" if same else "other", now, after)

@@ -13,10 +13,11 @@ import faulthandler
 import math
 import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -154,6 +155,22 @@ def build(
     pointers = sum(arg.kind in ("input", "output") for arg in rendered.args)
     types = loader.argtypes(pointers, len(rendered.args) - pointers)
     return Kernel(rendered, library.entry(rendered.name, types), library.error_text)
+
+
+class Renders(Protocol):
+    """A problem and a config."""
+
+    def render(self) -> Rendered: ...
+
+
+def build_all(
+    binaries: Iterable[Renders], cache_root: Path, options: Options = OPTIONS
+) -> list[Kernel]:
+    """In their order, two at once."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(
+            pool.map(lambda one: build(one.render(), cache_root, options=options), binaries)
+        )
 
 
 @dataclass(frozen=True)

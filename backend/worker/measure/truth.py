@@ -302,8 +302,7 @@ def exact_product(
             if again:
                 values[..., columns] = left.to(torch.float64) @ right.to(torch.float64)
     if bias is not None:
-        added = bias.to(torch.float64)
-        added = added[..., rows, :] if added.dim() > 1 and added.shape[-2] > 1 else added
+        added = _rows_of(bias, rows).to(torch.float64)
         values = values + added if again else values
         sums += added.abs()
     sums *= _lost(a, precision, a.shape[-1])

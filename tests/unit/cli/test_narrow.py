@@ -23,14 +23,19 @@ def test_a_line_hangs_below_its_head() -> None:
     assert path in hanging("at  ", f"{path}, /b", 30).splitlines()[0], "it can be copied"
 
 
+def _one_tuning(cache: Path, capsys: pytest.CaptureFixture[str]) -> tuple[tuple[str, str], str]:
+    """Where it is, as words of a command, and its id."""
+    write_cache(cache, 16)
+    place = ("--cache-dir", str(cache))
+    assert main(["ls", "--json", *place]) == 0
+    return place, json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+
+
 @pytest.mark.parametrize("width", [60, 80])
 def test_show_pins_and_doctor_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
-    write_cache(tmp_path, 16)
-    place = ("--cache-dir", str(tmp_path))
-    assert main(["ls", "--json", *place]) == 0
-    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    place, id = _one_tuning(tmp_path, capsys)
     note = "faster in the model that we train this week, and steadier under load than the others"
     assert main(["pin", id, "#1", "--note", note, *place]) == 0
     capsys.readouterr()
@@ -51,10 +56,7 @@ def test_show_pins_and_doctor_fit(
 def test_of_a_choice_in_use_and_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_cache(tmp_path, 16)
-    place = ("--cache-dir", str(tmp_path))
-    assert main(["ls", "--json", *place]) == 0
-    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    place, id = _one_tuning(tmp_path, capsys)
     assert main(["show", id, *place]) == 0
     before = capsys.readouterr().out
     note = "faster in the model that we train this week, and steadier under load"
@@ -81,10 +83,7 @@ def test_of_a_choice_in_use_and_a_note(
 def test_the_state_of_a_pin_stays_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_cache(tmp_path, 16)
-    place = ("--cache-dir", str(tmp_path))
-    assert main(["ls", "--json", *place]) == 0
-    id = json.loads(capsys.readouterr().out)["tunings"][0]["id"]
+    place, id = _one_tuning(tmp_path, capsys)
     assert main(["pin", id, "#1", *place]) == 0
     capsys.readouterr()
     for width in (72, 80, 90):

@@ -3,8 +3,6 @@ mistakes in the loads that are found by them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
-from tests.support.template_lab import Kernel, build
+from tests.support.template_lab import Kernel, build, build_all
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
@@ -103,11 +101,9 @@ BINARIES |= {
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda one: build(one.render(), root), BINARIES.values())
-        yield dict(zip(BINARIES, built, strict=True))
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernel]:
+    built = build_all(BINARIES.values(), tmp_path_factory.mktemp("cache"))
+    return dict(zip(BINARIES, built, strict=True))
 
 
 def test_what_brings_pixels() -> None:

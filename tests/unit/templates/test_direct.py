@@ -4,8 +4,6 @@ in memory with guard pages, and mistakes that are found by them."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from backend.toolchain import code_cache, targets
 from backend.toolchain.resources import Unknown, resources
 from backend.toolchain.target import Missing, Target, amdgpu, cpu
 from tests.support.conv_lab import Binary, Class, check
-from tests.support.template_lab import Kernel, build
+from tests.support.template_lab import Kernel, build, build_all
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
@@ -96,11 +94,9 @@ BINARIES = {f"{name}-{plan}": binary(name, plan) for name, plan in NAMES}
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda one: build(one.render(), root), BINARIES.values())
-        yield dict(zip(BINARIES, built, strict=True))
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Kernel]:
+    built = build_all(BINARIES.values(), tmp_path_factory.mktemp("cache"))
+    return dict(zip(BINARIES, built, strict=True))
 
 
 @pytest.mark.parametrize("name", BINARIES)

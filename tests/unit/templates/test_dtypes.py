@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from backend.toolchain import code_cache, targets
 from backend.toolchain.target import Missing, Target, amdgpu, cpu, cuda
 from tests.support import template_lab
 from tests.support.template_cases import Binary, Class, check
-from tests.support.template_lab import Kernel, Run, build, failure, memory_for
+from tests.support.template_lab import Kernel, Run, build, build_all, failure, memory_for
 
 needs_compiler = pytest.mark.skipif(
     isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
@@ -68,18 +67,16 @@ def sample(
 
 
 BINARIES = sample()
-SPLIT = replace(template_lab.OPTIONS, level=0)
-SPLIT = replace(SPLIT, defines=(*SPLIT.defines, ("RT_LARGEST_GRID", "5")))
+SPLIT = replace(
+    template_lab.OPTIONS, defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "5"))
+)
 """So few blocks a launch that most drawn sizes take several."""
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    options = replace(template_lab.OPTIONS, level=0)
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda binary: build(binary.render(), root, options=options), BINARIES)
-        yield dict(zip(BINARIES, built, strict=True))
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[Binary, Kernel]:
+    built = build_all(BINARIES, tmp_path_factory.mktemp("cache"))
+    return dict(zip(BINARIES, built, strict=True))
 
 
 @needs_compiler

@@ -7,18 +7,12 @@ those of tests/torch/hip/test_forced.py and test_cpp_ops.py are optimized.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from backend.toolchain import targets
 from backend.toolchain.target import Missing, cpu
-from tests.support import template_lab
 from tests.support.template_cases import Binary, binaries, check
-from tests.support.template_lab import Kernel, build
+from tests.support.template_lab import Kernel, build_all
 
 if isinstance(missing := targets.find(cpu()), Missing):
     pytest.skip(missing.reason, allow_module_level=True)
@@ -27,12 +21,9 @@ BINARIES = binaries()
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    options = replace(template_lab.OPTIONS, level=0)
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda binary: build(binary.render(), root, options=options), BINARIES)
-        yield dict(zip(BINARIES, built, strict=True))
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[Binary, Kernel]:
+    built = build_all(BINARIES, tmp_path_factory.mktemp("cache"))
+    return dict(zip(BINARIES, built, strict=True))
 
 
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +39,7 @@ from tests.support.prologue_cases import (
     P,
     check,
 )
-from tests.support.template_lab import Kernel, build
+from tests.support.template_lab import Kernel, build, build_all
 
 needs_compiler = pytest.mark.skipif(
     isinstance(targets.find(cpu()), Missing), reason="no C++ compiler"
@@ -80,20 +79,16 @@ def sample(
 
 BINARIES = sample()
 OPTIONS = replace(
-    template_lab.OPTIONS,
-    level=0,
-    defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "8")),
+    template_lab.OPTIONS, defines=(*template_lab.OPTIONS.defines, ("RT_LARGEST_GRID", "8"))
 )
 """With so few blocks a launch, larger calls are split into several; one tile takes 8 to add up its
 parts."""
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda binary: build(binary.render(), root, options=OPTIONS), BINARIES)
-        yield dict(zip(BINARIES, built, strict=True))
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[Binary, Kernel]:
+    built = build_all(BINARIES, tmp_path_factory.mktemp("cache"), OPTIONS)
+    return dict(zip(BINARIES, built, strict=True))
 
 
 @needs_compiler
@@ -173,12 +168,9 @@ REFITTED = refittings()
 
 
 @pytest.fixture(scope="module")
-def refits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Binary, Kernel]]:
-    root: Path = tmp_path_factory.mktemp("cache")
-    options = replace(template_lab.OPTIONS, level=0)
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda binary: build(binary.render(), root, options=options), REFITTED)
-        yield dict(zip(REFITTED, built, strict=True))
+def refits(tmp_path_factory: pytest.TempPathFactory) -> dict[Binary, Kernel]:
+    built = build_all(REFITTED, tmp_path_factory.mktemp("cache"))
+    return dict(zip(REFITTED, built, strict=True))
 
 
 @needs_compiler
